@@ -30,8 +30,8 @@ class Document:
         metadata: Typed values by column name; search filters can use them.
         source: Where the document was read: ``file:line`` or ``file:row group 3:row 17``.
         fingerprint: For a document that is a whole file, or a page of a PDF: a hash from the bytes
-            of the file. An index compares it in place of the content, so that a new time of the
-            file alone is no change. None: another document.
+            of the file. An index compares it in place of the content: a file of which only the
+            modification time changed is unchanged. None: a row of a file, or of memory.
     """
 
     doc_id: str

@@ -20,8 +20,8 @@ def sample_texts(texts: Iterable[str], most: int, *, seed: int, fewest: int = 2)
     """Choose different texts at random; memory is bounded by ``most`` texts.
 
     Args:
-        texts: Any number of texts; blank ones are left out, and of equal ones among the chosen all
-            but one.
+        texts: Any number of texts; blank ones are left out. Equal texts are removed after the
+            choice, so fewer than ``most`` may be returned.
         most: Largest number of texts to choose.
         seed: Seed of the choice.
         fewest: Smallest number of different texts that the caller needs.
@@ -30,7 +30,7 @@ def sample_texts(texts: Iterable[str], most: int, *, seed: int, fewest: int = 2)
         Texts in random order. The same texts and seed give the same choice.
 
     Raises:
-        EvaluationError: There are fewer than ``fewest`` different texts.
+        EvaluationError: Fewer than ``fewest`` of the chosen texts are different.
 
     Source: Vitter 1985, Random Sampling with a Reservoir, algorithm R.
     """
@@ -46,8 +46,8 @@ def sample_texts(texts: Iterable[str], most: int, *, seed: int, fewest: int = 2)
     chosen = list(dict.fromkeys(chosen))
     if len(chosen) < fewest:
         raise EvaluationError(
-            f"The analysis needs at least {fewest} different texts, and there are {len(chosen)}; "
-            "name a longer SOURCE, such as a text file with a sentence in each line."
+            f"The analysis needs at least {fewest} different texts, and its sample has "
+            f"{len(chosen)}; name a longer SOURCE, such as a text file of one sentence a line."
         )
     draw.shuffle(chosen)
     return chosen

@@ -41,7 +41,7 @@ class LexicalSettings:
             object.__setattr__(self, "stop_words", _stop_words(self.language))
 
     def require_known_language(self) -> None:
-        """Refuse a language without stemmer, which only settings with own stop words can have.
+        """Refuse an unknown language; settings that give their own stop words may have one.
 
         The settings of an existing index are not checked: another version may have known their
         language, and the index can still be searched by vectors.
@@ -76,9 +76,10 @@ def _stop_words(language: str) -> tuple[str, ...]:
 
 
 def naming_stop_words(settings: LexicalSettings) -> tuple[str, ...]:
-    """Return the words that do not name a subject: the stop words, and for English further ones.
+    """Return words that must not describe a cluster: the stop words, and for English a longer list.
 
-    The few English stop words of a search leave "he" and "from", which a search finds by weights.
+    The English stop words of a search are few; "he" and "from" are not among them. In a search BM25
+    gives such frequent words little weight.
     """
     import bm25s.tokenization
 

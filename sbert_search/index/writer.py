@@ -55,7 +55,7 @@ class BlankDocuments(Protocol):
         """Hashes of their contents, (n_docs,)."""
 
     def parts(self, first_row: int, settings: StoreSettings) -> Iterable[SegmentPart]:
-        """Yield the documents and their vectors, from the row ``first_row`` of the index on."""
+        """Yield the documents with their vectors; the first becomes row ``first_row``."""
 
 
 class IndexWriter:
@@ -141,16 +141,17 @@ class IndexWriter:
     ) -> None:
         """Add passages durably; documents with the same ids are replaced.
 
-        In a build, the documents of a block of rows form one segment, however many commits they
-        took. The segments of a resumed build, and their merging, are then those of an uninterrupted
-        one.
+        A build reads its input in blocks of rows. The documents of a block form one segment,
+        however many commits they took. The segments of a resumed build, and their merging, are then
+        those of an uninterrupted one.
 
         Args:
             batch: Documents and their passages; None: only store the cursor.
             cursor: Progress of the build after this batch; None: the stored progress stays. Without
                 documents nothing is written then.
-            starts_block: Whether the batch has the first rows of its block. If not, and if there is
-                a cursor, the last segment has the rows before, and this batch extends it.
+            starts_block: Whether the batch has the first rows of its block of the input. If not,
+                and if there is a cursor, the last segment holds the block's earlier rows, and this
+                batch extends it.
             ends_block: Whether the batch has the last rows of its block; segments are merged only
                 after such a batch.
 

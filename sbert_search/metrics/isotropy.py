@@ -1,4 +1,4 @@
-"""How evenly vectors fill their space: mean cosine, shares of dimensions, effective rank."""
+"""How evenly vectors fill their space: mean cosine by dimension, effective rank."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def effective_rank(values: Array) -> float:
 
 
 def first_direction(values: Array) -> float:
-    """Share of the first principal direction in the variance, by the standard deviations."""
+    """Share of the first principal direction in the variance, given the standard deviations."""
     variances = np.square(values)
     total = float(variances.sum())
     return float(variances[0] / total) if total else 0.0

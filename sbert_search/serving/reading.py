@@ -52,7 +52,9 @@ def require_admission(
 
 
 def require_json(headers: Mapping[bytes, bytes]) -> None:
-    """Refuse a body of another type; curl without a type is accepted.
+    """Refuse a body that is not declared as JSON.
+
+    Accepted are also requests without a Content-Type, and the type of forms, which `curl -d` sends.
 
     Raises:
         Problem: The body is not JSON.

@@ -24,7 +24,7 @@ def test_every_text_is_chosen_equally_often() -> None:
 
 
 def test_too_few_texts_are_refused_by_number() -> None:
-    with pytest.raises(EvaluationError, match="at least 3 different texts, and there are 2"):
+    with pytest.raises(EvaluationError, match="at least 3 different texts, and its sample has 2"):
         sample_texts(["a", "b", "a", " "], 10, seed=0, fewest=3)
 
 

@@ -1,15 +1,15 @@
 """Self-attention over packed tokens: the tokens of all texts concatenated without padding.
 
 Two functions compute it. `packed_attention` is the fast one. On CUDA in half precision, it uses a
-kernel for texts of different lengths. On a CPU, it uses matrix products for dropout, and for
-inference in bfloat16 that is not causal, except for a group of few tokens. Otherwise, it uses
-torch's fused attention. Without the CUDA kernel it computes one group of adjacent texts after the
-other: a run of texts of equal length, or, for dropout on a CPU, a window of texts of similar
-length.
+kernel for texts of different lengths. Without this kernel it computes one group of adjacent texts
+after the other: a run of texts of equal length, or, for dropout on a CPU, a window of texts of
+similar length. On a CPU, if attention is not causal, it uses matrix products in two cases: for
+dropout, and for inference in bfloat16 on runs of at least 192 tokens. Otherwise, it uses torch's
+fused attention.
 
 `explicit_attention` computes the scores as a tensor. It is used for relative positions, because
-these are added to the scores. It is also used for callers that need the probabilities, and for
-dropout where `packed_attention` does not support it.
+these are added to the scores. `Attention` also uses it for callers that need the probabilities, and
+for dropout that neither the CUDA kernel nor the products on a CPU compute.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from sbert_search.encoder.packed import PackedTokens, Run
 
 _VECTOR = 32  # bfloat16 elements in a vector register of 512 bits
 _SCORES = 2**20  # scores computed at a time: 2 MiB in bfloat16
-_FEWEST_ROWS = 192  # of a run; the many operators of products cost more than they save on fewer
+_FEWEST_TOKENS = 192  # of a run; on fewer, calling several operators costs more than it saves
 
 
 class Heads(NamedTuple):
@@ -86,7 +86,7 @@ def packed_attention(
     as_products = _are_products_faster(heads.query) and not (causal or dropout)
     outputs = []
     for run, (query, key, value) in zip(tokens.runs, heads.by_run(tokens.runs), strict=True):
-        if as_products and run.texts * run.length >= _FEWEST_ROWS:
+        if as_products and run.texts * run.length >= _FEWEST_TOKENS:
             context = _product_attention(query, key, value, scale)
         else:
             context = F.scaled_dot_product_attention(
@@ -97,7 +97,7 @@ def packed_attention(
 
 
 def _supports_dropout(query: Tensor, *, causal: bool) -> bool:
-    """Whether `packed_attention` supports dropout for queries of this device, type and shape."""
+    """Whether the CUDA kernel or the products on a CPU compute dropout for these queries."""
     return has_varlen_kernel(query) or (query.device.type == "cpu" and not causal)
 
 

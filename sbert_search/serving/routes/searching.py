@@ -72,7 +72,7 @@ async def answer_search(served: Served, body: SearchRequest, work: Work) -> Sear
 
 
 async def count_facets(served: Served, call: Call[FacetRequest]) -> Reply:
-    """Count the values of columns, without a search."""
+    """Count the values of columns among the matching documents; no hits are returned."""
     body = call.body
     served_index = served.index(body.index)
     served.require_items(len(body.columns), "columns")
@@ -167,7 +167,9 @@ def _check_query(query: str, param: str, limits: ServerLimits) -> None:
 def _options(served_index: ServedIndex, body: SearchRequest, limits: ServerLimits) -> SearchOptions:
     _check_filter(body.where, limits)
     if body.offset + body.k > limits.k:
-        raise invalid("k", f"offset + k is {body.offset + body.k:,}; it may be {limits.k:,}.")
+        raise invalid(
+            "k", f"offset + k is {body.offset + body.k:,}; it may be at most {limits.k:,}."
+        )
     if body.rerank_depth > limits.rerank_depth:
         raise invalid("rerank_depth", f"It is above {limits.rerank_depth:,}.")
     if body.group_size > limits.k:

@@ -114,7 +114,7 @@ def read_rows(
 
 
 def _labelled_rows(path: Path, data: DataConfig) -> list[Candidates]:
-    """Read a file of pairs with grades; name the other way to train where it has no grades."""
+    """Read a file of pairs with grades; the error for one without says how to train on it."""
     try:
         return labelled_file(path, data)
     except MissingColumnError as error:

@@ -49,7 +49,7 @@ class CachedStates:
         shape = (int(starts[-1]), hidden)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.unlink(missing_ok=True)
-        # Rows are written in their order, in blocks whose rows are sorted by length.
+        # The file keeps the order of the rows; those of a block are computed sorted by length.
         with (
             files.NewFile(path) as file,
             progress("Encoding", len(lengths), "rows") as advance,

@@ -37,7 +37,7 @@ def test_products_on_a_cpu_in_bf16_equal_exact_attention(
     Runs with fewer rows than ``fewest_rows`` are computed by the fused kernel.
     """
     monkeypatch.setattr(self_attention, "_SCORES", most_scores)
-    monkeypatch.setattr(self_attention, "_FEWEST_ROWS", fewest_rows)
+    monkeypatch.setattr(self_attention, "_FEWEST_TOKENS", fewest_rows)
     lengths = (1, 2, 31, 31, 32, 33, 33, 33, 70)
     tokens = PackedTokens(torch.zeros(sum(lengths), dtype=torch.int64), lengths)
     generator = torch.Generator().manual_seed(0)
