@@ -202,7 +202,7 @@ class Metrics:
         *,
         adds: bool = True,
     ) -> None:
-        """Add a gauge; arguments as for `Gauge`."""
+        """Register a gauge; its arguments are those of `Gauge`."""
         self._listed[name] = (help, Gauge(read, adds=adds))
 
     def sample(self) -> Sample:

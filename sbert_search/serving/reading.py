@@ -19,7 +19,7 @@ T = TypeVar("T")
 _PLACE = re.compile(r" - at `\$\.?(.*)`$")
 
 
-class HungUp(Exception):  # noqa: N818
+class HungUp(Exception):  # noqa: N818 (it ends a request, and no client sees it)
     """The client closed the connection before it had its answer."""
 
 

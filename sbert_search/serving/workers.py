@@ -38,7 +38,7 @@ _FIRST_DELAY_S, _MAX_DELAY_S = 1.0, 30.0  # between two starts of a worker that 
 def run_workers(
     settings: ServeSettings, bound: socket.socket, n: int, log: AccessLog | None = None
 ) -> None:
-    """Answer requests in n processes until SIGTERM or Ctrl-C.
+    """Answer requests in several processes until SIGTERM or Ctrl-C.
 
     The cores are divided among the workers, unless OMP_NUM_THREADS says how many threads one has.
 
@@ -107,7 +107,7 @@ class _Worker:
         return True
 
     def plan_restart(self) -> float:
-        """Choose when to start again: at once, or later if it ended soon; return the seconds."""
+        """Plan a new start of the worker, later if it ended soon; return the seconds until then."""
         self.link.close()
         lived_s = time.monotonic() - self.started_s
         lasted = self.is_ready and lived_s > _MAX_DELAY_S
@@ -124,7 +124,7 @@ class _Worker:
 
 
 class _Supervisor:
-    """Starts workers, replaces those that end, and passes their metrics on."""
+    """The parent process: it starts workers, replaces those that end, and adds up their metrics."""
 
     def __init__(
         self, settings: ServeSettings, bound: socket.socket, n: int, log: AccessLog | None

@@ -96,7 +96,7 @@ def _send(live: Live, raw: bytes, draw: random.Random) -> str:
 
 
 def _settled(live: Live) -> int:
-    """Return the server's anonymous memory in KiB once it has closed all other connections."""
+    """Wait until the server has closed all other connections; return its memory in KiB."""
     until = time.monotonic() + 60
     while len(list(Path(f"/proc/{live.process.pid}/fd").iterdir())) > 50:
         assert time.monotonic() < until

@@ -152,7 +152,7 @@ class MappedEmbedder(DelegatingEmbedder):
 
     @property
     def identity(self) -> ModelIdentity:
-        """Identity of the model with the map."""
+        """Identity of this embedder: that of the model, changed by the linear map."""
         return self._identity
 
     def encode_tokens(self, tokens: TokenizedTexts) -> Vectors:

@@ -60,7 +60,7 @@ class Objective(Protocol):
         """The encoder, whose heads can be gated."""
 
     def fit_batches(self) -> Iterator[FitBatch]:
-        """Yield the batches of the first half."""
+        """Yield batches of the half of the data that the importance of heads is measured on."""
 
     def score(self) -> float:
         """Measure the encoder on the second half."""
@@ -110,7 +110,7 @@ class MaskedTokens:
         return [_by_length(batch.to(device)) for batch in batches]
 
     def fit_batches(self) -> Iterator[FitBatch]:
-        """Yield the batches of the first half."""
+        """Yield batches of the half of the data that the importance of heads is measured on."""
         for batch in self._fit:
             examples = len(batch.tokens.lengths)
             yield FitBatch(batch.tokens.text_of_row, examples, partial(self._losses, batch))
@@ -176,7 +176,7 @@ class PairSimilarity:
         return self._model.encoder
 
     def fit_batches(self) -> Iterator[FitBatch]:
-        """Yield the batches of the first half."""
+        """Yield batches of the half of the data that the importance of heads is measured on."""
         for rows in np.array_split(self._fit, -(-len(self._fit) // _ROWS)):
             packed = self._pack(rows)
             groups = torch.from_numpy(packed.pair_of_text).to(packed.back.device)

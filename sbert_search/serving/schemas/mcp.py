@@ -11,7 +11,7 @@ from sbert_search.serving.schemas.search import SearchHit
 
 
 class McpMessage(Struct, kw_only=True, omit_defaults=True):
-    """A message of a client: a request, or a notification, which has no ``id``.
+    """A message that a client sends: a request, or a notification (a message without ``id``).
 
     Attributes:
         jsonrpc: Version of JSON-RPC.
