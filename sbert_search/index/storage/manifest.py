@@ -35,6 +35,7 @@ from sbert_search.runtime.disk.folders import Folder
 from sbert_search.runtime.lru import typed_lru_cache
 
 NAME = "MANIFEST.json"
+SHARDS = "shards.json"  # the manifest of a sharded index, in whose folder there is no NAME
 TEMPORARY = NAME + ".tmp"  # the new manifest, before a commit renames it
 LOCK = "LOCK"
 FOLDERS = ("seg", "del", "ann", "lex")

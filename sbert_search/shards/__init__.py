@@ -1,0 +1,1 @@
+"""Sharded indexes: one folder of ordinary indexes that are searched and changed as one."""

@@ -1,0 +1,185 @@
+"""shards.json: the file that lists the shards of an index and the state of each shard.
+
+Line 1 is the sha256 of the rest; line 2 is JSON with sorted keys and no spaces. Replacing the file
+is the commit of a sharded index: it names the manifest of each shard that belongs to the state.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from sbert_search.config import UnknownSettingError, from_mapping, to_mapping
+from sbert_search.errors import (
+    CommitUnknown,
+    ConfigError,
+    CorruptIndex,
+    IndexStoreError,
+    NotAnIndex,
+)
+from sbert_search.index.storage import manifest as manifests
+from sbert_search.index.storage.manifest import Manifest
+from sbert_search.runtime.disk import files
+from sbert_search.runtime.disk.folders import Folder
+from sbert_search.shards.routing import ROUTING
+
+NAME = manifests.SHARDS
+FORMAT = "sbert-search sharded index"
+VERSION = 1
+MAX_SHARDS = 1024
+MAX_BYTES = 1 << 20
+
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ShardRecord:
+    """The state of one shard: its folder, and the manifest that belongs to the sharded index.
+
+    Attributes:
+        folder: Name of the folder.
+        generation: Commits of the shard so far.
+        sha256: The hash in the first line of the shard's manifest.
+    """
+
+    folder: str
+    generation: int
+    sha256: str
+
+    def __post_init__(self) -> None:
+        if not _SHA256.fullmatch(self.sha256):
+            raise ConfigError(f"{self.sha256!r} is no sha256.")
+
+    @classmethod
+    def of(cls, number: int, manifest: Manifest) -> ShardRecord:
+        """Make the record of a shard's state."""
+        sha256 = manifests.encode(manifest)[:64].decode()
+        return cls(folder=folder_name(number), generation=manifest.generation, sha256=sha256)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ShardManifest:
+    """One state of a sharded index.
+
+    Attributes:
+        format: Name of the format.
+        version: Version of the format.
+        generation: Commits of the sharded index so far.
+        routing: The rule by which ids belong to shards.
+        shards: The state of each shard, in the order of their numbers.
+    """
+
+    format: str = FORMAT
+    version: int = VERSION
+    generation: int = 0
+    routing: str = ROUTING
+    shards: tuple[ShardRecord, ...]
+
+    def __post_init__(self) -> None:
+        require_number(len(self.shards))
+        if self.routing != ROUTING:
+            raise ConfigError(f"its routing is {self.routing!r}, not {ROUTING!r}")
+        expected = [folder_name(number) for number in range(len(self.shards))]
+        if [shard.folder for shard in self.shards] != expected:
+            raise ConfigError(f"its folders are not {expected[0]} to {expected[-1]}")
+
+
+def folder_name(number: int) -> str:
+    """Return the name of the folder of a shard, given its number from 0."""
+    return f"shard-{number:04d}"
+
+
+def require_number(n_shards: int) -> None:
+    """Refuse a number of shards that no index can have.
+
+    Raises:
+        ConfigError: It is below 1 or above `MAX_SHARDS`.
+    """
+    if not 1 <= n_shards <= MAX_SHARDS:
+        raise ConfigError(f"The number of shards is {n_shards}; it must be from 1 to {MAX_SHARDS}.")
+
+
+def encode(manifest: ShardManifest) -> bytes:
+    """Serialise a manifest."""
+    body = (json.dumps(to_mapping(manifest), sort_keys=True, separators=(",", ":")) + "\n").encode()
+    return hashlib.sha256(body).hexdigest().encode() + b"\n" + body
+
+
+def decode(data: bytes) -> ShardManifest:
+    """Parse the bytes of a manifest; the errors are those of `read`."""
+    stated, _, body = data.partition(b"\n")
+    actual = hashlib.sha256(body).hexdigest()
+    if stated != actual.encode():
+        raise CorruptIndex(NAME, f"sha256 {stated[:64].decode('ascii', 'replace')}", actual)
+    try:
+        values = json.loads(body)
+        _check_version(values)
+        return from_mapping(ShardManifest, values)
+    except UnknownSettingError as error:
+        raise _newer(f"has fields that this version does not know: {error}") from error
+    except (ValueError, RecursionError, ConfigError) as error:
+        reason = str(error).rstrip(".")
+        raise CorruptIndex(NAME, "a manifest of a sharded index", f"this: {reason}") from error
+
+
+def read(folder: Folder) -> ShardManifest:
+    """Read and check the manifest of a sharded index.
+
+    Raises:
+        NotAnIndex: The folder has no such manifest.
+        CorruptIndex: The manifest differs from its checksum or is malformed.
+        IndexStoreError: A newer version of this package wrote the manifest, or this process has no
+            permission to read it.
+    """
+    try:
+        data = bytes(files.map_file(folder / NAME)[: MAX_BYTES + 1])
+    except FileNotFoundError as error:
+        raise NotAnIndex(f"{folder} holds no sharded index: it has no {NAME}.") from error
+    except OSError as error:
+        if files.is_fault_of_file(error):
+            raise NotAnIndex(f"{folder} holds no index that can be read: {error}.") from error
+        raise IndexStoreError(f"{folder} cannot be read: {error}.") from error
+    return decode(data)
+
+
+def write(
+    folder: Folder, manifest: ShardManifest, *, ready: Callable[[], object] | None = None
+) -> None:
+    """Replace the manifest, which is the commit of a sharded index.
+
+    Args:
+        folder: The sharded index.
+        manifest: The new state.
+        ready: Called right before the replacement; if it raises, the old state stays.
+
+    Raises:
+        OSError: The disk failed; the old state stays.
+        CommitUnknown: The disk failed at the last step; the old or the new state holds.
+    """
+    try:
+        files.replace_file(folder / NAME, encode(manifest), ready=ready)
+    except files.ReplaceUnknown as error:
+        raise CommitUnknown(
+            f"{folder}: the commit failed at its last step, so the old or the new state may hold "
+            f"({error}). Both are whole: open the index again to see which one it is."
+        ) from error
+
+
+def _check_version(values: object) -> None:
+    if not isinstance(values, dict) or values.get("format") != FORMAT:
+        raise ConfigError("it is in no known format")
+    version = values.get("version")
+    if not isinstance(version, int) or version < 1:
+        raise ConfigError(f"its version is {version!r}")
+    if version > VERSION:
+        raise _newer(f"has format version {version}, and this version reads up to {VERSION}.")
+
+
+def _newer(what: str) -> IndexStoreError:
+    return IndexStoreError(
+        "A newer version of sbert-search made this sharded index. Install that version, or build "
+        f"the index again with this one. {NAME} {what}"
+    )
