@@ -15,6 +15,9 @@ if TYPE_CHECKING:  # for type checkers and editors; a test compares the names wi
     from sbert_search.analysis.anisotropy.analyze import analyze_anisotropy as analyze_anisotropy
     from sbert_search.analysis.anisotropy.report import AnisotropyReport as AnisotropyReport
     from sbert_search.analysis.anisotropy.saving import save_with_map as save_with_map
+    from sbert_search.analysis.errors.analyze import analyze_errors as analyze_errors
+    from sbert_search.analysis.errors.record import ErrorReport as ErrorReport
+    from sbert_search.analysis.errors.report import write_errors as write_errors
     from sbert_search.analysis.map.making import map_index as map_index
     from sbert_search.analysis.map.record import CorpusMap as CorpusMap
     from sbert_search.analysis.map.saving import write_map as write_map
@@ -122,6 +125,9 @@ _NAMES_IN = {  # public names by the module that defines them
     "analysis.anisotropy.analyze": ["analyze_anisotropy"],
     "analysis.anisotropy.report": ["AnisotropyReport"],
     "analysis.anisotropy.saving": ["save_with_map"],
+    "analysis.errors.analyze": ["analyze_errors"],
+    "analysis.errors.record": ["ErrorReport"],
+    "analysis.errors.report": ["write_errors"],
     "analysis.map.making": ["map_index"],
     "analysis.map.record": ["CorpusMap"],
     "analysis.map.saving": ["write_map"],

@@ -54,7 +54,7 @@ def evaluate_retrieval(
     """
     clock, search = Stopwatch(), search or SearchOptions(mode="dense")
     folder = data / task.path
-    hashes = check_files(task, data, _files(task, folder))
+    hashes = check_files(task, data, collection_files(task, folder))
     qrels = read_qrels(folder, task.split)
     queries = _judged_queries(task, folder, qrels)
     clock.lap("read")
@@ -154,7 +154,7 @@ def _opened(
         yield Index.open(out), {"documents truncated": report.truncated}
 
 
-def _files(task: EvalTask, folder: Path) -> list[Path]:
+def collection_files(task: EvalTask, folder: Path) -> list[Path]:
     """Return the files of a BEIR folder on which the scores depend."""
     if not folder.is_dir():
         raise EvaluationError(

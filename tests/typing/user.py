@@ -32,6 +32,7 @@ from sbert_search import (
     Document,
     DriftReport,
     Embedder,
+    ErrorReport,
     EvaluationError,
     Facet,
     FacetRange,
@@ -82,6 +83,7 @@ from sbert_search import (
     WeightsError,
     analyze_anisotropy,
     analyze_attention,
+    analyze_errors,
     analyze_heads,
     load_recipe,
     map_index,
@@ -93,6 +95,7 @@ from sbert_search import (
     train_classifier,
     train_cross_encoder,
     train_tagger,
+    write_errors,
     write_map,
 )
 
@@ -244,6 +247,10 @@ def analyze(index: Index) -> None:
     assert_type(maps, AttentionMaps)
     assert_type(maps.heads[0].entropy, float)
     assert_type(analyze_heads("a-model", ["a text"], sts="pairs.tsv"), HeadReport)
+    errors = analyze_errors("runs/scifact.json", data="data", worst=10)
+    assert_type(errors, list[ErrorReport])
+    assert_type(errors[0].slices[0].worse, bool)
+    assert_type(write_errors(errors, "runs/errors"), list[Path])
 
 
 def progress() -> None:

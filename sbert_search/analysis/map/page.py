@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import hashlib
 import html
 import json
 import zlib
@@ -16,6 +15,7 @@ from numpy.typing import NDArray
 from sbert_search.analysis.map.columns import MapColumn, NumberColumn
 from sbert_search.analysis.map.record import CorpusMap
 from sbert_search.analysis.map.table import summary
+from sbert_search.analysis.templates import hash_of
 
 SHOWN_NEIGHBOURS = 10  # nearest documents that the page lists of a document
 OUTLIERS = 50  # outliers that the page lists
@@ -41,7 +41,7 @@ def write_page(drawn: CorpusMap, file: Writable) -> None:
     """
     style, script = _read("page.css"), _script()
     policy = (
-        f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)}; "
+        f"default-src 'none'; script-src {hash_of(script)}; style-src {hash_of(style)}; "
         "base-uri 'none'; form-action 'none'"
     )
     arrays, places = _packed(drawn)
@@ -68,11 +68,6 @@ def _read(name: str) -> str:
 def _script() -> str:
     body = "\n".join(_read(name) for name in SCRIPTS)
     return f'"use strict";\n(() => {{\n{body}}})();\n'
-
-
-def _hash(text: str) -> str:
-    digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
-    return f"'sha256-{digest}'"
 
 
 def _encoded(data: bytes) -> str:

@@ -9,6 +9,7 @@ from sbert_search.cli.lazy_group import lazy_group
 _COMMANDS = {
     "anisotropy": "sbert_search.cli.analyze.anisotropy:anisotropy",
     "attention": "sbert_search.cli.analyze.attention:attention",
+    "errors": "sbert_search.cli.analyze.errors:errors",
     "map": "sbert_search.cli.analyze.map:map_",
 }
 

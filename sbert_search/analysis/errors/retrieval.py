@@ -1,0 +1,198 @@
+"""The errors of a retrieval run: queries whose relevant documents are far down or absent."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from sbert_search.analysis.errors.items import Analysed
+from sbert_search.analysis.errors.record import ErrorItem, JudgedText, cut
+from sbert_search.analysis.errors.words import WordReader, coverage
+from sbert_search.records import Document, Qrels, Query, Run
+
+SHOWN = 3  # relevant documents, and found ones, that are described for a query
+_READ, _KEPT = 20_000, 600  # characters of a document that are compared, and that are kept
+
+
+@dataclass(slots=True)
+class _Corpus:
+    """What one pass over the documents finds.
+
+    Attributes:
+        size: Number of documents.
+        frequency: Number of documents with each word of a query.
+        relevant: Words of queries in each relevant document, and the number of all its words.
+        texts: Start of each document that is described.
+    """
+
+    size: int = 0
+    frequency: Counter[int] = field(default_factory=Counter)
+    relevant: dict[str, tuple[frozenset[int], int]] = field(default_factory=dict)
+    texts: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class _Judged:
+    """One query with its judgements and results."""
+
+    query: Query
+    terms: frozenset[int]
+    grades: Mapping[str, int]
+    ranks: Mapping[str, int]  # of the documents found, from 1
+    scores: Mapping[str, float]
+    value: float
+
+    @property
+    def relevant(self) -> list[str]:
+        """Relevant documents: those found by rank, then the others by grade."""
+        named = [doc_id for doc_id, grade in self.grades.items() if grade > 0]
+        return sorted(named, key=lambda d: (self.ranks.get(d, math.inf), -self.grades[d]))
+
+    @property
+    def first_rank(self) -> float:
+        """Rank of the first relevant document; infinity if none was found."""
+        return self.ranks.get(self.relevant[0], math.inf)
+
+    @property
+    def described(self) -> list[str]:
+        """The documents that are described: the first relevant and the first found ones."""
+        return [*self.relevant[:SHOWN], *list(self.ranks)[:SHOWN]]
+
+
+def analyze_queries(
+    queries: Sequence[Query],
+    documents: Iterable[Document],
+    qrels: Qrels,
+    run: Run,
+    values: Mapping[str, float],
+    *,
+    reader: WordReader,
+    worst: int,
+) -> Analysed:
+    """Find the queries with the lowest metric, and the features of all queries.
+
+    Memory holds the words of queries in the relevant documents, and the starts of the documents
+    that are described.
+
+    Args:
+        queries: The judged queries; those without a relevant document are left out.
+        documents: The corpus, read once.
+        qrels: Judgements.
+        run: Scores of the documents found, by query, in the order of their ranks.
+        values: Metric of each query, higher is better.
+        reader: Reads the words.
+        worst: Number of worst queries to describe. Of equally bad queries, those come first whose
+            first relevant document is farther down.
+    """
+    judged = [
+        _Judged(
+            query,
+            reader.terms(query.text),
+            qrels[query.query_id],
+            {doc_id: rank for rank, doc_id in enumerate(run.get(query.query_id, ()), 1)},
+            run.get(query.query_id, {}),
+            values[query.query_id],
+        )
+        for query in queries
+        if max(qrels[query.query_id].values()) > 0
+    ]
+    order = sorted(range(len(judged)), key=lambda at: (judged[at].value, -judged[at].first_rank))
+    chosen = [judged[at] for at in order[:worst]]
+    described = {doc_id for each in chosen for doc_id in each.described}
+    corpus = _read_corpus(documents, judged, described, reader)
+    return Analysed(
+        [each.value for each in judged],
+        [_features(each, corpus, reader) for each in judged],
+        [_item(each, corpus, reader) for each in chosen],
+        len(queries) - len(judged),
+    )
+
+
+def _read_corpus(
+    documents: Iterable[Document],
+    judged: Sequence[_Judged],
+    described: set[str],
+    reader: WordReader,
+) -> _Corpus:
+    wanted = frozenset().union(*(each.terms for each in judged))
+    relevant = {doc_id for each in judged for doc_id in each.relevant}
+    corpus = _Corpus()
+    for document in documents:
+        text = document.full_text
+        terms = reader.terms(text) & wanted
+        corpus.size += 1
+        corpus.frequency.update(terms)
+        if document.doc_id in relevant:
+            corpus.relevant[document.doc_id] = terms, reader.length(text)
+        if document.doc_id in described:
+            corpus.texts[document.doc_id] = text[:_READ]
+    return corpus
+
+
+def _best(judged: _Judged, corpus: _Corpus) -> str | None:
+    """The relevant document with the most words of the query; None: the corpus has none."""
+    present = [doc_id for doc_id in judged.relevant if doc_id in corpus.relevant]
+    return max(
+        present, key=lambda doc_id: len(judged.terms & corpus.relevant[doc_id][0]), default=None
+    )
+
+
+def _features(judged: _Judged, corpus: _Corpus, reader: WordReader) -> dict[str, float | None]:
+    best = _best(judged, corpus)
+    known = corpus.relevant.get(best) if best is not None else None
+    return {
+        "words in the query": float(reader.length(judged.query.text)),
+        "share of its words in a relevant text": coverage(judged.terms, known[0])
+        if known
+        else None,
+        "documents with its rarest word": min(
+            (float(corpus.frequency[term]) for term in judged.terms), default=None
+        ),
+        "words in that relevant text": float(known[1]) if known else None,
+        "relevant documents": float(len(judged.relevant)),
+    }
+
+
+def _item(judged: _Judged, corpus: _Corpus, reader: WordReader) -> ErrorItem:
+    query, best = judged.query, _best(judged, corpus)
+    ranks = [judged.ranks[doc_id] for doc_id in judged.relevant if doc_id in judged.ranks]
+    missing = len(judged.relevant) - len(ranks)
+    found = [_described(doc_id, judged, corpus, reader) for doc_id in list(judged.ranks)[:SHOWN]]
+    first = found[0] if found else None
+    return ErrorItem(
+        item=query.query_id,
+        value=judged.value,
+        texts=(query.text,),
+        words=(reader.length(query.text),),
+        expected=_where(ranks, missing),
+        came=f"{first.doc_id}: {cut(first.text, 50)}" if first else "nothing",
+        shared=reader.words_among(query.text, corpus.relevant[best][0]) if best else (),
+        features=_features(judged, corpus, reader),
+        relevant=tuple(
+            _described(doc_id, judged, corpus, reader) for doc_id in judged.relevant[:SHOWN]
+        ),
+        found=tuple(found),
+    )
+
+
+def _where(ranks: Sequence[int], missing: int) -> str:
+    """Say at which ranks the relevant documents were found."""
+    shown = ", ".join(f"{rank:,}" for rank in ranks[:SHOWN])
+    more = ", ..." if len(ranks) > SHOWN else ""
+    at = [f"at rank {shown}{more}"] if ranks else []
+    return "; ".join([*at, *([f"{missing:,} not found"] if missing else [])])
+
+
+def _described(doc_id: str, judged: _Judged, corpus: _Corpus, reader: WordReader) -> JudgedText:
+    text = corpus.texts.get(doc_id, "")
+    return JudgedText(
+        doc_id=doc_id,
+        rank=judged.ranks.get(doc_id),
+        score=judged.scores.get(doc_id),
+        grade=judged.grades.get(doc_id),
+        text=cut(text, _KEPT) if text else "(not in the corpus)",
+        words=reader.length(text),
+        shared=reader.shared(judged.query.text, text),
+    )

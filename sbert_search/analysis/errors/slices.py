@@ -1,0 +1,174 @@
+"""Slices of the items of a run by their features, and the slices where the model is worse."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sbert_search.metrics.significance import (
+    DRAWS,
+    LEVEL,
+    draw_counts,
+    mean_interval,
+    resampled,
+)
+
+GROUPS = 3  # slices by one feature, at most
+Features = Mapping[str, float | None]
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ErrorSlice:
+    """The items for which a feature lies in one range.
+
+    Attributes:
+        feature: Name of the feature, such as words in the query.
+        low: Lowest value of the feature in the slice.
+        high: Highest value.
+        items: Number of items.
+        mean: Mean of the metric.
+        interval: 95 % interval of the mean.
+        difference: The mean minus that of the other items that have the feature; None: there are
+            no others.
+        difference_interval: Interval of the difference; the intervals of all slices hold together
+            with a probability of 95 % (Bonferroni).
+        worse: Whether the whole interval lies on the side where the model is worse.
+    """
+
+    feature: str
+    low: float
+    high: float
+    items: int
+    mean: float
+    interval: tuple[float, float]
+    difference: float | None
+    difference_interval: tuple[float, float] | None
+    worse: bool
+
+    @property
+    def range(self) -> str:
+        """The range of the feature, as text."""
+        return (
+            shown(self.low) if self.low == self.high else f"{shown(self.low)} to {shown(self.high)}"
+        )
+
+
+def shown(value: float) -> str:
+    """Write a value of a feature: a number of words or documents, or a share."""
+    return f"{value:,.0f}" if value == int(value) else f"{value:.2f}"
+
+
+def groups_of(values: Sequence[float | None], groups: int = GROUPS) -> NDArray[np.int64]:
+    """Cut items into groups of about equal size by a feature; equal values stay together.
+
+    Args:
+        values: Value of each item; None: the item does not have the feature.
+        groups: Number of groups, which is smaller if there are few different values.
+
+    Returns:
+        Group of each item, from 0 in ascending order of the feature; -1 without the feature.
+    """
+    array = np.array([np.nan if value is None else value for value in values], dtype=np.float64)
+    known = np.sort(array[~np.isnan(array)])
+    found = np.full(len(array), -1, dtype=np.int64)
+    if not len(known):
+        return found
+    # The last item of each group but the last one, if all values were different.
+    ends = [known[-(-len(known) * group // groups) - 1] for group in range(1, groups)]
+    has = ~np.isnan(array)
+    found[has] = np.searchsorted(np.array(ends), array[has], side="left")
+    numbers = np.unique(found[has])
+    found[has] = np.searchsorted(numbers, found[has])
+    return found
+
+
+def slice_items(
+    values: Sequence[float],
+    features: Sequence[Features],
+    *,
+    higher_is_better: bool,
+    within: tuple[float, float] = (0.0, 1.0),
+    draws: int = DRAWS,
+    seed: int = 0,
+) -> list[ErrorSlice]:
+    """Compare the mean of each slice with that of the other items.
+
+    Args:
+        values: Metric of each item.
+        features: Features of each item, the same names for all.
+        higher_is_better: Whether a higher metric is better.
+        within: Range of the metric.
+        draws: Resamples of each bootstrap.
+        seed: Seed of the bootstrap.
+
+    Returns:
+        The slices by feature, in the order of the features, then by ascending value. A feature
+        that has one value for all items gives one slice, without a difference.
+    """
+    metric = np.asarray(values, dtype=np.float64)
+    found: list[tuple[str, Floats, NDArray[np.bool_], NDArray[np.bool_]]] = []
+    for name in features[0] if features else ():
+        column = [each[name] for each in features]
+        group, known = groups_of(column), [np.nan if v is None else v for v in column]
+        for number in range(group.max() + 1):
+            found.append((name, np.array(known), group == number, (group != number) & (group >= 0)))
+    pairs = [(inside, outside) for *_, inside, outside in found]
+    intervals = difference_intervals(metric, pairs, draws=draws, seed=seed)
+    sign = 1.0 if higher_is_better else -1.0
+    slices = []
+    for (name, column_values, inside, outside), ends in zip(found, intervals, strict=True):
+        mean = float(metric[inside].mean())
+        slices.append(
+            ErrorSlice(
+                feature=name,
+                low=float(column_values[inside].min()),
+                high=float(column_values[inside].max()),
+                items=int(inside.sum()),
+                mean=mean,
+                interval=mean_interval(metric[inside], within=within, draws=draws, seed=seed),
+                difference=mean - float(metric[outside].mean()) if outside.any() else None,
+                difference_interval=ends,
+                worse=ends is not None and max(sign * ends[0], sign * ends[1]) < 0,
+            )
+        )
+    return slices
+
+
+def difference_intervals(
+    values: Floats,
+    pairs: Sequence[tuple[NDArray[np.bool_], NDArray[np.bool_]]],
+    *,
+    draws: int = DRAWS,
+    seed: int = 0,
+) -> list[tuple[float, float] | None]:
+    """Bootstrap intervals of differences between the means of two parts of the items.
+
+    Args:
+        values: Metric of each item, (n,).
+        pairs: For each difference, which items are in the first and in the second part, (n,) each.
+        draws: Number of resamples of all items.
+        seed: Seed of the resamples.
+
+    Returns:
+        Percentile intervals that hold together at 95 %, by Bonferroni's correction. None: one of
+        the parts is empty.
+    """
+    compared = [pair for pair in pairs if pair[0].any() and pair[1].any()]
+    if not compared:
+        return [None] * len(pairs)
+    parts = np.array([part for pair in compared for part in pair], dtype=np.float64)
+    table = np.concatenate([parts * values, parts]).T  # (n, 2 * parts)
+    rng, blocks = np.random.default_rng(seed), []
+    for picks in resampled(rng, len(values), draws):
+        sums, counts = np.split(draw_counts(picks) @ table, 2, axis=1)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            means = sums / counts  # NaN where a resample has no item of a part
+        blocks.append(means[:, 0::2] - means[:, 1::2])
+    tail = (1 - LEVEL) / len(compared) / 2
+    low, high = np.nanquantile(np.concatenate(blocks), [tail, 1 - tail], axis=0)
+    ends = iter(zip(low.tolist(), high.tolist(), strict=True))
+    return [next(ends) if pair[0].any() and pair[1].any() else None for pair in pairs]
