@@ -178,6 +178,11 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "sbert-search analyze anisotropy my-model a.txt --sts pairs.tsv --out runs",
         "sbert-search analyze anisotropy my-model a.txt --save-whitened whitened",
     ),
+    "analyze errors": (
+        "sbert-search analyze errors runs/a --data data",
+        "sbert-search analyze errors runs/a --out errors --worst 100",
+        "sbert-search analyze errors runs/a --metric MRR@10 --json",
+    ),
     "analyze attention": (
         'sbert-search analyze attention my-model "The cat sat." --out runs',
         'sbert-search analyze attention my-judge "a question" "its answer"',

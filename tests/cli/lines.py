@@ -44,6 +44,7 @@ SOUND: Mapping[str, Sequence[str]] = {
     "model": ["hashing"],
     "data": ["beir"],
     "tasks": ["pairs.jsonl"],
+    "run": ["runs/a"],
     "run_a": ["runs/a"],
     "run_b": ["runs/b"],
     "text": ["the [MASK] sat"],

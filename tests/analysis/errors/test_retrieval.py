@@ -1,5 +1,6 @@
 import pytest
 
+from sbert_search.analysis.errors.items import Analysed
 from sbert_search.analysis.errors.retrieval import analyze_queries
 from sbert_search.analysis.errors.words import WordReader
 from sbert_search.records import Document, Query
@@ -33,9 +34,9 @@ RUN = {
 VALUES = {"q1": 1.0, "q2": 0.25, "q3": 0.0, "q4": 0.0, "q5": 0.0}
 
 
-def analysed(worst: int = 10):
+def analysed() -> Analysed:
     return analyze_queries(
-        QUERIES, iter(DOCUMENTS), QRELS, RUN, VALUES, reader=WordReader(), worst=worst
+        QUERIES, iter(DOCUMENTS), QRELS, RUN, VALUES, reader=WordReader(), worst=10
     )
 
 

@@ -4,6 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sbert_search.analysis.errors.slices import (
+    Features,
     difference_intervals,
     groups_of,
     shown,
@@ -62,7 +63,7 @@ def test_for_errors_the_slice_with_more_of_them_is_worse() -> None:
 
 
 def test_items_without_a_feature_are_in_no_slice_of_it() -> None:
-    features = [{"a": None}, {"a": 1.0}, {"a": 2.0}]
+    features: list[Features] = [{"a": None}, {"a": 1.0}, {"a": 2.0}]
     slices = slice_items([0.5, 0.0, 1.0], features, higher_is_better=True)
     assert [(each.low, each.items, each.difference) for each in slices] == [
         (1.0, 1, -1.0),
