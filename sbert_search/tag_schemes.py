@@ -20,7 +20,7 @@ Scheme = Literal["bio", "bilou"]
 OUTSIDE = "O"
 PREFIXES: dict[Scheme, str] = {"bio": "BI", "bilou": "BILU"}
 _ONE: dict[Scheme, str] = {"bio": "B", "bilou": "U"}  # prefix of an entity of one token
-_LAST: dict[Scheme, str] = {"bio": "I", "bilou": "L"}  # of the last token of several
+_LAST: dict[Scheme, str] = {"bio": "I", "bilou": "L"}  # of the last token, if an entity has several
 
 
 class Entity(NamedTuple):
@@ -90,11 +90,11 @@ def entities(tags: Sequence[str], scheme: Scheme, *, strict: bool = False) -> li
         tags: Tags of either scheme.
         scheme: The scheme by which ``strict`` judges them.
         strict: Whether only entities that follow the scheme count. False: as ``conlleval`` reads
-            tags, a continuation with nothing of its type before it begins an entity, and an entity
-            ends where the next one begins.
+            tags, an ``I`` or ``L`` with no entity of its type to continue begins an entity, and an
+            entity ends where the next one begins.
 
     Raises:
-        ValueError: A tag is not one of a scheme.
+        ValueError: A tag belongs to neither scheme.
     """
     found: list[Entity] = []
     open_kind, start, closed = "", 0, False
@@ -122,7 +122,7 @@ def tags_of(found: Iterable[Entity], length: int, scheme: Scheme) -> tuple[str, 
 
 
 def convert(tags: Sequence[str], scheme: Scheme, to: Scheme) -> tuple[str, ...]:
-    """Return tags that denote the same entities in a scheme.
+    """Return the tags of the scheme ``to`` that denote the same entities.
 
     Tags that break ``scheme`` are read as `entities` does by default, so that converting to the
     same scheme repairs them.

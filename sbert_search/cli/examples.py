@@ -237,7 +237,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
 
 
 def with_examples(epilog: str | None, name: str) -> str:
-    """Return the end of the help of a command: what it has, then its examples, not wrapped."""
+    """Return the end of a command's help: its epilog, if any, and its examples, not wrapped."""
     lines = "\n".join(f"  {example}" for example in EXAMPLES.get(name, ()))
     parts = [epilog or "", f"\b\nExamples:\n{lines}" if lines else ""]
     return "\n\n".join(filter(None, parts))

@@ -25,7 +25,7 @@ _LIMITS = (
     ("--max-queue", "queue_tokens", 1 << 20, "Most tokens that wait; further requests get 429."),
     ("--max-requests", "requests", 1024, "Most requests at the same time; others get 429."),
     ("--max-connections", "connections", 4096, "Most open connections."),
-    ("--max-k", "k", 1000, "Most hits of a search, with those of earlier pages."),
+    ("--max-k", "k", 1000, "Most hits of a search, including those of earlier pages."),
 )
 
 
@@ -46,19 +46,23 @@ def _limit_options(function: click.decorators.FC) -> click.decorators.FC:
 @click.argument("indexes", nargs=-1, metavar="[NAME=]DIR...")
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to bind.")
 @click.option(
-    "--port", type=click.IntRange(0, 65_535), default=8080, show_default=True, help="0: any free."
+    "--port",
+    type=click.IntRange(0, 65_535),
+    default=8080,
+    show_default=True,
+    help="Port to bind; 0: any free port.",
 )
 @click.option(
     "--token-file",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="File with a token in each line; `TOKEN write` may also write.  "
+    help="File with a token in each line; the token of a line `TOKEN write` may also write.  "
     "[default: the variable SBERT_SEARCH_TOKENS]",
 )
 @click.option(
     "--no-token",
     is_flag=True,
-    help="Admit everyone at an address that other machines can reach.",
+    help="Admit requests without a token, even if other machines can reach the address.",
 )
 @click.option("--writable", is_flag=True, help="Let clients with a writing token change indexes.")
 @click.option(
@@ -81,7 +85,7 @@ def _limit_options(function: click.decorators.FC) -> click.decorators.FC:
 @click.option(
     "--log-texts",
     is_flag=True,
-    help="Put address and body of each request into the log, with its queries and documents.",
+    help="Put path, query string and body of each request into the log, and thus its texts.",
 )
 @click.option(
     "--drain",
@@ -97,7 +101,7 @@ def _limit_options(function: click.decorators.FC) -> click.decorators.FC:
     type=click.IntRange(1, 256),
     default=1,
     show_default=True,
-    help="Processes that answer; each opens its own models and has its own limits.",
+    help="Number of processes; each opens its own models and has its own limits.",
 )
 @_limit_options
 @index_embedder_options

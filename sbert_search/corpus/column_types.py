@@ -1,4 +1,4 @@
-"""Types of single values of metadata columns, and conversion of a value to a type."""
+"""The type of one value of a metadata column, and the conversion of a value to another type."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def list_of(kind: ColumnType) -> ColumnType:
 
 
 def type_of(value: object, name: str) -> ColumnType:
-    """Return the type of a typed value.
+    """Return the column type of a value that is not an untyped cell.
 
     An empty list is a ``list[string]``. A list whose values have no common type is a ``string``.
 
@@ -89,7 +89,7 @@ def type_of(value: object, name: str) -> ColumnType:
 
 
 def type_of_cell(cell: str) -> ColumnType:
-    """Return the narrowest type of an untyped cell."""
+    """Return the narrowest type of an untyped cell, which is a text, as in CSV."""
     if _INTEGER.fullmatch(cell):
         # An int64 has at most 20 characters; `int` of thousands of digits would be slow.
         return "int64" if len(cell) < 21 and _MIN_INT64 <= int(cell) <= MAX_INT64 else "string"
@@ -115,6 +115,13 @@ def as_type(
     value: object, own: ColumnType, kind: ColumnType, typed: bool, name: str
 ) -> MetadataValue:
     """Convert a value from its own type to the type of its column, which was inferred.
+
+    Args:
+        value: The value.
+        own: Its own type, from `type_of` or `type_of_cell`.
+        kind: Type of the column.
+        typed: Whether the value has a type, as in JSON; False: it is an untyped cell, as in CSV.
+        name: Name of the column, for messages.
 
     Raises:
         BadRow: The value does not fit the column.

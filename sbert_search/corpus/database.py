@@ -16,7 +16,8 @@ from sbert_search.errors import CorpusError
 
 BLOCK_ROWS = 1024  # rows of a DuckDB result that are in memory at a time
 
-_SQLITE, _DUCKDB = b"SQLite format 3\0", b"DUCK"  # at the beginning, and from byte 8
+_SQLITE = b"SQLite format 3\0"  # the first bytes of a SQLite file
+_DUCKDB = b"DUCK"  # the bytes of a DuckDB file from byte 8
 _ALLOWED = {  # what a statement may do in SQLite
     sqlite3.SQLITE_SELECT,
     sqlite3.SQLITE_READ,
@@ -36,7 +37,7 @@ Batches = Iterator[pa.RecordBatch]
 
 
 class _Relation(Protocol):
-    """What is used of a DuckDB relation."""
+    """The members of a DuckDB relation that this module uses."""
 
     @property
     def columns(self) -> list[str]: ...
@@ -47,7 +48,7 @@ class _Relation(Protocol):
 
 
 class _Connection(Protocol):
-    """What is used of a DuckDB connection."""
+    """The methods of a DuckDB connection that this module uses."""
 
     def sql(self, query: str) -> _Relation | None: ...
 

@@ -19,7 +19,7 @@ IdsLike: TypeAlias = Iterable[str | int] | NDArray[np.integer] | pa.Array
 
 
 def id_column(ids: IdsLike) -> tuple[pa.Array, dict[int, BadRow]]:
-    """Return ids as texts, "" for an id that cannot be used, and why by the number of its row.
+    """Return ids as texts, with "" for each unusable id, and the reasons by row number.
 
     Raises:
         CorpusError: The ids are one text, or no list at all.
@@ -46,7 +46,7 @@ def id_column(ids: IdsLike) -> tuple[pa.Array, dict[int, BadRow]]:
 
 
 def numbered(prefix: str, start: int, stop: int) -> pa.Array:
-    """Return a prefix with each of the numbers from ``start`` to ``stop`` (not included)."""
+    """Return a text for each number from ``start`` to ``stop`` - 1: the prefix, then the number."""
     kind = pa.large_string()
     numbers = pa.array(np.arange(start, stop)).cast(kind)
     return pc.binary_join_element_wise(pa.scalar(prefix, kind), numbers, pa.scalar("", kind))

@@ -49,7 +49,8 @@ class VectorRule:
     Attributes:
         dim: Number of dimensions; None: that of the first vector.
         nonzero: Whether a vector of zeros is refused, since it has no direction.
-        dtype: Type in which vectors are stored unchanged; a component must not overflow it.
+        dtype: Type in which the index stores vectors. If ``nonzero`` is False, vectors are not
+            scaled to norm 1, and no component may overflow this type.
     """
 
     dim: int | None = None

@@ -42,8 +42,9 @@ class FolderWatch:
     def wait(self) -> None:
         """Return when files have changed and then stayed the same from one look to the next.
 
-        After each change the method returns once more, after one more look: a change in the same
-        tick of the file system's clock as the reading of the file leaves no trace in its time.
+        The next call then returns after one look, also if it sees no change: a file may have
+        changed again in the tick of the file system's clock in which it was read, and its time does
+        not show this.
         """
         unrest = 0
         while True:
@@ -62,7 +63,7 @@ class FolderWatch:
                 return
 
     def retry(self) -> None:
-        """Make the next `wait` return after one look, since the work of the last one failed."""
+        """Make the next `wait` return after one look, so that work that failed is tried again."""
         self._to_confirm = True
 
 

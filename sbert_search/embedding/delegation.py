@@ -13,7 +13,7 @@ from sbert_search.tokens.chunking import WHOLE_WORDS, Chunking
 
 
 class DelegatingEmbedder(ABC):
-    """An embedder that is another one in all but `encode_tokens`, through which all texts go."""
+    """Passes all calls on to another embedder, except `encode_tokens`, which encodes all texts."""
 
     @property
     @abstractmethod

@@ -98,7 +98,7 @@ class EncodeMethods(ABC):
                 device: None, or the device of the model; another one is refused.
                 normalize_embeddings: Whether to scale vectors to norm 1, before they are quantised.
                 truncate_dim: Number of leading dimensions to keep; None: the embedder's setting.
-                pool: None; for several devices, name them when the embedder is opened.
+                pool: Must be None; several devices are named when the embedder is opened.
                 chunk_size: Has no effect, since it belongs to ``pool``.
 
         Returns:

@@ -10,10 +10,11 @@ from sbert_search.embedding.protocol import TextEmbedder, TokenizedTexts, Vector
 
 
 class LazyEmbedder(DelegatingEmbedder):
-    """Opens an embedder when a method or property is first used; every use may raise its errors.
+    """Opens an embedder when a method or property is first used, which can raise its errors.
 
     Args:
-        open_model: Opens and checks the embedder; it is called once, by any thread.
+        open_model: Opens and checks the embedder. The first use calls it, in its thread; after an
+            error, the next use calls it again.
     """
 
     def __init__(self, open_model: Callable[[], TextEmbedder]) -> None:
@@ -23,7 +24,7 @@ class LazyEmbedder(DelegatingEmbedder):
 
     @property
     def opened(self) -> TextEmbedder:
-        """The embedder, which this opens."""
+        """The embedder; this property opens it if it is not open."""
         with self._guard:
             if self._opened is None:
                 self._opened = self._open()
@@ -36,7 +37,7 @@ class LazyEmbedder(DelegatingEmbedder):
 
     @property
     def inner(self) -> TextEmbedder:
-        """The embedder, which this opens too."""
+        """The embedder, as `opened`."""
         return self.opened
 
     def encode_tokens(self, tokens: TokenizedTexts) -> Vectors:

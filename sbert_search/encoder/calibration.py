@@ -33,7 +33,7 @@ def calibrate(
     batches: Sequence[PackedTokens],
     advance: Callable[[int], None] = lambda n: None,
 ) -> Calibration:
-    """Measure the input ranges of the linear layers, and find those too inexact in int8.
+    """Measure the input ranges of the linear layers, and find the layers too inexact in int8.
 
     Args:
         encoder: The encoder in float32 on the CPU, not frozen.
@@ -80,7 +80,7 @@ def _run(
 
 
 class _Watched:
-    """Lowest and highest value and sum of each input channel of a layer."""
+    """The lowest value, the highest value and the sum of each input channel of a layer."""
 
     def __init__(self, inputs: Tensor) -> None:
         self._low, self._high = inputs.amin(dim=0), inputs.amax(dim=0)

@@ -14,13 +14,13 @@ from torch import Tensor
 from sbert_search.errors import ConfigError
 from sbert_search.runtime.lru import typed_lru_cache
 
-_FULL = 127
+_FULL = 127  # the largest weight in 8 bits
 # Without VNNI instructions, a CPU adds two products of a level and a weight in 16 bits and clips
 # the sum. With weights up to 63, no sum is clipped: 2 x 255 x 63 < 2^15.
 _NARROW = 63
-_ROWS = 16  # of the products that are checked and timed
-# Times as long as in float32, and seconds of overhead that are allowed besides. A reference kernel
-# of oneDNN takes about 1,000 times as long.
+_ROWS = 16  # number of rows of the products that are checked and timed
+# A product in int8 may take `_SLOWEST` times as long as in float32, and `_OVERHEAD` seconds more. A
+# reference kernel of oneDNN takes about 1,000 times as long.
 _SLOWEST, _OVERHEAD = 8.0, 1e-3
 _FEWEST_RUNS, _RUNS = 3, 20
 
@@ -77,7 +77,7 @@ def quantize(values: Tensor, levels: tuple[float, int]) -> Tensor:
 
 @typed_lru_cache(maxsize=1)
 def _silence_deprecation() -> None:
-    """Make torch print its warning about quantized tensors, which it prints once, to nowhere."""
+    """Trigger torch's warning about quantized tensors, which comes only once, and hide it."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         torch.quantize_per_tensor(torch.zeros(1), 1.0, 0, torch.quint8)

@@ -33,8 +33,10 @@ from sbert_search.encoder.int8_kernels import most_weight, quantize
 # Inputs within the calibrated range get the levels 1 to 254. A level of 0 or 255 then shows that a
 # value was beyond the range, which costs 1 % of the resolution.
 _LOWEST, _HIGHEST = 1, 254
-_SMOOTHING = 0.6  # exponent of a channel's range; 1 - exponent is that of its weights
-_LEAST, _TINY = 1e-4, 1e-30  # lowest range of a channel relative to the widest one; not quite 0
+# The factor of a channel is range**_SMOOTHING / weight**(1 - _SMOOTHING), from its widest input and
+# its largest weight. Each of the two counts as at least _LEAST times its maximum over the channels.
+_SMOOTHING, _LEAST = 0.6, 1e-4
+_TINY = 1e-30  # keeps divisors above 0
 
 
 class ChannelRange(NamedTuple):
@@ -133,7 +135,7 @@ class Int8Linear(nn.Module):
         self._zero_points = torch.zeros(len(weight), dtype=torch.int32)
         self._weight = torch.ops.onednn.qlinear_prepack(rounded, None)
         bias = torch.zeros(len(weight)) if linear.bias is None else linear.bias.detach().float()
-        # The mean of the error that rounding the weights makes in each output.
+        # Rounding the weights shifts the mean of each output; the bias takes this back.
         lost = weight - rounded * self._scales[:, None] * self._inverse
         self._bias = bias + lost @ inputs.mean
         self._fused, self._variant = FUSED[activation] if activation else ("none", "")
@@ -182,7 +184,7 @@ class Calibration:
     """What `freeze_int8` needs to know about the inputs of the layers of an encoder.
 
     Attributes:
-        ranges: Inputs of each layer, by the names of `linear_layers`.
+        ranges: Ranges of the inputs of each layer, by the names of `linear_layers`.
         exact: Names of the layers that are not computed in int8.
     """
 
@@ -210,7 +212,7 @@ def freeze_int8(
 
     Args:
         encoder: The encoder in float32 on the CPU.
-        calibration: Inputs of its layers.
+        calibration: Ranges of the inputs of its layers.
         exact: float32 or bfloat16, the type of attention and of the layers in
             ``calibration.exact``.
 

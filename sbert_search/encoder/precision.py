@@ -1,7 +1,7 @@
 """Measure in which precision a CPU computes the layers of an encoder fastest.
 
 One block of the encoder, with its own weights, is timed in each precision that is exact enough.
-This module is in the layer of encoders, since embedding, reranking and training all ask it.
+This module is in the layer of encoders, since embedding, reranking and training all use it.
 """
 
 from __future__ import annotations
@@ -28,10 +28,12 @@ EXACT = {"fp32": torch.float32, "bf16": torch.bfloat16}
 _SENTENCES = (8, 12, 16, 16, 20, 20, 24, 32)  # lengths of texts in tokens
 _PASSAGES = (160, 224, 256, 96)
 _PROBE = (16, 16)
-_OPERATIONS = 0.8e9  # of one trial: 2 to 10 ms; longer ones would seldom run uninterrupted
-_TRAINING = 4e9  # of one trial of training, forward and backward
+# Operations of one trial of inference, which takes 2 to 10 ms; a longer one would seldom run
+# uninterrupted.
+_OPERATIONS = 0.8e9
+_TRAINING = 4e9  # operations of one trial of training, forward and backward
 _FEWEST_TOKENS, _MOST_TOKENS = 64, 1024
-_FEWEST_WEIGHTS = 1 << 17  # in a block; a smaller one takes too little time to be worth a choice
+_FEWEST_WEIGHTS = 1 << 17  # a block with fewer takes too little time to be worth a choice
 
 
 def inference_precision(encoder: Encoder) -> Verdict | None:
@@ -107,7 +109,7 @@ def fastest_with_int8(encoder: Encoder, calibration: Calibration) -> Verdict | N
 
     Args:
         encoder: As for `inference_precision`.
-        calibration: Inputs of the encoder's layers.
+        calibration: Ranges of the inputs of the encoder's layers.
 
     Returns:
         As for `inference_precision`.
@@ -155,7 +157,7 @@ def _frozen(encoder: Encoder, dtype: torch.dtype, batches: Sequence[Sequence[int
 def _timed(
     encoder: Encoder, block: Block, dtype: torch.dtype, batches: Sequence[Sequence[int]]
 ) -> Candidate:
-    """Return the work of a block whose states have this type."""
+    """Prepare the timing of a block, on hidden states of this type."""
 
     def timed(lengths: Sequence[int]) -> Timed:
         tokens = _packed(lengths)

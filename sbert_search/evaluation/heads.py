@@ -37,14 +37,16 @@ def evaluate_classify(
 
     Args:
         task: A task whose path is a file of labelled texts.
-        predictor: A classifier of texts; a class ``LABEL_3`` stands for a label ``3``.
+        predictor: A classifier of texts. Its class ``LABEL_3``, if it is class number 3, also
+            stands for the label ``3`` in the file.
         data: Folder that the task's path is relative to.
         seed: Number to record in the manifest; the evaluation has no random part.
 
     Returns:
-        For classes: accuracy, macro F1, Matthews correlation, and the expected calibration error
-        (ECE), also with a temperature of 1. For several classes: F1 over all labels, accuracy of
-        the whole set, and ECE. For a number: Spearman and Pearson correlation.
+        For a class: accuracy, macro F1, Matthews correlation, and the expected calibration error
+        (ECE), at the model's temperature and at 1. For several classes: F1 over all labels, the
+        share of texts whose classes are all right, and both ECE. For a number: Spearman and Pearson
+        correlation.
 
     Raises:
         CorpusError: The file cannot be read, or a row is bad.

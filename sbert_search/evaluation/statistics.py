@@ -1,7 +1,7 @@
 """Metrics of task heads that are functions of sums over items: F1, Matthews correlation.
 
-A record stores what each item adds to the sums under the names below, so that intervals and
-comparisons can be computed from it.
+An evaluation record stores, under the names below, what each item (a text or a sentence) adds to
+the sums, so that confidence intervals and comparisons can be computed from the record.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from sbert_search.metrics.classification import f1, macro_f1_of, matthews_of, share
 from sbert_search.metrics.sums import Statistic
 
-CLASSES = ("gold class", "predicted class")  # index of the class of an item
-COUNTS = ("matched", "predicted", "gold")  # entities or labels of an item
+CLASSES = ("gold class", "predicted class")  # indices of the classes of an item
+COUNTS = ("matched", "predicted", "gold")  # numbers of entities or labels of an item
 
 _OF_CLASSES = {"Matthews": matthews_of, "macro F1": macro_f1_of}
 _OF_COUNTS: Mapping[str, Statistic] = {
@@ -31,7 +31,7 @@ Floats = NDArray[np.float64]
 def summed(
     metric: str, per_item: PerItem, n_classes: int | None = None
 ) -> tuple[Floats, Statistic] | None:
-    """Return what each item adds to the sums of a metric, (n, sums), and the metric of the sums.
+    """Return what each item adds to sums, (n, sums), and the function from sums to the metric.
 
     Args:
         metric: Name of the metric.

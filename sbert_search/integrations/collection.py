@@ -49,7 +49,7 @@ class Collection:
         settings: Fields of `BuildSettings` for a new index.
 
     Attributes:
-        written: Outcomes of all rows that this object has written.
+        written: Number of rows that this object has written, by outcome.
 
     Raises:
         ModelMismatch: The model is not the one that built the index.
@@ -106,7 +106,7 @@ class Collection:
                 self._use(Index.open(self.path, wait_s=self._wait_s))
             except NotAnIndex:
                 return None
-        elif self._writing.acquire(blocking=False):  # a writer moves the index by itself
+        elif self._writing.acquire(blocking=False):  # a write refreshes the index itself
             try:
                 self._engine.refresh()
             finally:
@@ -160,10 +160,11 @@ class Collection:
         Args:
             records: The documents.
             vectors: Their vectors, (n_records, dim); None: the model makes them.
-            mode: ``upsert`` replaces a document of the same id; ``add`` refuses other content.
+            mode: What happens to a document whose id the index holds with other content:
+                ``upsert`` replaces the held document, ``add`` refuses the new one.
 
         Returns:
-            Outcomes of the records.
+            The number of records by outcome.
 
         Raises:
             CorpusError: A value or a vector cannot be stored, or ``mode`` is add and an id is
@@ -177,7 +178,7 @@ class Collection:
             if (index := self.index) is None:
                 index = self._create(None if vectors is None else vectors.shape[1])
             if vectors is None and any(not record.text.strip() for record in records):
-                # A model's rows need a text; a blank one gets the vector of the model for it.
+                # An index refuses a blank text without a vector, so the vectors are made here.
                 vectors = self.embedder.encode_document([record.text for record in records])
             report = self._ingest(index, mode, records, vectors)
         self.written += report.counts
@@ -205,7 +206,7 @@ class Collection:
         return [record_of(passage.document) for passage in state.fetch(rows[rows >= 0])]
 
     def example(self) -> tuple[str, NDArray[np.float32]] | None:
-        """Return a passage with a text, and its vector; None: there is none yet."""
+        """Return the text of a passage, and its vector; None: no document has a text."""
         if (index := self.index) is None:
             return None
         document = next((each for each in index if each.full_text), None)
@@ -245,7 +246,7 @@ class Collection:
         """Search by a text or a vector; without documents there are no hits.
 
         Raises:
-            QueryError: As for `SearchEngine.search`, but for an empty index.
+            QueryError: As for `SearchEngine.search`, except that the index may be empty.
         """
         engine = self.engine
         if engine is None or not len(engine.index):
@@ -256,7 +257,7 @@ class Collection:
         """Search by several texts, which are embedded together; yield the hits of each.
 
         The caller can turn the hits of a query into its own objects before the next ones are read.
-        There are then half as many objects, among which Python looks for garbage.
+        This halves the number of objects that Python's garbage collector looks through.
         """
         engine = self.engine
         if engine is None or not len(engine.index):

@@ -1,8 +1,9 @@
 """Conditions over metadata columns, written for the filters of an index (``where``).
 
-Frameworks compare with missing fields and with values of any type; SQL refuses unknown columns and
-other types, and NULL makes a comparison neither true nor false. The conditions made here are true
-or false for every document, so that they can be negated.
+A framework's filter may name a field that no document has, or compare a field with a value of any
+type. SQL refuses unknown columns and values of another type than the column, and a comparison with
+NULL is neither true nor false. The conditions made here are true or false for every document, so
+that they can be negated.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ class Conditions:
         return f"{self.name(column)} IS NULL" if self.kind(column) else self.always
 
     def equals(self, column: str, value: object) -> str:
-        """Match documents whose value equals another one; no text equals a number."""
+        """Match documents with this value in a column; no text equals a number."""
         if value is None:
             return self.is_null(column)
         if not self._comparable(column, value):
@@ -74,7 +75,7 @@ class Conditions:
         return self._known(column, f"{self.name(column)} = {self._value(column, value)}")
 
     def is_in(self, column: str, values: Iterable[object]) -> str:
-        """Match documents whose value equals one of several."""
+        """Match documents with one of these values in a column."""
         values = list(values)
         same = [value for value in values if self._comparable(column, value)]
         found = self.never
@@ -84,7 +85,7 @@ class Conditions:
         return any_of([found, self.is_null(column)]) if None in values else found
 
     def compares(self, column: str, order: Ordering, value: object) -> str:
-        """Match documents whose value is above or below another one of its type."""
+        """Match documents whose value in a column is above or below a value of the same type."""
         if self.kind(column) == "bool" and isinstance(value, (int, float)):
             # To Python, True and False are 1 and 0.
             return self.is_in(column, [f for f in (True, False) if _ORDERS[order](f, value)])
@@ -93,13 +94,13 @@ class Conditions:
         return self._known(column, f"{self.name(column)} {order} {self._value(column, value)}")
 
     def contains(self, column: str, value: object) -> str:
-        """Match documents whose list contains a value."""
+        """Match documents whose list in a column contains a value."""
         if not _fits(self.item_kind(column), value):
             return self.never
         return self._known(column, f"{literal(value)} IN {self.name(column)}")
 
     def has_text(self, column: str, text: str, *, ignore_case: bool = False) -> str:
-        """Match documents whose text has another one in it."""
+        """Match documents whose text in a column contains ``text``."""
         if self.kind(column) != "string":
             return self.never
         pattern = "".join(f"\\{each}" if each in "%_\\" else each for each in text)

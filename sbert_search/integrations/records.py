@@ -1,9 +1,9 @@
 """Documents of frameworks as rows of an index, and back.
 
-The metadata of a framework's document is any mapping; that of an index has typed columns, by which
-searches can be filtered. Texts, numbers, flags, dates and lists of one of them become columns. All
-other values (None, mappings, empty and mixed lists) are kept as JSON in one column, so that they
-come back unchanged, and no filter sees them.
+The metadata of a framework's document are any mapping. The metadata of an index are typed columns,
+by which searches can be filtered. Texts, numbers, flags, dates and lists of one of these types
+become columns. All other values (None, mappings, empty and mixed lists) are kept as JSON in one
+column, so that they come back unchanged, and no filter sees them.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def record_of(document: Document) -> Record:
 
 
 def metadata_of(columns: Mapping[str, object], title: str) -> dict[str, object]:
-    """Return the metadata of a framework's document, given the columns of an indexed one."""
+    """Return a framework's metadata, given an indexed document's metadata columns and title."""
     metadata = dict(columns)
     if (other := metadata.pop(OTHER, None)) is not None:
         metadata.update(json.loads(str(other)))

@@ -16,9 +16,10 @@ def class_cross_entropy(logits: Tensor, classes: Tensor, weights: Tensor | None 
     Args:
         logits: Float (n, labels).
         classes: The true class of each text, int64 (n,).
-        weights: Weight of each class, float (labels,); None: 1. The mean over a batch does not
-            divide by the weights of its texts, as torch does, since batches could then not be
-            split. If the mean weight of the training texts is 1, the two agree in expectation.
+        weights: Weight of each class, float (labels,); None: 1. The loss of a batch is divided by
+            its number of texts. torch divides by the sum of their weights, and a batch could then
+            not be split. If the mean weight of the training texts is 1, the two agree in
+            expectation.
 
     Returns:
         Float (n,), in nats.
@@ -35,8 +36,8 @@ def several_classes_cross_entropy(
     Args:
         logits: Float (n, labels).
         targets: 1 for the classes that a text has, otherwise 0, float (n, labels).
-        weights: Weight of the texts that have a class, in the loss of this class, float (labels,);
-            None: 1.
+        weights: For each class, how much the texts that have it count in its loss, where the
+            others count 1; float (labels,). None: 1.
 
     Returns:
         Float (n,), in nats.

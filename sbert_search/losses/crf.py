@@ -61,7 +61,10 @@ def log_partition(emissions: Tensor, lengths: Tensor, chain: ChainScores) -> Ten
 
 
 def path_scores(emissions: Tensor, tags: Tensor, lengths: Tensor, chain: ChainScores) -> Tensor:
-    """Score of one path of each sequence; arguments as above; float32 (n,)."""
+    """Score of one path of each sequence; float32 (n,).
+
+    Arguments are those of `crf_negative_log_likelihood`.
+    """
     n, longest = tags.shape
     inside = torch.arange(longest, device=tags.device) < lengths.unsqueeze(1)
     emitted = emissions.float().gather(2, tags.unsqueeze(2)).squeeze(2)

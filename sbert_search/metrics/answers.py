@@ -25,8 +25,8 @@ def exact_match(predicted: str, accepted: Sequence[str]) -> float:
     """1 if the normalised answer equals a normalised accepted answer, else 0.
 
     Args:
-        predicted: The answer; "": the context has none.
-        accepted: The accepted answers; (): the context has none.
+        predicted: The answer; "" if it says that the context has no answer.
+        accepted: The accepted answers; () if the context has no answer.
     """
     own = normalize_answer(predicted)
     return max(float(own == normalize_answer(text)) for text in _accepted(accepted))
@@ -43,7 +43,7 @@ def answer_f1(predicted: str, accepted: Sequence[str]) -> float:
 
 
 def _accepted(accepted: Sequence[str]) -> Sequence[str]:
-    """Return the answers that have words after normalisation; if there are none, the empty one."""
+    """Return the answers that have words after normalisation; if no answer has any, ``[""]``."""
     return [text for text in accepted if normalize_answer(text)] or [""]
 
 

@@ -14,7 +14,8 @@ from sbert_search.records import LabelKind
 Floats = NDArray[np.float64]
 
 BINS = 15  # as in the source
-COLDEST, HOTTEST = 0.05, 20.0  # range of fitted temperatures; right answers only have no optimum
+# Range of fitted temperatures. If all predictions are right, the likelihood has no optimum.
+COLDEST, HOTTEST = 0.05, 20.0
 _STEPS = 60  # of the bisection: more than the digits of a float64
 
 

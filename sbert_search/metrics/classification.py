@@ -39,7 +39,7 @@ def accuracy(counts: ArrayLike) -> Floats:
 
 
 def f1_by_class(counts: ArrayLike) -> Floats:
-    """F1 of each class, (..., classes); 0 for a class that no item has and none is predicted as."""
+    """F1 of each class, (..., classes); 0 for a class that no item has or is predicted to have."""
     return f1(*_sums(counts))
 
 
@@ -75,10 +75,11 @@ def matthews_of(matched: Floats, predicted: Floats, gold: Floats) -> Floats:
 
 
 def f1(matched: ArrayLike, predicted: ArrayLike, gold: ArrayLike) -> Floats:
-    """F1 from the numbers of matches, of predictions and of gold items; 0 if there are none.
+    """F1 from the numbers of matches, of predictions and of gold items; 0 where all three are 0.
 
-    The arguments have one shape, (...), which is also that of the result. It is the micro F1 of
-    several labels, and the F1 of entities.
+    The arguments have one shape, (...), which is also that of the result. From numbers that are
+    summed over all labels of a multi-label classifier, the result is its micro F1. From numbers of
+    entities, it is the F1 of entities.
     """
     both = np.asarray(predicted, dtype=np.float64) + np.asarray(gold, dtype=np.float64)
     return _ratio(2 * np.asarray(matched, dtype=np.float64), both)

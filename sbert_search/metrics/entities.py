@@ -45,7 +45,7 @@ class EntityScores:
 
     @property
     def f1(self) -> float:
-        """Harmonic mean of precision and recall; 0 if both are."""
+        """Harmonic mean of precision and recall; 0 if both are 0."""
         return float(f1(self.matched, self.predicted, self.gold))
 
 
@@ -61,7 +61,8 @@ def entity_scores(
         strict: Whether entities that break the scheme are ignored; see `tag_schemes.entities`.
 
     Raises:
-        ValueError: The numbers of sentences or of tags differ, or a tag is none of a scheme.
+        ValueError: The numbers of sentences or of tags differ, or a tag belongs to neither BIO nor
+            BILOU.
     """
     counts = sentence_counts(gold, predicted, scheme, strict=strict).sum(axis=0)
     return EntityScores(*counts.astype(int).tolist())

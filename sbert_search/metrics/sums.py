@@ -1,8 +1,9 @@
 """Intervals and tests of metrics that are functions of sums over items, such as F1.
 
 F1 and Matthews correlation are no means over items. They are functions of counts, and the counts
-are sums over items, so a bootstrap resamples the items and adds up their counts. The test exchanges
-the items of two systems, as `significance` does for means.
+are sums over items, so a bootstrap resamples the items and adds up their counts. The randomisation
+test exchanges the counts of the two systems for random items, as `significance.compare_means`
+exchanges their values.
 """
 
 from __future__ import annotations
@@ -70,7 +71,7 @@ def compare_sums(
         seed: Seed of bootstrap and test.
 
     Raises:
-        ValueError: The two have different shapes.
+        ValueError: ``first`` and ``second`` have different shapes.
     """
     a, b = (np.asarray(counts, dtype=np.float64) for counts in (first, second))
     if a.shape != b.shape:

@@ -1,4 +1,4 @@
-"""A linear-chain CRF over the labels of tokens, whose transitions a scheme of tags may forbid."""
+"""A linear-chain CRF over the labels of tokens; a tag scheme can forbid some transitions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from sbert_search.losses.crf import ChainScores, crf_negative_log_likelihood
 from sbert_search.tag_schemes import Scheme, may_follow
 
-_FORBIDDEN = -1e4  # score of what a scheme forbids; finite, so that gradients are too
+_FORBIDDEN = -1e4  # score of what a scheme forbids; finite, so that gradients are finite
 
 
 class LinearChainCrf(nn.Module):
@@ -29,7 +29,8 @@ class LinearChainCrf(nn.Module):
 
         Args:
             labels: The labels, in order.
-            scheme: Scheme of the labels, which forbids some neighbours; None: it forbids none.
+            scheme: Scheme of the labels, which says which label may follow which; None: every label
+                may follow every label.
         """
         super().__init__()
         n = len(labels)
@@ -43,7 +44,10 @@ class LinearChainCrf(nn.Module):
         self.register_buffer("allowed", torch.from_numpy(allowed), persistent=False)
 
     def chain(self) -> ChainScores:
-        """Return the scores, with those of forbidden labels and neighbours replaced by -10,000."""
+        """Return the scores, with -10,000 for what the scheme forbids.
+
+        It can forbid a label as the first or the last one, and a label after another.
+        """
         allowed = self.get_buffer("allowed")
         return ChainScores(
             self.start.masked_fill(~allowed[-1, :-1], _FORBIDDEN),
@@ -63,7 +67,8 @@ class LinearChainCrf(nn.Module):
             emissions: Score of each label of each item, float (items, labels).
 
         Returns:
-            The label of each item; of several best paths, the one with the smallest last labels.
+            The label of each item. If several paths are best, the one with the smallest last label
+            is taken; if several have that, the one with the smallest label before it, and so on.
         """
         start, moves, end = (part.float().cpu().numpy() for part in self.chain())
         given = emissions.float().cpu().numpy() if isinstance(emissions, Tensor) else emissions

@@ -34,7 +34,7 @@ PROBLEM_TYPES: Mapping[LabelKind, str] = {
     "several": "multi_label_classification",
     "number": "regression",
 }
-"""Value of ``problem_type`` in ``config.json`` of each kind."""
+"""Value of ``problem_type`` in ``config.json``, by the kind of label that a model predicts."""
 
 
 class SequenceClassifier(nn.Module):
@@ -42,10 +42,11 @@ class SequenceClassifier(nn.Module):
 
     Attributes:
         encoder: Computes hidden states; it has a pooler in the layouts that classify with one.
-        dense: Linear layer before ``out``, in layouts without a pooler.
+        dense: Linear layer before ``out``; None in layouts that classify with the pooler.
         out: Last layer, with one output per label.
         labels: Names of the classes; a model of the kind "number" has one label.
-        kind: What the model predicts.
+        kind: What the model predicts for a text: "class", one class; "several", any number of
+            classes; "number", a number.
         pooling: State that the head reads: "cls", of the first token, or "mean", of all tokens.
         tokenizer: Turns texts into token ids; its ``max_len`` is the limit of the model.
         gets_segment_ids: Whether the model gets segment ids, which tell the two texts apart.
@@ -127,14 +128,14 @@ class SequenceClassifier(nn.Module):
 
     @torch.no_grad()
     def become_linear(self, layer: nn.Linear) -> None:
-        """Make the logits a linear function of the states, up to 1e-4 of their size.
+        """Make the logits equal to ``layer`` of the states, up to 1e-4 of their size.
 
-        The published form has a layer with an activation before ``out``. That layer is set to
-        multiples of the states for which the activation is almost linear, so transformers
-        computes the same logits.
+        The published form has another layer and an activation before ``out``. The weights of that
+        layer are set so that it only scales and shifts the states into a range in which the
+        activation is almost linear. So transformers computes these logits too.
 
         Args:
-            layer: The linear function, from hidden to labels.
+            layer: A linear layer, from hidden to labels.
         """
         scale, shift = LINEAR_RANGES[self.layout.activation]
         self.inner.weight.copy_(scale * torch.eye(len(self.inner.weight)))
@@ -146,7 +147,7 @@ class SequenceClassifier(nn.Module):
         """Turn texts or pairs into token ids.
 
         Args:
-            texts: Each is a text and its second text, None in all or in none.
+            texts: Each is a text and its second text. The second text is None for all, or for none.
 
         Raises:
             CorpusError: Some texts have a second text and others have none, or a text has a lone
@@ -174,8 +175,8 @@ class SequenceClassifier(nn.Module):
     def save(self, path: str | Path) -> None:
         """Write a folder that transformers loads as a sequence classifier.
 
-        The logits that transformers computes are equal if ``pooling`` is "cls". For "mean", its
-        classifiers read the first token all the same, so only the labels are equal.
+        If ``pooling`` is "cls", transformers computes the same logits. If it is "mean", its logits
+        differ, since its classifiers always read the first token.
 
         Raises:
             ModelError: The folder already contains a model.
@@ -300,7 +301,7 @@ def read_labels(read: Checkpoint, out: str, path: Path) -> list[str]:
     """Names of the classes. A class without a name is LABEL_0 and so on, as in transformers.
 
     Args:
-        read: The model folder.
+        read: The weights and settings of the model folder.
         out: Published name of the last layer.
         path: The folder, for the message.
     """
@@ -316,7 +317,7 @@ def fill_head(layers: Mapping[str, nn.Linear], read: Checkpoint, path: Path) -> 
     """Load the weights of the layers of a head, which are given by published name.
 
     Raises:
-        WeightsError: A tensor is missing, has another shape, or is left over.
+        WeightsError: A tensor is missing, has another shape, or is used by no layer.
     """
     for name, layer in layers.items():
         state = {part: read.head.get(f"{name}.{part}") for part in ("weight", "bias")}

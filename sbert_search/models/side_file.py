@@ -1,6 +1,7 @@
-"""What the published form of a task head cannot hold, in files beside it.
+"""Two files of a model folder with what the format of transformers cannot hold of a task head.
 
-transformers ignores both files, `SETTINGS` and `TENSORS`. A folder without them has the defaults.
+transformers ignores both files, `SETTINGS` and `TENSORS`. In a folder without `SETTINGS`, all
+settings have their defaults.
 """
 
 from __future__ import annotations
@@ -30,11 +31,12 @@ class SideFile:
     """Settings of a task head that ``config.json`` has no key for.
 
     Attributes:
-        pooling: State that a sequence classifier reads: of the first token, or the mean.
+        pooling: State that a sequence classifier reads: "cls", of the first token, or "mean", of
+            all tokens.
         temperature: Divides the logits before they are turned into probabilities.
         threshold: Probability from which on a class is predicted, if a text may have several.
         no_answer_threshold: A question has no answer if the score of "no answer" minus the score
-            of the best span is larger.
+            of the best span is larger than this.
         scheme: Scheme of the labels of entities; None: the labels are no tags of entities.
         crf: Whether a token classifier has a CRF; `TENSORS` holds its scores.
 
@@ -57,10 +59,10 @@ class SideFile:
 
 
 def read_side_file(folder: Path) -> SideFile:
-    """Read the settings beside a head; the defaults if there are none.
+    """Read the settings of a task head from `SETTINGS`; without this file, return the defaults.
 
     Raises:
-        ModelError: The file is damaged or holds other values.
+        ModelError: The file is damaged, or has an unknown setting or a wrong value.
     """
     path = folder / SETTINGS
     if not path.is_file():
@@ -75,18 +77,18 @@ def read_side_file(folder: Path) -> SideFile:
 
 
 def write_side_file(folder: Path, side: SideFile) -> None:
-    """Write the settings beside a head; nothing if there is no file and all are the defaults."""
+    """Write the settings of a task head to `SETTINGS`; defaults alone need no new file."""
     if side != SideFile() or (folder / SETTINGS).exists():
         values = {name: value for name, value in to_mapping(side).items() if value is not None}
         files.replace_file(folder / SETTINGS, json.dumps(values, indent=2).encode() + b"\n")
 
 
 def read_side_tensors(folder: Path, names: Mapping[str, tuple[int, ...]]) -> dict[str, Tensor]:
-    """Read the tensors beside a head.
+    """Read tensors of a task head from `TENSORS`.
 
     Args:
         folder: Folder of the model.
-        names: Shape of each tensor that is needed.
+        names: Shape of each tensor that is needed, by its name.
 
     Raises:
         WeightsError: The file is damaged, or a tensor is missing, not finite or of another shape.
@@ -107,5 +109,5 @@ def read_side_tensors(folder: Path, names: Mapping[str, tuple[int, ...]]) -> dic
 
 
 def write_side_tensors(folder: Path, tensors: Mapping[str, Tensor]) -> None:
-    """Write the tensors beside a head."""
+    """Write the tensors of a task head to `TENSORS`."""
     write_tensors(folder / TENSORS, {name: tensor.cpu() for name, tensor in tensors.items()})

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 
 class Span(NamedTuple):
-    """Tokens of a text: the sum of the logits of both ends, and the first and the last token."""
+    """Consecutive tokens: the sum of the logits of both ends, and the indices of these tokens."""
 
     score: float
     first: int

@@ -1,4 +1,4 @@
-"""Models that give logits for each token of a text, and the classifier of tokens among them.
+"""A base class of models that give logits for each token of a text, and the token classifier.
 
 A layout is the published file format of one model family, such as bert or roberta.
 """
@@ -89,7 +89,8 @@ class PerTokenModel(nn.Module):
 
         Args:
             tokens: The batch.
-            rows: Rows of the batch whose logits are returned, int64 (n,); None: all rows.
+            rows: Indices of the tokens in the batch whose logits are returned, int64 (n,); None:
+                all tokens.
 
         Returns:
             Float32 (n, labels).
@@ -196,8 +197,8 @@ class TokenClassifier(PerTokenModel):
     """A classifier of tokens: the label of a word is that of its first token.
 
     Attributes:
-        scheme: Scheme of the labels, if they are tags of entities.
-        crf: Scores of neighbouring labels; None: each label is chosen by itself.
+        scheme: Scheme of the labels; None: they are no tags of entities.
+        crf: Scores of neighbouring labels; None: the label of each word is chosen by itself.
     """
 
     TASK, OUT = "ForTokenClassification", "classifier"

@@ -24,8 +24,8 @@ class AskedText:
     Attributes:
         text: The text.
         windows: Overlapping parts of it, each with the question.
-        logits: Logits of start and end by window, float32 (1 + tokens of the text, 2); the first
-            row is "no answer".
+        logits: Logits of start and end by the index of the window, float32 (1 + tokens of the text
+            in the window, 2); the first row is "no answer".
     """
 
     text: str
@@ -43,8 +43,8 @@ def best_answer(
 ) -> TextAnswer:
     """Choose the span with the highest sum of the logits of its ends, over all windows.
 
-    The score of "no answer" is the lowest one of a window, since a window that does not contain
-    the answer rightly says that it has none.
+    The score of "no answer" is the lowest of its scores in the windows, since a window that does
+    not contain the answer rightly says that it has none.
 
     Args:
         model: The model, which gives the temperature.
@@ -72,9 +72,9 @@ def best_answer(
 
 
 def _chance(tables: Sequence[Vectors], score: float, null: float, temperature: float) -> float:
-    """Probability of a span, as the product of those of its ends over all windows.
+    """Probability of a span: that of its start times that of its end, among all windows' tokens.
 
-    "No answer" is one more start and one more end, with half of its score each.
+    "No answer" is one more start and one more end. Each has half of the score ``null``.
     """
     logs = 0.0
     for column in (0, 1):

@@ -44,7 +44,8 @@ class Calibration:
 def calibrate(model: Path, source: Path, *, device: str = "auto") -> Calibration:
     """Fit the temperature of a model to labelled texts, and store it in the model's folder.
 
-    Classes and the order of scores do not change. Take texts that the model was not trained on.
+    The most probable class of a text and the order of the scores do not change. Take texts that the
+    model was not trained on.
 
     Args:
         model: Folder of a classifier, or of a cross-encoder.

@@ -50,7 +50,7 @@ class HeadEngine(PackedEngine):
 
     Attributes:
         model: The head.
-        task: What it does.
+        task: What the head does: classify, tag or qa.
     """
 
     def __init__(self, model: Head) -> None:
@@ -135,7 +135,14 @@ def _load(folder: ModelFolder) -> HeadEngine:
 def _check_change(
     engine: HeadEngine, change: Callable[[], None], *, precision: str, where: str
 ) -> None:
-    """Change a model on the CPU in fp32, and compare its logits with those before the change."""
+    """Move a model from the CPU and fp32, and compare its logits with those before the move.
+
+    Args:
+        engine: The engine with the model, on the CPU in fp32.
+        change: Moves it to its device and its precision.
+        precision: That precision, which decides how much the logits may differ.
+        where: Engine, device and precision, for the message.
+    """
     ids, _ = engine.tokenizer.encode(list(SELF_CHECK_TEXTS))
     reference = _logits(engine, ids)
     change()

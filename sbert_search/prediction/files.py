@@ -72,14 +72,14 @@ class PredictedRow:
     prediction: Prediction
 
     def to_row(self, *, all_scores: bool = False) -> dict[str, object]:
-        """Return the prediction with the place of the row as an object for JSON."""
+        """Return number, id (if there is one) and prediction of the row as an object for JSON."""
         place: dict[str, object] = {"row": self.number}
         if self.row_id is not None:
             place["id"] = self.row_id
         return place | self.prediction.to_row(all_scores=all_scores)
 
 
-@dataclass(slots=True, weakref_slot=True)  # owns the copy of standard input
+@dataclass(slots=True, weakref_slot=True)  # the copy of standard input is deleted with this object
 class FilePredictor:
     """Predicts for the rows of a file, batch by batch.
 

@@ -109,12 +109,12 @@ class Predictor:
 
     @property
     def model(self) -> Head:
-        """The head, which this object has put on its device and in its precision."""
+        """The head, on the device and in the precision in which it computes."""
         return self._engine.model
 
     @property
     def no_answer_threshold(self) -> float:
-        """For questions: how far "no answer" must exceed the best span, in logits."""
+        """For questions: "no answer" is given if it exceeds the best span by more, in logits."""
         if self._threshold is not None or not isinstance(self.model, QuestionAnswerer):
             return self._threshold or 0.0
         return self.model.no_answer_threshold
@@ -152,8 +152,10 @@ class Predictor:
             show_progress_bar: Whether to show progress on stderr.
 
         Raises:
-            ConfigError: The model needs pairs and a text is none, or the reverse.
-            CorpusError: A text contains a lone surrogate, which UTF-8 cannot encode.
+            ConfigError: A text is not a pair although the model answers questions, or is a pair
+                although the model tags words.
+            CorpusError: A text contains a lone surrogate, which UTF-8 cannot encode; or a
+                classifier gets both single texts and pairs.
         """
         if self.task == "classify":
             return self.classify(texts, show_progress_bar=show_progress_bar)
@@ -174,7 +176,8 @@ class Predictor:
     ) -> list[TextLabel]:
         """Classify texts or pairs of texts; arguments and errors as for `predict`.
 
-        A text of more than ``max_len`` tokens is truncated; of a pair, the longer text first.
+        A text or pair of more than ``max_len`` tokens is truncated; a pair loses tokens of its
+        longer text first.
         """
         logits = self.logits(texts, show_progress_bar=show_progress_bar)
         model = self.model

@@ -15,10 +15,11 @@ class TextLabel:
     """The class of a text or of a pair of texts.
 
     Attributes:
-        label: Name of the most probable class. For a model that gives a number, its name.
+        label: Name of the most probable class. For a model that gives a number, its only label.
         score: Probability of this class, from 0 to 1; or the number.
-        labels: The classes of the text: those with a probability of at least the threshold of a
-            model that gives several classes, most probable first; otherwise ``label`` alone.
+        labels: The classes of the text. For a model that gives several classes, those whose
+            probability is at least the model's threshold, most probable first; otherwise ``label``
+            alone.
         scores: Probability of every class by name.
     """
 
@@ -44,7 +45,7 @@ class TextEntity:
         start: Its first character in the text.
         end: The character after its last.
         text: The characters between the two.
-        score: Lowest probability of the tag of a word of the entity, from 0 to 1.
+        score: Lowest of the probabilities of its words' tags, from 0 to 1.
     """
 
     label: str

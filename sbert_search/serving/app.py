@@ -1,4 +1,4 @@
-"""The application: all operations by path, the OpenAPI document and the files of the page."""
+"""The ASGI application: all operations by path, the OpenAPI document and the search page."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from sbert_search.serving.state import Served, reloading
 from sbert_search.serving.static import page_routes
 
 Context: TypeAlias = Callable[[], AbstractAsyncContextManager[None]]
-"""What goes on while requests are answered."""
+"""Opens a context that stays open while the server answers requests."""
 
 PAGE = Path(__file__).with_name("page")
 
@@ -49,10 +49,10 @@ def build_app(
     """Make the ASGI application of a server.
 
     Args:
-        served: What it serves.
+        served: The indexes and models that it serves.
         log: Gets a line for each request; None: there is no log.
-        page: Folder of the page's files; without an ``index.html`` there is no page.
-        beside: What else goes on while requests are answered; None: nothing.
+        page: Folder of the search page's files; without an ``index.html`` there is no page.
+        beside: One more context that stays open while requests are answered; None: no more.
     """
     mcp = None
     if served.mcp:

@@ -76,13 +76,14 @@ class Operation(Generic[Q]):
         method: HTTP method.
         path: Path, with parts in braces.
         summary: One sentence for the OpenAPI document.
-        answer: Function that answers.
+        answer: Function that answers a request.
         request: Type of the body; None: there is none.
         response: Type of the answer.
         parameters: Parameters of the query, with their descriptions.
-        right: What a client must be allowed; ``open``: nothing.
-        style: Form of errors.
-        problems: Further statuses that the operation answers with.
+        right: The right that a client needs; ``open``: none.
+        style: Form of the bodies of errors.
+        problems: Statuses of errors that only some operations have, such as 404; `statuses` adds
+            the others.
         versioned: Whether the operation also exists under ``/v1``.
         media_type: Type of the answer.
         may_be_empty: Whether some answers have the status 202 and no body.
@@ -273,7 +274,10 @@ async def _send(send: Send, reply: Reply, headers: list[tuple[bytes, bytes]]) ->
 def _headers(
     work: Work, seconds: float, request_id: str, served: Served, scope: Scope
 ) -> list[tuple[bytes, bytes]]:
-    """Return the headers of every answer; their names are those of TEI where it has them."""
+    """Return the headers of every answer.
+
+    Where text-embeddings-inference has a header of the same meaning, it has the same name.
+    """
     headers = [
         (b"x-request-id", request_id.encode()),
         (b"x-total-time", _ms(seconds)),

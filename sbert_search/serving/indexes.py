@@ -166,7 +166,7 @@ class ServedIndex:
         """Add documents, or replace those with their ids; when this returns, they are on disk.
 
         Returns:
-            The number of rows by outcome, and the number of commits with these documents.
+            The number of rows by outcome, and the number of the commit that holds the documents.
 
         Raises:
             Problem: A document is wrong, or its id is indexed with other content and ``replaces``
@@ -180,7 +180,7 @@ class ServedIndex:
         """Delete documents; when this returns, the deletion is on disk.
 
         Returns:
-            The number of documents, and the number of commits without them.
+            How many documents were deleted, and the number of the commit that deleted them.
 
         Raises:
             Problem: The filter is wrong, or another process is writing.

@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields
 
 from sbert_search.errors import ConfigError
 
-MAX_DEPTH = 32  # nesting of a JSON body
+MAX_DEPTH = 32  # deepest nesting of a JSON body
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -26,7 +26,8 @@ class ServerLimits:
         query_chars: Longest query, in characters.
         header_s: Seconds from the first byte of a request, or from the start of a connection, until
             its headers must be complete.
-        body_s: Seconds until the body must be complete.
+        body_s: Seconds from the end of the headers until the body must be complete. A client that
+            does not read its answer for so long is disconnected.
         keep_alive_s: Seconds after which a connection without a request is closed.
         drain_s: Seconds that requests get to finish after SIGTERM.
         window_s: Seconds that a batch waits for requests that are being read, if there are any.

@@ -26,7 +26,7 @@ _NO_VALUES: Values = {}
 
 
 class Sample(NamedTuple):
-    """The metrics of a process by their names, for those of another process.
+    """The metrics of one process by name, which another process adds to its own.
 
     Attributes:
         counted: Counters and histograms, which stay when the process ends.
@@ -130,7 +130,7 @@ class Histogram:
             self._sums[key] = self._sums.get(key, 0.0) + value
 
     def values(self) -> Values:
-        """Return the number of observations between two bounds, and last the sum of all."""
+        """Return the number of observations in each bucket, then the sum of what was observed."""
         with self._guard:
             return {key: (*counts, self._sums[key]) for key, counts in self._counts.items()}
 

@@ -79,7 +79,7 @@ def described_schemas(types: Sequence[object], references: str) -> dict[str, dic
 
     Args:
         types: Structs and types that contain structs.
-        references: Form of references, with ``{name}``.
+        references: Form of a reference to a struct's schema; ``{name}`` stands for its name.
 
     Returns:
         A schema for each struct that the types are or contain, by its name.
@@ -127,7 +127,7 @@ def _problem(operation: AnyOperation, status: int) -> dict[str, object]:
 
 
 def _problem_type(operation: AnyOperation, status: int) -> object:
-    if status == 408:  # the answer of the connection, which knows no operation
+    if status == 408:  # the connection answers this itself, and does not know the operation
         return ProblemBody
     types: Mapping[Style, object] = {
         "openai": ProblemBody,
@@ -183,7 +183,7 @@ def _structs(types: Sequence[object]) -> list[type[msgspec.Struct]]:
 
 
 def _describe(schema: dict[str, Any], kind: type[msgspec.Struct]) -> None:
-    """Move the descriptions of attributes from the docstring to the properties."""
+    """Take the descriptions of a schema and of its properties from the struct's docstring."""
     text = getdoc(kind) or ""
     schema["description"] = text.partition("\n\nAttributes:")[0]
     properties = schema.get("properties", {})

@@ -35,8 +35,10 @@ class ServeSettings:
         indexes: Folders of indexes, by the names that requests use.
         models: Further embedding models: names or folders.
         rerankers: Names or folders of cross-encoders; searches use the first one.
-        rerank_windows: Windows of a text that is too long for the reranker of a search.
-        index_model: Where the model of the indexes lies; None: where they say.
+        rerank_windows: Most windows that the reranker of a search scores of a text that is too
+            long for it.
+        index_model: Folder or name of the model of the indexes; None: the one that each index
+            names.
         options: How to open models.
         quick: Whether searches use the exported graph until torch is needed.
         allow_inexact: As for `SearchEngine`.
@@ -109,7 +111,7 @@ def open_served(settings: ServeSettings) -> Served:
         embedder = open_embedder(model_name, **settings.options)
         shown = short_name(model_name)
         embedders[shown] = ServedEmbedder(shown, embedder, settings.limits, metrics)
-    end_idle_workers()  # those of this thread would slow the threads of the models
+    end_idle_workers()  # OpenMP threads of this thread would slow the threads of the models
     local = is_loopback(settings.host) and not settings.tokens
     return Served(
         indexes,

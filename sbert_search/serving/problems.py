@@ -33,7 +33,7 @@ Kind = Literal[
 ]
 
 Style = Literal["openai", "tei", "mcp"]
-"""Form of errors; with mcp, an error is that of OpenAI and a message of JSON-RPC at once."""
+"""Form of an error's body; with mcp, it has the fields of OpenAI and those of JSON-RPC."""
 
 _KINDS: Mapping[int, Kind] = {
     400: "invalid_request",

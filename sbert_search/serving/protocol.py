@@ -100,7 +100,7 @@ class GuardedProtocol(HttpToolsProtocol):
         self._in_headers, self._has_begun = True, False
 
     def on_response_complete(self) -> None:
-        """Give a request that came with the answered one, and is incomplete, its whole time."""
+        """Restart the deadline of an incomplete request that came before the answer was sent."""
         super().on_response_complete()
         if self._reading is not None:
             self._read_within(self._reading_s)
@@ -111,7 +111,7 @@ class GuardedProtocol(HttpToolsProtocol):
         self._writing = self.loop.call_later(self._limits.body_s, self.transport.abort)
 
     def resume_writing(self) -> None:
-        """Stop that deadline."""
+        """Stop the deadline of a client that does not read its answer."""
         if self._writing is not None:
             self._writing.cancel()
         super().resume_writing()

@@ -78,7 +78,8 @@ def run(
         served: What to serve.
         bound: Listening sockets.
         log: The access log; None: there is none.
-        beside: What one of several worker processes does beside answering.
+        beside: A context that is entered while the server runs, for the other tasks of a worker
+            process; None: this process is the only one.
     """
     limits = within_open_files(served.limits)
     sys.setswitchinterval(_SWITCH_S)

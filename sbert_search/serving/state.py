@@ -36,7 +36,8 @@ class Served:
         origins: Origins of web pages that may read answers (CORS).
         mcp: Whether the tools of the Model Context Protocol are served.
         draining: Whether the server is shutting down.
-        active: Requests that are being answered.
+        active: Number of requests that are being answered.
+        started_at: When this object was made, in seconds since 1970.
     """
 
     indexes: Mapping[str, ServedIndex]

@@ -1,4 +1,4 @@
-"""The files of the page: the page itself at ``/``, and all files of its folder under ``/page/``.
+"""The search page: the page itself at ``/``, and all files of its folder under ``/page/``.
 
 They are public; the page asks for a token where the server needs one.
 """

@@ -31,8 +31,8 @@ from sbert_search.serving.server import NOTICE_S, run, url_of
 EXCHANGE_S = 1.0  # seconds between two messages of a worker
 HUNG_S = 60.0  # a worker that sends nothing for so long is killed and replaced
 _TICK_S = 0.2
-_DRAIN_SPARE_S = 5.0  # beyond the drain, until a worker is killed
-_FIRST_DELAY_S, _MAX_DELAY_S = 1.0, 30.0  # between two starts of a worker that ends at once
+_DRAIN_SPARE_S = 5.0  # seconds from the end of the drain until a worker is killed
+_FIRST_DELAY_S, _MAX_DELAY_S = 1.0, 30.0  # seconds until a worker that ended soon starts again
 
 
 def run_workers(
@@ -46,8 +46,8 @@ def run_workers(
         settings: What to serve.
         bound: The listening socket, which is closed at the end.
         n: Number of processes.
-        log: The access log; None: there is none. Its function is at the top level of a module, so
-            that each worker can import it.
+        log: The access log; None: there is none. The function that it emits records with must be
+            at the top level of a module, so that each worker can import it.
 
     Raises:
         ConfigError: The server is to be writable, or a worker ends while it starts.
@@ -68,7 +68,7 @@ class _Worker:
 
     Args:
         number: Its number, from 1.
-        start: Starts a process with this end of a pipe.
+        start: Starts a process, which gets the given end of a pipe and the number.
     """
 
     def __init__(self, number: int, start: Callable[[Connection, int], SpawnProcess]) -> None:
@@ -89,7 +89,7 @@ class _Worker:
 
     @property
     def is_ready(self) -> bool:
-        """Whether it has opened everything."""
+        """Whether it has opened all indexes and models."""
         return bool(self.names)
 
     def receive(self) -> bool:
@@ -132,7 +132,7 @@ class _Supervisor:
         self._settings, self._bound, self._log = settings, bound, log
         self._context = get_context("spawn")
         self._signals = 0
-        self._ended = Sample()  # of workers that were replaced
+        self._ended = Sample()  # metrics of workers that were replaced
         self._workers: list[_Worker] = []
         self._n = n
 
@@ -169,7 +169,7 @@ class _Supervisor:
         return process
 
     def _listen(self) -> None:
-        """Receive messages for a moment, and answer each with the metrics of the others."""
+        """Receive messages for a moment, and answer each with the metrics of the other workers."""
         links = {one.link: one for one in self._workers if not one.link.closed}
         if not links:
             time.sleep(_TICK_S)
@@ -244,7 +244,7 @@ def _work(
     link: Connection,
     parent: Reporting,
 ) -> None:
-    """Be a worker."""
+    """Run a worker process: open the indexes and models, then answer requests."""
     report_as(parent)
     try:
         served = open_served(settings)
@@ -273,7 +273,7 @@ async def _exchanging(
 async def _exchange(link: Connection, names: Sequence[str], metrics: Metrics) -> None:
     """Tell the parent process that this worker goes on, and learn the metrics of the others.
 
-    There is at most one message each way on its way, so neither process ever waits to send.
+    In each direction, at most one message is underway, so neither process ever waits to send.
     """
     loop, answered = asyncio.get_running_loop(), asyncio.Event()
 

@@ -36,7 +36,8 @@ def borders(text: str) -> dict[int, Border]:
     no border.
 
     Returns:
-        Kind of border by the position of its first character that is no white space.
+        Kind of border by the position of the first character after the border that is no white
+        space.
     """
     nothing, line_end, sentence = Border.NOTHING, Border.LINE, Border.SENTENCE
     found: dict[int, Border] = {}
@@ -69,7 +70,7 @@ def token_borders(
     Args:
         text: The text.
         offsets: Start and end of each token in the text, in characters, in order.
-        words: Index of the word of each token.
+        words: Index of the word of each token; None: the token is in no word.
 
     Returns:
         Kind of border before each token, int8 (n_tokens,), and the place of the cut in characters,

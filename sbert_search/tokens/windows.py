@@ -33,14 +33,16 @@ def encode_windows(
     overlap: int = 128,
     max_question: int = 64,
 ) -> list[Window]:
-    """Split a context into windows that fit, each with the whole question, into ``max_len`` tokens.
+    """Split a context into windows that fit, each with the question, into ``max_len`` tokens.
 
     Args:
         tokenizer: The tokenizer.
         question: The question, which comes first.
-        context: The text to read; it has at least one window.
-        overlap: Tokens that neighbouring windows share; at most half of a window.
-        max_question: Maximum number of tokens of the question; at most half of ``max_len``.
+        context: The text to read; even an empty one gives one window.
+        overlap: Tokens that neighbouring windows share; at most half of a window's tokens of the
+            context.
+        max_question: Maximum number of tokens of the question, which is cut after them; at most
+            half of ``max_len`` without special tokens.
 
     Source: Devlin et al. 2019's run_squad.py; ``overlap`` is the ``stride`` of transformers.
     """

@@ -1,4 +1,4 @@
-"""The part that the training of all models for use shares: the ranks, the loop, publishing."""
+"""Shared by the training of bi-encoders, cross-encoders and task heads: ranks, loop, publishing."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ class Training:
         n_rows: Number of training rows, for the model card.
         dev: Computes the dev metrics; None: there is no dev data.
         save_model: Writes the model into a new folder.
-        calibrate: Changes settings in the published folder, which dev data decide.
+        calibrate: Stores settings that are fitted to dev data, such as a temperature, in the
+            published folder; None: there are none.
     """
 
     kind: Kind
@@ -49,7 +50,7 @@ class Training:
 
 @contextmanager
 def starting(recipe: TrainConfig, out: Path, *, resume: bool) -> Iterator[Ranks]:
-    """Refuse to overwrite another run, and join the ranks."""
+    """Refuse to overwrite another run, and join the processes of this run (its ranks)."""
     if not resume:
         refuse_restart(out, to_mapping(recipe))
     with join_ranks() as ranks:

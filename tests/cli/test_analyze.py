@@ -83,7 +83,9 @@ def test_heads_are_removed_with_a_source(folder: Path) -> None:
     done = sbert_search(*line, cwd=folder)
     assert done.code == 0, done.err
     assert "heads removed" in done.out
-    assert "of 4 heads can go at a change of at most 1 %" in done.out
+    assert "of 4 heads, the MLM loss is at most 1 % worse than with all heads." in " ".join(
+        done.out.split()
+    )
     assert (folder / "runs" / "heads.json").is_file()
 
 

@@ -23,7 +23,8 @@ class HeadFigures:
         layer: Number of the layer, from 1.
         head: Number of the head in its layer, from 1.
         entropy: Entropy of the distribution over the tokens that it attends to, in nats.
-        distance: Number of tokens between a token and the one that it attends to.
+        distance: Mean distance in positions of the tokens that it attends to, weighted by
+            attention; that of a neighbour is 1.
         first: Share of attention on the special token before the text, such as [CLS].
         separator: Share on special tokens after a text, such as [SEP].
         diagonal: Share of each token on itself.

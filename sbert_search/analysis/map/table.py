@@ -1,4 +1,4 @@
-"""A map as rows: for each document its coordinates, cluster, distance and near-duplicates."""
+"""A map as rows of documents: coordinates, cluster, distance to neighbours, near-duplicates."""
 
 from __future__ import annotations
 

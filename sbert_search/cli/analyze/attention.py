@@ -124,4 +124,7 @@ def _show_pruning(pruning: Pruning) -> None:
     show_table(("heads removed", pruning.metric, "change"), rows)
     first = ", ".join(f"{layer}-{head}" for layer, head in pruning.order[:10])
     say(f"The least important heads, as layer-head: {first}")
-    say(f"{pruning.removable} of {len(pruning.order)} heads can go at a change of at most 1 %.")
+    say(
+        f"Without the {pruning.removable} least important of {len(pruning.order)} heads, the "
+        f"{pruning.metric} is at most 1 % worse than with all heads."
+    )

@@ -20,8 +20,9 @@ if TYPE_CHECKING:
 def classify(ctx: click.Context, /, **_: object) -> int:
     """Measure a classifier of texts or of pairs.
 
-    The scores are accuracy, macro F1, Matthews correlation and the calibration error (ECE); for
-    several classes F1 over all labels, and for numbers the correlations.
+    The scores are accuracy, macro F1, Matthews correlation and the calibration error (ECE). If a
+    text may have several classes, they are the F1 over all labels together (micro F1), the accuracy
+    of the whole set and ECE; if the labels are numbers, the correlations of Spearman and Pearson.
     """
     from sbert_search.evaluation.heads import evaluate_classify
 

@@ -42,8 +42,9 @@ def mteb(
 ) -> None:
     """Run tasks of MTEB; needs the extra mteb.
 
-    TASK is a name of MTEB, such as NFCorpus, whose data come from the hub, or a BEIR folder. By
-    default, an index of the corpus is searched; --encoder gives the model itself to MTEB.
+    TASK is the name of a task of MTEB, such as NFCorpus, whose data come from the hub, or a BEIR
+    folder. By default, an index of the corpus is searched; --encoder gives the model itself to
+    MTEB.
     """
     from sbert_search.embedding.embedder import open_embedder
     from sbert_search.search.rerankers.maxp import BestWindow

@@ -22,9 +22,9 @@ from sbert_search.errors import ConfigError
 class ConfigFile:
     """Values of options in a TOML file.
 
-    Values at the top of the file are for all commands that have the option, but a model there is
-    not for the commands whose index names one. A table such as ``[index.build]`` is for one
-    command, and its values win.
+    A value at the top of the file is for all commands that have the option. But a model there is
+    not for commands that open an index, since the index names its own model. A table such as
+    ``[index.build]`` is for one command, and its values win over those at the top.
 
     Args:
         path: The file.
@@ -43,8 +43,9 @@ class ConfigFile:
 
         Args:
             command: The command.
-            groups: The groups that lead to it, from the program's own.
-            names: Names of the groups after the first one, and of the command: index and build.
+            groups: The groups that contain the command, outermost first; the first is the program.
+            names: Names of these groups, but not of the first, and of the command, such as index
+                and build.
 
         Raises:
             ConfigError: A table, an option or a value is wrong; the message has its line.
@@ -78,7 +79,12 @@ class ConfigFile:
         return values
 
     def _own(self, groups: Sequence[click.Group], names: Sequence[str]) -> dict[str, object]:
-        """Return the values of a command's table; check the names of the tables around it."""
+        """Return the values of a command's table.
+
+        Raises:
+            ConfigError: A table at the top of the file, or in the table of one of the groups, has
+                the name of no command; or the table of a group has a value.
+        """
         table: Mapping[str, object] = self._tables
         for depth, (group, name) in enumerate(zip(groups, names, strict=True)):
             known = group.list_commands(click.Context(group))
@@ -99,7 +105,7 @@ class ConfigFile:
     def _checked(
         self, option: click.Option, name: str, table: Sequence[str], value: object
     ) -> object:
-        """Return a value in the form in which the command line has it."""
+        """Return a value as on the command line: a text, a list of texts, or a flag."""
         place = self._place(table, name)
         if option.is_flag:
             if not isinstance(value, bool):
@@ -109,7 +115,8 @@ class ConfigFile:
         if isinstance(value, list) != several or isinstance(value, (bool, Mapping)):
             wanted = "a list" if several else "one value"
             raise ConfigError(f"{place}: {name} is {value!r}; write {wanted}.")
-        # A text is read as on the command line: the type of an integer would cut off 2.5.
+        # The type reads a text, as on the command line: click's type of integers would turn the
+        # number 2.5 into 2, but it refuses the text 2.5.
         text = list(map(str, value)) if isinstance(value, list) else str(value)
         try:
             option.type_cast_value(click.Context(click.Command(name)), text)
@@ -124,7 +131,7 @@ class ConfigFile:
 
 
 def shown_instead(command: click.Command, path: Path | None) -> click.Command:
-    """Return a copy of a command that prints its options and does nothing else.
+    """Return a copy of a command that only prints the value of each option and its origin.
 
     Args:
         command: The command.
@@ -175,7 +182,7 @@ def _options(command: click.Command) -> dict[str, click.Option]:
 
 
 def _line_of(text: str, table: str, key: str) -> int | None:
-    """Return the number of the line that gives a key of a table its value, or opens a table."""
+    """Return the number of the line that sets a key of a table, or opens the table of this name."""
     current, name = "", re.escape(key)
     own = re.compile(rf"\s*[\"']?{name}[\"']?\s*=")
     opened = f"{table}.{key}".strip(".")

@@ -19,7 +19,7 @@ def rerank_options(function: F) -> F:
         type=click.IntRange(1, 100),
         default=4,
         show_default=True,
-        help="In searches, windows of a text that is too long for the reranker.",
+        help="In searches, number of windows of a text that is too long for the reranker.",
     )(function)
     return click.option(
         "--rerank",
@@ -33,7 +33,7 @@ def named_indexes(indexes: Sequence[str]) -> dict[str, Path]:
     """Return the folders of indexes by name, from ``DIR`` or ``NAME=DIR``.
 
     Raises:
-        UsageError: Two have the same name.
+        UsageError: Two indexes have the same name.
     """
     named: dict[str, Path] = {}
     for text in indexes:

@@ -150,7 +150,7 @@ _SHARED: dict[str, Decorator] = {
         type=click.Choice(["warn", "error", "chunk"]),
         envvar=_variable("on-truncate"),
         help="Treatment of texts above the model's length limit; warn: cut, chunk: split into "
-        "passages.  [default: chunk in a new index, as in the build in updates, else warn]",
+        "passages.  [default: chunk in a new index; in an update, as in the build; else warn]",
     ),
     "chunk-tokens": click.option(
         "--chunk-tokens",
@@ -260,7 +260,7 @@ embedder_options = shared_options("model", "device", "engine", "precision", "cal
 class ModelOfIndex(click.Option):
     """The option ``--model`` of a command that opens an index, which names its own model.
 
-    The model at the top of a configuration file, which is for all commands, is not its value.
+    A model at the top of a configuration file, which is for all commands, does not set it.
     """
 
 

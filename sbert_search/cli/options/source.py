@@ -78,7 +78,7 @@ def vector_options(function: F) -> F:
     function = click.option(
         "--vector-field",
         metavar="NAME",
-        help="Field of given vectors, lists of numbers, to index in place of those of a model.",
+        help="Field with the vector of each row, a list of numbers; no model embeds the row.",
     )(function)
     return click.option(
         "--vectors",
@@ -92,7 +92,7 @@ def has_vectors(ctx: click.Context, settings: ReadSettings) -> bool:
     """Whether vectors are given, by an option or by a field that the settings name.
 
     Raises:
-        UsageError: Both an array and a field are named.
+        UsageError: Both --vectors and --vector-field are given.
     """
     if ctx.params["vectors"] and ctx.params["vector_field"]:
         raise click.UsageError("Give vectors either by --vectors or by --vector-field.")

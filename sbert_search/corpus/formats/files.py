@@ -50,8 +50,8 @@ UNREAD_FOLDERS = frozenset(("__pycache__", "node_modules"))  # besides hidden on
 
 PAGE_MARK = "#page="  # in the id of a page, between the path of the file and the number
 
-_PDF_SHARE = 8  # a PDF may be as many times as large as a document: only its pages are documents
-_EXTRACTION = 1  # raised when the same bytes give another title or text than before
+_PDF_SHARE = 8  # a PDF file may be as large as this many documents: each page is a document
+_EXTRACTION = 1  # increase it if the code finds another title or text in the same bytes
 _UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 _CHARSET = re.compile(rb"""<meta\b[^>]*?charset\s*=\s*["']?\s*([\w-]{1,30})""", re.IGNORECASE)
 _CHARSETS = re.compile(
@@ -62,13 +62,14 @@ _CHARSETS = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """The files below a folder, except hidden ones, by what can be done with them.
+    """The files below a folder, except hidden ones, grouped by whether they are read.
 
     Attributes:
         names: Files that are documents: their paths below the folder, with ``/``, sorted.
-        tables: Paths of files whose rows are documents, such as ``.csv``; they are not read.
+        tables: Files whose rows are documents, such as ``.csv``: their paths below the folder. They
+            are not read.
         others: Number of the other files by extension; they are not read.
-        unlisted: Paths of folders that cannot be listed.
+        unlisted: Folders that cannot be listed: their paths below the folder.
     """
 
     names: list[str]
@@ -97,7 +98,7 @@ class FileName:
     Attributes:
         path: Where it is.
         doc_id: The id of its document.
-        column: The value of the column ``path``.
+        column: The value of the document's metadata column ``path``.
         shown: Its name in messages.
         outside: Whether it is a link in a folder to a file outside the folder; it is not read.
     """
@@ -181,9 +182,9 @@ def fingerprint(data: bytes) -> int:
 
 
 def fingerprint_before_last(of_file: int) -> int:
-    """Return the fingerprint of a document of a file that is not its last one.
+    """Return the fingerprint of all documents of a file but the last, given that of the file.
 
-    The documents are committed in order, so a file is stored whole if its last document is.
+    The documents are committed in order, so an index with the last one has the whole file.
     """
     return of_file ^ 1
 
@@ -192,7 +193,8 @@ def read_bytes(file: FileName, limit: RowLimit = NO_BUDGET) -> bytes:
     """Read a whole file.
 
     Raises:
-        BadRow: It leads out of its folder, is no regular file, cannot be read or is too large.
+        BadRow: The file is a link out of its folder, is no regular file, cannot be read or is too
+            large.
     """
     if file.outside:
         raise BadRow("a link to a file outside the folder; copy the file into it")

@@ -30,7 +30,7 @@ Item = bytes | BadRow
 def read_json(
     stream: BinaryIO, shown: str, *, skip: int = 0, limit: RowLimit = NO_BUDGET
 ) -> Iterator[RawRow | Reject]:
-    """Yield one row per object of an array; its position is ``item 1`` for the first.
+    """Yield one row per object of an array; messages call the first one ``item 1``.
 
     The file is an array of objects, or an object of which one member is such an array, or a
     sequence of objects such as JSON lines. An item that is broken but has balanced brackets rejects
@@ -56,7 +56,7 @@ def read_json(
 
 
 def _items(stream: BinaryIO, limit: RowLimit) -> Iterator[Item]:
-    """Yield the rows of a file; the last item says why the rest cannot be read, if so."""
+    """Yield the rows of a file; if the rest cannot be read, the last item is the reason."""
     try:
         scanner = _Scanner(stream, limit)
         first = scanner.peek()
@@ -159,13 +159,13 @@ class _Scanner:
         return bytes(self._data[self._at : self._at + 20]).decode("utf-8", "replace")
 
     def value(self) -> Item:
-        """Return the value that begins at the byte of `peek`, and move behind it.
+        """Return the value that begins at the byte that `peek` returns, and move behind it.
 
         Returns:
             The value; a `BadRow` if it is larger than the limit.
 
         Raises:
-            BadRow: The stream ends in the value, or there is none.
+            BadRow: The stream ends in the value, or no value begins here.
         """
         return self._value(0, self._limit.n_bytes)
 
@@ -176,7 +176,7 @@ class _Scanner:
     def starts_sequence(self) -> bool:
         """Whether the stream is a sequence of objects, of which the first is on one line.
 
-        If it is the only one, it must not have an array of objects.
+        If the first object is the only one, it must not have an array of objects.
         """
         while b"\n" not in self._data and len(self._data) < _FIRST_LINE and self._fill():
             pass

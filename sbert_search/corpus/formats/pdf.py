@@ -51,7 +51,7 @@ def read_pdf(data: bytes) -> tuple[str, Iterator[tuple[int, str]]]:
 
 
 def _clean(text: str) -> str:
-    """Drop what no document may hold: NUL characters and lone surrogates."""
+    """Cut a text to `MAX_PAGE_CHARS`, drop NUL characters and replace lone surrogates by "?"."""
     text = text[:MAX_PAGE_CHARS].replace("\0", "")
     return text.encode("utf-8", "replace").decode().strip()
 

@@ -24,7 +24,7 @@ _QUERY_BYTES = 256  # memory overhead of a query: the Query object and its dict 
 
 
 class _SpoolLifetime:
-    """While this object lives, `spooled` keeps its temporary copy of standard input."""
+    """While this object lives, `source_files` keeps its temporary copy of standard input."""
 
 
 def read_queries(

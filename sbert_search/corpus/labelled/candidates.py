@@ -45,7 +45,7 @@ def judged_candidates(
     Args:
         folder: The BEIR folder.
         run: A TREC run file.
-        split: Name of the judgements file.
+        split: Name of the judgements file, without ``.tsv``.
         depth: Maximum number of retrieved candidates per query, from rank 1 of the run.
         with_relevant: Whether to append the relevant documents that are not among the first
             ``depth`` of the run. Training needs them.

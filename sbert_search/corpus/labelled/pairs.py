@@ -75,7 +75,7 @@ class MissingColumnError(CorpusError):
         where = (
             f"[columns] {part} = NAME in a task file, --set data.columns.{part}=NAME in a training"
             if part in COLUMNS
-            else "a setting below data.columns in a training"
+            else "a setting of the table data.columns in a recipe"
         )
         super().__init__(
             f"{shown}: no {part} column among {', '.join(names)}. Rename a column to "

@@ -58,12 +58,12 @@ def read_tagged_tokens(
         scheme: Scheme of the file. None: BILOU if a tag begins with ``L-`` or ``U-``, else BIO.
         to: Scheme of the result; None: that of the file.
         bad_tags: Whether a sequence that breaks the scheme is an error, or is read as ``conlleval``
-            does: a continuation of nothing begins an entity.
+            does: a tag that should continue an entity, where there is none, begins one.
 
     Raises:
         CorpusError: The file or a column is absent, the numbers of tokens and tags differ, or a tag
-            is none of the scheme, or is not allowed at its place; the message names the file and
-            the line or row.
+            does not belong to a scheme, or is not allowed at its place; the message names the file
+            and the line or row.
     """
     sentences = list(
         _column_sentences(path) if _has_columns(path) else _row_sentences(path, tokens, tags)
@@ -168,7 +168,7 @@ def _texts(values: Mapping[str, object], name: str) -> list[str]:
         raise BadRow(f"{name!r} must be a list of texts", value)
     for text in value:
         if not isinstance(text, str) or not text.strip():
-            hint = ", such as 'B-person'; numbers of classes are not known here"
+            hint = ", such as 'B-person'; the names of numbered tags are not known"
             wrong = f"{name!r} must be a list of texts that are not blank"
             raise BadRow(wrong + (hint if isinstance(text, int) else ""), text)
     return [check_text(text, name) for text in value]

@@ -37,9 +37,9 @@ def read_labelled_texts(
 
     Args:
         path: The file.
-        kind: What the label is. A class is a string or an integer, which becomes its decimal text.
-            Several classes are a list of these; in CSV and TSV, a JSON list or names separated by
-            ``|``.
+        kind: What the label is: ``class``, ``several`` or ``number``. A class is a string or an
+            integer, which becomes its decimal text. Several classes are a list of these; in CSV and
+            TSV, a JSON list or names separated by ``|``.
         text: Column of the text. None, here and below: the first name which `COLUMNS` lists for
             this part and which the file has as a column.
         text2: Column of the second text of a pair. If there is none, the texts are single.
@@ -75,7 +75,7 @@ def read_labelled_texts(
 
 
 def classes_of(rows: Sequence[LabelledText]) -> tuple[str, ...]:
-    """Return the names of all classes of some texts, sorted; integers are sorted by value."""
+    """Return the names of all classes of some texts, sorted; integers come first, by value."""
     found: set[str] = set()
     for row in rows:
         found.update(row.label if isinstance(row.label, tuple) else [str(row.label)])

@@ -36,9 +36,9 @@ from sbert_search.runtime.progress import note, progress, warn
 FOLDER = "calibrations"  # in the user's cache
 FORMAT = 1  # increase it with every change of how a calibration is made
 _CHECKSUM = 32  # bytes
-_BATCH = 2048  # tokens
-_JOINED = (6, 11)  # texts that are joined to make one long text
-_FEWEST = 16  # texts
+_BATCH = 2048  # number of tokens at which a batch is full
+_JOINED = (6, 11)  # numbers of consecutive texts that are joined into one long text
+_FEWEST = 16  # least number of texts of a calibration
 
 
 class NamedEngine(Protocol):
@@ -117,8 +117,8 @@ def choose_fastest(
         texts: Texts for the calibration, which this function makes if the cache has none.
 
     Returns:
-        "auto" if the device is not the CPU, or if the model has no int8 or is so small that its
-        precision does not matter.
+        "auto" if the device is not the CPU, or if int8 cannot compute the model, or if the model is
+        so small that its precision does not matter.
 
     Raises:
         CorpusError: The texts cannot be read, or are too few.
@@ -197,7 +197,10 @@ def _calibration(folder: ModelFolder, engine: PackedEngine, texts: Sequence[str]
 
 
 def with_long_texts(texts: Sequence[str]) -> list[str]:
-    """Add long texts, made by joining consecutive texts, since the ranges depend on the length."""
+    """Add long texts, each of consecutive texts.
+
+    The ranges of the inputs of a model's layers depend on the length of a text.
+    """
     return [
         *texts,
         *(

@@ -30,9 +30,12 @@ class MovableEngine(Protocol):
     name: EngineName
 
     def fastest_precision(self) -> Verdict | None:
-        """Measure in which exact precision a CPU computes the model; None: in fp32.
+        """Measure whether the CPU computes the model faster in fp32 or in bf16.
 
         The model is on the CPU in fp32, and `move` was not called.
+
+        Returns:
+            The verdict; None if fp32 is used without a measurement.
         """
 
     def move(self, device: torch.device, dtype: torch.dtype) -> None:

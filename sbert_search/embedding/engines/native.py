@@ -34,7 +34,7 @@ class PackedEngine:
     """Runs a model on packed batches: the tokens of all texts concatenated without padding.
 
     Args:
-        model: Model in memory. It is put into evaluation mode; only `move` changes it further.
+        model: Model in memory, which is put into evaluation mode; `move` and `quantize` change it.
         compute: Maps a packed batch to float (batch, width).
     """
 
@@ -50,7 +50,7 @@ class PackedEngine:
         self._use_device(next(model.parameters()).device)
 
     def fastest_precision(self) -> Verdict | None:
-        """Measure in which exact precision this CPU computes the encoder fastest."""
+        """Measure whether this CPU computes the encoder faster in fp32 or in bf16."""
         return inference_precision(self._module.encoder)
 
     def move(self, device: torch.device, dtype: torch.dtype) -> None:
@@ -77,8 +77,8 @@ class PackedEngine:
         """Convert the encoder, on the CPU in fp32, to int8 for inference only.
 
         Args:
-            calibration: Inputs of the encoder's linear layers.
-            exact: Type of attention, fp32 or bf16.
+            calibration: Ranges of the inputs of the encoder's linear layers.
+            exact: As for `freeze_int8`.
 
         Raises:
             ConfigError: As for `freeze_int8`.

@@ -1,4 +1,4 @@
-"""Find the documents of an index that are files below its root, and what content they have."""
+"""Find the documents that were read from files of the indexed folder, and their content hashes."""
 
 from __future__ import annotations
 
@@ -18,11 +18,12 @@ PATH = "path"  # column with the path of a document's file, a string
 
 @dataclass(frozen=True, slots=True)
 class StoredFiles:
-    """The documents that files gave, by the path of the file below the root.
+    """The documents read from files, by the path of the file below the root, the indexed folder.
 
     Attributes:
         contents: For each path, the content hash of each of its documents by their ids.
-        taken: Ids of wanted paths that other sources gave; files must not replace these documents.
+        taken: Wanted paths that are ids of documents from other sources, which files must not
+            replace.
     """
 
     contents: dict[str, dict[str, int]] = field(default_factory=dict)
@@ -35,12 +36,12 @@ def stored_files(snapshot: Snapshot, below: str, wanted: Collection[str]) -> Sto
     A document belongs to a file of the root if its id is the path of the file (and a page), it has
     this path as metadata, and it was read from a file of this name. Rows of tables may have such an
     id and path too, but they were read from the table. Files outside the root have absolute paths.
-    Versions before 0.2 stored no path; a document of theirs counts if its file is wanted.
+    Versions before 0.2 stored no path: their document belongs to a file if ``wanted`` has its path.
 
     Args:
         snapshot: The index.
         below: Only files below this path are returned; "" returns all.
-        wanted: Paths of the files that exist.
+        wanted: Paths of the files that are in the folder now.
     """
     found = StoredFiles()
     for doc_id, path, source, content in _documents(snapshot):

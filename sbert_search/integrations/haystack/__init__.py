@@ -1,6 +1,6 @@
 """Haystack: document store, retrievers, embedders and ranker, as components of pipelines.
 
-Importing this package allows Haystack to load its classes from serialised pipelines.
+Importing this package allows Haystack to load these components from serialised pipelines.
 """
 
 from sbert_search.integrations.requirements import extra

@@ -20,7 +20,8 @@ from sbert_search.integrations.collection import Collection
 from sbert_search.integrations.haystack.documents import record_of, vectors_of
 from sbert_search.integrations.haystack.readable import Filters, ReadableStore
 
-EMBEDDING_DIM = 768  # of a store whose first documents have no embedding, as other stores have it
+# Dimension of a store whose first documents have no embedding, as in other stores of Haystack.
+EMBEDDING_DIM = 768
 
 
 class SbertSearchDocumentStore(ReadableStore):
@@ -80,7 +81,7 @@ class SbertSearchDocumentStore(ReadableStore):
             The number of documents that were written.
 
         Raises:
-            ValueError: These are no documents.
+            ValueError: ``documents`` is not a list of documents.
             DuplicateDocumentError: The policy is FAIL and an id is held, or occurs twice.
         """
         if not isinstance(documents, list) or not all(isinstance(d, Document) for d in documents):

@@ -13,7 +13,9 @@ from sbert_search.errors import CorpusError
 from sbert_search.integrations.haystack.filters import TIMES, time_of
 from sbert_search.integrations.records import Record
 
-VECTOR = "_vector"  # "none" or "zero": the stored vector takes the place of none, or of zeros
+# "none": the document has no embedding; "zero": all numbers of its embedding are 0. For either, the
+# index stores the unit vector (1, 0, ..., 0).
+VECTOR = "_vector"
 NORM = "_norm"  # norm of an embedding that is not a unit vector; an index holds unit vectors
 REST = "_document"  # the parts of a document that an index has no columns for
 
@@ -107,7 +109,7 @@ def document_of(
 
 
 def vectors_of(documents: Sequence[Document], dim: int) -> NDArray[np.float32]:
-    """Return the embeddings; the first unit vector takes the place of none and of zeros."""
+    """Return the embeddings; (1, 0, ..., 0) for one that is missing or has only zeros."""
     place = [1.0] + [0.0] * (dim - 1)
     return np.array(
         [

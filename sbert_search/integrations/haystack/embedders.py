@@ -63,7 +63,7 @@ class SbertSearchDocumentEmbedder(_Embedding):
     Args:
         model: A name or folder; None: the default model of `Embedder`.
         device: auto, cpu, cuda, cuda:N or mps.
-        meta_fields_to_embed: Names of metadata to put before the content.
+        meta_fields_to_embed: Names of the metadata fields whose values are put before the content.
         embedding_separator: Text between the metadata and the content.
     """
 

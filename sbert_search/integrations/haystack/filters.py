@@ -14,7 +14,7 @@ from haystack.errors import FilterError
 
 from sbert_search.integrations.conditions import Conditions, all_of, any_of, none_of
 
-TIMES = "_time."  # before the name of the column with the times of ISO dates
+TIMES = "_time."  # with a field's name after it: the column with the times of its ISO dates
 _OWN = ("content", "blob", "score", "embedding", "sparse_embedding")
 _ORDERS = ("<", "<=", ">", ">=")
 
@@ -23,13 +23,16 @@ def where_of(filters: Mapping[str, object] | None, columns: Conditions) -> str |
     """Write a filter as a condition; None: no filter.
 
     Raises:
-        FilterError: A key is missing, an operator is unknown, or has a value of another type.
+        FilterError: A key is missing, an operator is unknown, or its value is of a wrong type.
     """
     return _condition(filters, columns) if filters else None
 
 
 def time_of(value: object) -> datetime | None:
-    """Return the time of an ISO date with a day, in UTC if it names no zone; None: it is none."""
+    """Return the time of an ISO date, in UTC; None for other values.
+
+    The date must name a day. Without a time zone, it is read as UTC.
+    """
     if isinstance(value, str):
         if len(value) < 10 or value[4] != "-" or value[7] != "-":
             return None

@@ -28,7 +28,7 @@ class ReadableStore:
 
     Args:
         collection: The documents.
-        model: The model that a new index will have; None: none.
+        model: The model that a new index will have; None: it will have no model.
         return_embedding: Whether documents are returned with their embeddings.
     """
 
@@ -80,7 +80,7 @@ class ReadableStore:
         }
 
     def get_metadata_field_min_max(self, metadata_field: str) -> dict[str, Any]:
-        """Return the lowest and the highest value of a field; None where there is none."""
+        """Return the lowest and the highest value of a field; None if no document has a value."""
         values = _different(self.filter_documents(), metadata_field.removeprefix("meta."))
         return {"min": min(values, default=None), "max": max(values, default=None)}
 
@@ -92,7 +92,15 @@ class ReadableStore:
         size: int = 10,
         filters: Filters | None = None,
     ) -> tuple[list[Any], int]:
-        """Return a page of the different values of a field, in order, and their number."""
+        """Return a page of the different values of a field, sorted, and the number of all of them.
+
+        Args:
+            metadata_field: Name of the field.
+            search_term: Only values with this text in them count; None: all values.
+            from_: Number of values before the page.
+            size: Maximum number of values of the page.
+            filters: Only documents that match it count; None: all documents.
+        """
         found = self.filter_documents(filters)
         values = sorted(_different(found, metadata_field.removeprefix("meta.")))
         if search_term:

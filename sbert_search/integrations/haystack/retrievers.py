@@ -23,9 +23,9 @@ class _Retriever:
 
     Args:
         document_store: The store to search.
-        filters: Over the metadata.
-        top_k: Documents to return.
-        filter_policy: Whether filters of a run replace those above or are joined with them.
+        filters: Conditions over the metadata; None: all documents.
+        top_k: Number of documents to return.
+        filter_policy: Whether the filters of a call replace ``filters`` or are joined with them.
     """
 
     def __init__(

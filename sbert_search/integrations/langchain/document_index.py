@@ -19,7 +19,7 @@ class SbertSearchDocumentIndex(DocumentIndex):
 
     Attributes:
         store: The store.
-        top_k: Documents to retrieve for a query.
+        top_k: Number of documents to retrieve for a query.
         mode: auto, dense, lexical or hybrid.
     """
 
@@ -30,7 +30,7 @@ class SbertSearchDocumentIndex(DocumentIndex):
     mode: SearchMode = "auto"
 
     def upsert(self, items: Sequence[Document], /, **kwargs: object) -> UpsertResponse:
-        """Add documents in one commit; one replaces the document that has its id."""
+        """Add documents in one commit; each replaces the document of the index that has its id."""
         ids = self.store.add_texts(
             [item.page_content for item in items],
             [item.metadata for item in items],
@@ -42,7 +42,7 @@ class SbertSearchDocumentIndex(DocumentIndex):
         """Delete documents by id; unknown ids are ignored.
 
         Raises:
-            ValueError: There are no ids.
+            ValueError: ``ids`` is None.
         """
         if ids is None:
             raise ValueError("Name the ids to delete.")

@@ -44,7 +44,7 @@ def where_of(filters: Filter | None, columns: Conditions) -> str | None:
     """Write a filter as a condition; None: no filter.
 
     Raises:
-        QueryError: An operator is unknown, or has a value of another type.
+        QueryError: An operator is unknown, or its value is of a wrong type.
     """
     if isinstance(filters, str):
         return filters or None

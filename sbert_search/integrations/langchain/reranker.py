@@ -18,7 +18,7 @@ class SbertSearchReranker(BaseDocumentCompressor):
 
     Attributes:
         reranker: The cross-encoder.
-        top_n: Documents to keep; None: all of them, best first.
+        top_n: Number of documents to keep; None: all of them.
     """
 
     model_config = ConfigDict(arbitrary_types_allowed=True)

@@ -1,4 +1,4 @@
-"""A retriever of LangChain in all modes of an index."""
+"""A retriever of LangChain, which can search an index in every mode."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ class SbertSearchRetriever(BaseRetriever):
 
     Attributes:
         store: The store to search.
-        k: Documents to return; ``invoke(query, k=...)`` replaces it.
+        k: Number of documents to return; ``invoke(query, k=...)`` replaces it.
         mode: auto, dense, lexical or hybrid; auto is hybrid if the index has lexical data.
-        filter: Over the metadata.
+        filter: Condition over the metadata; None: all documents.
         search_kwargs: Further fields of `SearchOptions`, such as ``diversity``.
     """
 
@@ -50,7 +50,7 @@ class SbertSearchRetriever(BaseRetriever):
     ) -> list[list[Document]]:
         """Retrieve for several queries, which are embedded together.
 
-        If callbacks watch the calls, or exceptions are returned, each query is one call.
+        If callbacks watch the calls, or exceptions are returned, each query is searched by itself.
         """
         if inputs and (return_exceptions or _is_watched(config, len(inputs))):
             found = super().batch(inputs, config, return_exceptions=return_exceptions, **kwargs)
@@ -77,7 +77,7 @@ class SbertSearchRetriever(BaseRetriever):
         filter: Filter | None = None,
         **keywords: Unpack[SearchKeywords],
     ) -> tuple[int, Filter | None, SearchKeywords]:
-        """Return the arguments of a search: those of a call before those of this object."""
+        """Return the arguments of a search: those of the call, and else those of this object."""
         known = cast(
             "SearchKeywords",
             {"mode": self.mode, "full_text": False, **self.search_kwargs, **keywords},
@@ -113,7 +113,7 @@ def _is_watched(config: RunnableConfig | list[RunnableConfig] | None, n_calls: i
     """Whether callbacks, such as those of a tracer, expect to hear of each call.
 
     Args:
-        config: As for `batch`; what is no list is for all calls.
+        config: As for `batch`: a list with one config for each call, or one config for all calls.
         n_calls: Number of calls.
 
     Raises:

@@ -81,7 +81,7 @@ class SbertSearchVectorStore(VectorStore):
         Args:
             texts: The texts.
             metadatas: One mapping for each text.
-            ids: One id for each text; None, also for a single one: a new UUID.
+            ids: One id for each text; a text whose id is None gets a new UUID. None: all texts do.
             kwargs: Ignored.
 
         Returns:
@@ -129,7 +129,13 @@ class SbertSearchVectorStore(VectorStore):
     def delete(
         self, ids: Sequence[str] | None = None, *, filter: Filter | None = None, **kwargs: object
     ) -> bool:
-        """Delete documents by id or filter, or all of them; unknown ids are ignored."""
+        """Delete the documents of these ids that match the filter; unknown ids are ignored.
+
+        Args:
+            ids: The ids; None: all ids.
+            filter: As for `similarity_search`.
+            kwargs: Ignored.
+        """
         columns = self._columns
         where = where_of(filter, columns)
         if ids is None:
@@ -159,9 +165,9 @@ class SbertSearchVectorStore(VectorStore):
 
         Args:
             query: Any text.
-            k: Documents to return.
-            filter: Over the metadata; see `filters`.
-            kwargs: Fields of `SearchOptions`, such as ``mode="hybrid"``; the mode is dense without.
+            k: Number of documents to return.
+            filter: Condition over the metadata (see `filters`); None: all documents.
+            kwargs: Fields of `SearchOptions`, such as ``mode="hybrid"``; the default mode is dense.
 
         Raises:
             QueryError: The filter or an option is wrong, or the query is blank.
@@ -208,8 +214,8 @@ class SbertSearchVectorStore(VectorStore):
 
         Args:
             query: Any text.
-            k: Documents to return.
-            fetch_k: Documents to choose from.
+            k: Number of documents to return.
+            fetch_k: Number of documents to choose from.
             lambda_mult: Weight of the nearness, from 0 (most diverse) to 1 (nearest).
             filter: As for `similarity_search`.
             kwargs: As for `similarity_search`.
@@ -291,7 +297,7 @@ class SbertSearchVectorStore(VectorStore):
         return Conditions(self.collection.columns)
 
     def _select_relevance_score_fn(self) -> Callable[[float], float]:
-        """Return the function from scores to 0..1: for cosines, negative ones become 0."""
+        """Return the function that maps scores to 0..1; a negative cosine becomes 0."""
         index = self.collection.index
         if index is not None and index.state.settings.metric != "cosine":
             raise QueryError(

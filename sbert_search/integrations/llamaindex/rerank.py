@@ -15,8 +15,8 @@ class SbertSearchRerank(BaseNodePostprocessor):
     Attributes:
         reranker: The cross-encoder. It reads the metadata that the node shows to embedding models,
             and the text.
-        top_n: Nodes to keep.
-        keep_retrieval_score: Keep the score of the retrieval in the metadata as
+        top_n: Number of nodes to keep.
+        keep_retrieval_score: Whether to keep the score of the retrieval in the metadata as
             ``retrieval_score``.
     """
 

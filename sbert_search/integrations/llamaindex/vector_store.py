@@ -46,7 +46,7 @@ class SbertSearchVectorStore(BasePydanticVectorStore):
         path: Folder of the index, which is created if it does not exist. None: a temporary folder,
             which is deleted with this object.
         embed_model: The model that makes the embeddings of nodes and queries. The index remembers
-            it and refuses another one. None: the embeddings are not compared.
+            it and refuses another one. None: no check that one model made all embeddings.
 
     Raises:
         ModelMismatch: ``embed_model`` is not the one that built the index.
@@ -240,7 +240,7 @@ def _result(hits: Hits) -> VectorStoreQueryResult:
 
 
 def _node(doc_id: str, metadata: Mapping[str, object], text: str) -> BaseNode:
-    """Return the node that was added; a document that came another way is a new `TextNode`."""
+    """Return the node that was added; a document not added as a node becomes a `TextNode`."""
     if not all(name in metadata for name in _NODE):
         return TextNode(id_=doc_id, text=text, metadata=dict(metadata))
     return metadata_dict_to_node({name: metadata[name] for name in _NODE}, text)

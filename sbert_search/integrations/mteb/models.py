@@ -83,11 +83,11 @@ class SbertSearchEncoder:
         return self.embedder.encode(texts)
 
     def similarity(self, embeddings1: Array, embeddings2: Array) -> Array:
-        """Compare each vector with each other one by the model's similarity."""
+        """Compare each vector of one array with each of the other, by the model's similarity."""
         return select_similarity(embeddings1, embeddings2, self._scoring)
 
     def similarity_pairwise(self, embeddings1: Array, embeddings2: Array) -> Array:
-        """Compare vectors pair by pair by the model's similarity."""
+        """Compare vector n of one array with vector n of the other, by the model's similarity."""
         return select_pairwise_similarity(embeddings1, embeddings2, self._scoring)
 
     @property
@@ -143,7 +143,7 @@ def meta_of(identity: ModelIdentity, kind: str, name: str | None = None) -> Mode
 
     Args:
         identity: Identity of the model. The hash of its weights is the revision.
-        kind: dense, cross-encoder, or what the model does in a search.
+        kind: MTEB's type of model: dense, sparse or cross-encoder.
         name: Name of the model; None: that of the identity.
     """
     shown = name or identity.name

@@ -35,7 +35,8 @@ class SbertSearchModel:
         model: A name, a folder or an embedder.
         options: How documents are found; dense by default. ``k`` is given by the task.
         reranker: Scores the first ``options.rerank_depth`` documents again.
-        name: Name of the system in the results; None: model, mode and ``rerank``.
+        name: Name of the system in the results; None: the model's name, the mode and, with a
+            reranker, ``rerank``, with hyphens between.
     """
 
     def __init__(
@@ -93,9 +94,9 @@ class SbertSearchModel:
         Args:
             queries: The queries.
             task_metadata: Metadata of the task.
-            hf_split: Ignored, as what is not named here.
+            hf_split: Ignored.
             hf_subset: Ignored.
-            top_k: Documents to find for each query.
+            top_k: Number of documents to find for each query.
             encode_kwargs: Ignored.
             top_ranked: The documents to rank for each query; None: all.
             num_proc: Ignored.
@@ -126,9 +127,9 @@ class SbertSearchModel:
 
 
 def _strictly_falling(scores: Mapping[str, float]) -> dict[str, float]:
-    """Lower equal scores a little, since MTEB's metrics would order them by the ids of documents.
+    """Lower equal scores a little, as MTEB's metrics would order such documents by their ids.
 
-    The metrics compare float32.
+    The metrics compare scores in float32, so the new scores differ in float32.
     """
     falling: dict[str, float] = {}
     above = np.float32(np.inf)

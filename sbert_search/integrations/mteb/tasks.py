@@ -22,7 +22,7 @@ class FolderTask(AbsTaskRetrieval):
 
     Args:
         folder: The folder.
-        split: Name of the file of judgements.
+        split: Name of the file of judgements, without ``.tsv``.
     """
 
     metadata: TaskMetadata
@@ -70,10 +70,10 @@ class FolderTask(AbsTaskRetrieval):
 
 
 def run_tasks(model: Any, tasks: Sequence[Any], out: Path | None = None) -> list[dict[str, Any]]:
-    """Run tasks and return a mapping for each task, split and subset with its main score.
+    """Run tasks; return a mapping with the main score for each split and subset of each task.
 
     Args:
-        model: A model of this package.
+        model: A model for MTEB, such as `SbertSearchEncoder`.
         tasks: Tasks, as `open_tasks` gives them.
         out: Folder for MTEB's result files; results that it holds are not computed again.
 
@@ -108,7 +108,7 @@ def open_tasks(names: Sequence[str], split: str = "test") -> list[Any]:
     """Return tasks of MTEB by name, and BEIR folders by path.
 
     Raises:
-        EvaluationError: MTEB has no task of a name, and no folder has it.
+        EvaluationError: A name is neither a task of MTEB nor the path of a folder.
     """
     tasks: list[Any] = []
     for name in names:

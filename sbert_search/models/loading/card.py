@@ -1,4 +1,4 @@
-"""Model cards: how a model is used, for people, and its measured scores, also for the hub."""
+"""Model cards: they tell people how to use a model, and people and the hub its measured scores."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def read_scores(paths: Iterable[str | Path]) -> list[Measured]:
     """Read files with the output of ``sbert-search eval ... --json``.
 
     Raises:
-        ConfigError: A file cannot be read, or a line is no such output; the message has the line.
+        ConfigError: A file cannot be read, or a line is no such output; the message names the line.
     """
     measured = []
     for path in map(Path, paths):
@@ -139,7 +139,9 @@ def read_scores(paths: Iterable[str | Path]) -> list[Measured]:
             if line.strip():
                 measured.append(_measured(line, f"{path}:{number}"))
         if not any(map(str.strip, lines)):
-            raise ConfigError(f"{path} holds no scores; write it by: sbert-search eval ... --json.")
+            raise ConfigError(
+                f"{path} holds no scores; write it with: sbert-search eval ... --json."
+            )
     return measured
 
 
@@ -152,7 +154,7 @@ def _measured(line: str, place: str) -> Measured:
             raise ValueError
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise ConfigError(
-            f"{place}: this is no result of sbert-search eval ... --json; write the file by it."
+            f"{place}: this is no result of sbert-search eval ... --json; write the file with it."
         ) from error
     # A score that is undefined, such as a correlation of equal values, is no measurement.
     finite = {name: value for name, value in scores.items() if math.isfinite(value)}
@@ -169,10 +171,10 @@ def published_card(text: str, name: str, measured: Sequence[Measured]) -> str:
     """Return a card with a model's name on the hub and its scores.
 
     Args:
-        text: The card. The name takes the place of `FOLDER`, and the scores that of a section
-            `SCORES`, which is else put at the end.
+        text: The card. `FOLDER` is replaced by the name. A section `SCORES` is removed, and a new
+            one is put at the end.
         name: Name of the model on the hub.
-        measured: The scores; empty: the card keeps those that it has.
+        measured: The scores; empty: the card keeps its section `SCORES`.
     """
     from huggingface_hub import EvalResult, ModelCard
 
@@ -197,7 +199,7 @@ def published_card(text: str, name: str, measured: Sequence[Measured]) -> str:
 
 
 def _section(measured: Sequence[Measured]) -> str:
-    """Write a table for each set of metrics."""
+    """Write the section `SCORES`: one table for all tasks that have the same metrics."""
     tables: dict[tuple[str, ...], list[Measured]] = {}
     for each in measured:
         tables.setdefault(tuple(each.scores), []).append(each)

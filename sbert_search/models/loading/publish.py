@@ -47,16 +47,16 @@ def push_folder(
     Args:
         folder: The folder; None: the model is in memory, which is an error.
         name: Name on the hub, ``owner/model``.
-        kind: What the model is, for the card of a folder that has none.
+        kind: Kind of the model, for a new card if the folder has none.
         options: Scores, visibility, token and message.
 
     Returns:
         The name with the commit, ``owner/model@commit``, by which the model can be opened.
 
     Raises:
-        ConfigError: The scores cannot be read, or are those of other weights.
-        ModelError: The model has no folder or no safetensors file, the name is none of the hub, or
-            the hub cannot be reached or refuses the upload. Nothing is published then.
+        ConfigError: The scores cannot be read, or were measured with other weights.
+        ModelError: The model has no folder or no safetensors file, the hub does not allow such a
+            name, or the hub cannot be reached or refuses the upload. Nothing is published then.
     """
     if folder is None:
         raise ModelError("The model is in memory; save it to a folder and open that to publish it.")
@@ -118,7 +118,7 @@ def _upload(
         )
     except HFValidationError as error:
         raise ModelError(f"{name!r} is no name of the hub; write owner/model.") from error
-    except Exception as error:  # also those of the HTTP library, which depends on the version
+    except Exception as error:  # HTTP errors too, whose class depends on the hub library's version
         cause = error.__cause__ if isinstance(error, RuntimeError) and error.__cause__ else error
         reason = str(cause).strip().partition("\n")[0].rstrip(".")
         raise ModelError(

@@ -26,7 +26,7 @@ SPEED_FLAGS = (
     "i8mm",
     "sve",
 )
-# Environment variables that make torch or oneDNN use other kernels than the processor allows.
+# Environment variables that can keep torch or oneDNN from using instructions of the processor.
 SWITCHES = (
     "ATEN_CPU_CAPABILITY",
     "ONEDNN_MAX_CPU_ISA",

@@ -29,7 +29,7 @@ def end_idle_workers() -> None:
 
 @typed_lru_cache(maxsize=1)
 def _pause_function() -> Callable[[int], int] | None:
-    """Return omp_pause_resource_all (OpenMP 5.0, section 3.2.44) of the library torch loaded."""
+    """Return omp_pause_resource_all (OpenMP 5.0, section 3.2.44) of the libgomp of torch."""
     torch_folder = Path(str(sys.modules["torch"].__file__)).parent
     found = [*torch_folder.glob("lib/libgomp*"), *torch_folder.parent.glob("torch.libs/libgomp*")]
     for path in found:

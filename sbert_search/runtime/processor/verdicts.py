@@ -22,9 +22,10 @@ from sbert_search.runtime.processor.cpu import cpu, switches
 FOLDER = "verdicts"  # in the user's cache
 # A less exact way must be faster than a more exact one by this factor.
 GAIN = 1.05
-# On a busy machine the fastest round may be slow too. Rounds are added until, of each work, this
-# many took at most `NEAR` times the fastest; but no round begins after `BUDGET_S` seconds, except
-# the first ones.
+# On a busy machine, even the fastest round may be slow. So after `ROUNDS` rounds, more are added
+# until for each timed work, `AGREEING` rounds took at most `NEAR` times its fastest round, or until
+# there are `MOST_ROUNDS`. After `FEWEST_ROUNDS`, no round begins later than `BUDGET_S` seconds
+# after the first.
 AGREEING, NEAR = 2, 1.1
 FEWEST_ROUNDS, ROUNDS, MOST_ROUNDS = 3, 6, 18
 BUDGET_S = 0.25
@@ -34,7 +35,7 @@ HOPELESS = 3.0
 _FORMAT = 1  # increase it with every change of what is timed, so that older verdicts are not used
 
 _anew = False
-_measured: dict[str, Verdict] = {}  # by digest of the key; a process never changes its mind
+_measured: dict[str, Verdict] = {}  # verdicts of this process, by digest of the key
 
 
 class Timed(NamedTuple):
@@ -97,8 +98,8 @@ def measure(candidates: Candidates) -> dict[str, float]:
     """Time each way to compute; return microseconds for a token, in the order of ``candidates``.
 
     The rounds alternate between the ways, so that a drift of the machine's speed affects all
-    equally. The fastest round of a way counts. A way that torch refuses, or that is `HOPELESS`,
-    is left out after its probe, unless it is the first.
+    equally. The fastest round of a way counts. A way that is `HOPELESS` gets no rounds; the time of
+    its probe is returned. A way that torch refuses is left out; the first way must not be refused.
     """
     first = next(iter(candidates))
     ready: dict[str, Candidate] = {}
@@ -116,7 +117,7 @@ def measure(candidates: Candidates) -> dict[str, float]:
 
 
 def _best_rounds(ready: Mapping[str, Candidate]) -> dict[str, float]:
-    """Return the seconds for a token of each way, summed over the fastest round of each trial."""
+    """Return each way's seconds for a token: the fastest round of each trial, over all tokens."""
     runs = {
         (name, number): trial.run
         for name, made in ready.items()
@@ -203,7 +204,7 @@ def _measure(subject: str, work: str, candidates: Candidates) -> Verdict:
 
 
 def machine_key() -> dict[str, object]:
-    """Return everything about machine and process that decides the speed, as a JSON value."""
+    """Return the facts about machine and process that decide the speed, as a JSON object."""
     import torch
 
     return {
@@ -226,7 +227,7 @@ def stored_verdicts() -> list[Verdict]:
 
 
 def _is_verdict(value: object, candidates: Candidates) -> bool:
-    """Whether a value of the cache is a verdict on these candidates that its figures support."""
+    """Whether a value of the cache is a verdict on these candidates that agrees with its costs."""
     if not isinstance(value, dict):
         return False
     try:

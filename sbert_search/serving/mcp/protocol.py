@@ -1,4 +1,4 @@
-"""The tools in the Model Context Protocol, by its SDK."""
+"""Offer the tools of `mcp.tools` over the Model Context Protocol, with the protocol's SDK."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ _INSTRUCTIONS = (
 
 @dataclass(slots=True)
 class Exchange:
-    """One message over HTTP.
+    """One message of a client, over HTTP or another channel.
 
     Attributes:
-        work: What it has cost so far.
+        work: What answering it has cost so far.
         failure: Why the HTTP request fails as a whole; None: it does not.
     """
 
@@ -36,7 +36,7 @@ class Exchange:
 
 
 def mcp_server(served: Served) -> Server:
-    """Make a server of the tools."""
+    """Make an MCP server that offers `TOOLS`."""
 
     async def list_tools(
         context: ServerRequestContext, given: types.PaginatedRequestParams | None

@@ -43,7 +43,7 @@ class Tool(Generic[A]):
         description: What it does, for a language model.
         arguments: Type of its arguments.
         result: Type of its result.
-        answer: Function that answers.
+        answer: Function that answers a call.
     """
 
     name: str
@@ -68,7 +68,7 @@ class Tool(Generic[A]):
         return await self.answer(served, arguments, work)
 
     def input_schema(self, served: Served) -> Schema:
-        """Return the JSON schema of the arguments, with the names and limits of the server."""
+        """Return the JSON schema of the arguments, with the server's index names and limits."""
         schema = _inlined(self.arguments)
         properties = schema["properties"]
         assert isinstance(properties, dict)
@@ -162,7 +162,7 @@ def described_indexes(served: Served) -> str:
 
 
 def _inlined(kind: type[msgspec.Struct]) -> Schema:
-    """Return the JSON schema of a struct as an object, and not as a reference to one."""
+    """Return the JSON schema of a struct; only the structs in it are references, to ``$defs``."""
     schemas = described_schemas([kind], "#/$defs/{name}")
     schema: Schema = schemas.pop(kind.__name__)
     return {**schema, "$defs": schemas} if schemas else schema

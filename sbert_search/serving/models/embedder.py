@@ -88,8 +88,10 @@ class ServedEmbedder(DelegatingEmbedder):
         Args:
             texts: The texts, at least one.
             work: Where the cost is added.
-            task: The kind of the texts, which chooses the prompt.
-            prompt_name: The prompt to use instead.
+            task: Whether the texts are queries or documents, which chooses the prompt; None:
+                neither.
+            prompt_name: Name of the prompt to use instead of that of ``task``; None: use that of
+                ``task``, or without a task the model's default prompt.
             cuts: Whether a text that is too long is cut; if not, it is a problem.
             param: Field of the texts, for messages.
 
@@ -173,7 +175,11 @@ class ServedEmbedder(DelegatingEmbedder):
         return Embedded(done.rows, tokens.lengths, tokens.lost)
 
     def _compute(self, items: Sequence[_Text]) -> Vectors:
-        """Compute a batch; only models of sentence-transformers read texts and their prompt."""
+        """Compute a batch.
+
+        Native and exported models read token ids, which contain the prompt. Other models read texts
+        and the one prompt of a call, so texts with different prompts need several calls.
+        """
         prompts = {item.prompt for item in items}
         if len(prompts) > 1 and self.identity.engine not in ("native", "onnx"):
             rows = np.empty((len(items), self.dim), np.float32)
@@ -201,7 +207,7 @@ class ServedEmbedder(DelegatingEmbedder):
         return self.embedder
 
     def encode_tokens(self, tokens: TokenizedTexts) -> Vectors:
-        """Compute vectors in the queue and wait for them; not in the event loop."""
+        """Compute vectors in the queue and wait for them; the event loop must not call this."""
         if not len(tokens):
             return np.empty((0, self.dim), np.float32)
         return self._submit(tokens, urgent=True).result().rows

@@ -27,8 +27,8 @@ class Computed:
 
     Attributes:
         rows: A vector or scores for each item, float32 (n, width).
-        queue_s: Seconds until its first batch began.
-        inference_s: Seconds of the batches in which it took part.
+        queue_s: Seconds from the job's submission until its first batch began.
+        inference_s: Seconds that the batches with its items took.
     """
 
     rows: Rows
@@ -38,7 +38,7 @@ class Computed:
 
 @dataclass(slots=True, eq=False)
 class _Job(Generic[T]):
-    """Items of one request; ``order`` lists those that wait, the next one last."""
+    """Items of one request; ``order`` has the indices of those that wait, the next one last."""
 
     items: Sequence[T]
     lengths: Sequence[int]
@@ -54,7 +54,7 @@ class _Job(Generic[T]):
 
 @dataclass(slots=True)
 class Arrival:
-    """An announced job: about how many tokens it has, and whether it has arrived."""
+    """An announcement of a job: the job's tokens, estimated, and whether the announcement ended."""
 
     estimate: int
     ended: bool = False
@@ -101,7 +101,7 @@ class WorkQueue(Generic[T]):
 
     @property
     def waiting_tokens(self) -> int:
-        """Tokens that wait or are being read."""
+        """Tokens of jobs that wait, and estimated tokens of jobs that are announced."""
         return self._waiting_tokens + self._reserved_tokens
 
     @property
@@ -229,7 +229,7 @@ class WorkQueue(Generic[T]):
             self._wake.wait(left_s)
 
     def _next_batch(self) -> list[tuple[_Job[T], list[int]]]:
-        """Take items of each job in turn, up to a batch; jobs with more items move to the end."""
+        """Take items of each job in turn until the batch is full; unfinished jobs go to the end."""
         budget, taken = self._batch_tokens(), 0
         batch: dict[_Job[T], list[int]] = {}
         while self._jobs and (taken < budget or not batch):
@@ -254,7 +254,7 @@ class WorkQueue(Generic[T]):
         return list(batch.items())
 
     def _compute_batch(self, batch: list[tuple[_Job[T], list[int]]]) -> None:
-        """Compute a batch; if it fails, compute each job's part alone, so that one fails alone."""
+        """Compute a batch; if it fails, compute each job alone, so that only a faulty one fails."""
         try:
             self._finish(batch, *self._timed(batch))
         except Exception as error:

@@ -34,7 +34,7 @@ class _Pair:
 
 @dataclass(eq=False)
 class ServedReranker:
-    """A reranker behind a queue; `predict` makes it a reranker for the engine of a search.
+    """A reranker behind a queue; because it has `predict`, a `SearchEngine` can rerank with it.
 
     Args:
         name: Name of the model in answers.
@@ -92,7 +92,7 @@ class ServedReranker:
         return done.rows
 
     async def shortened(self, texts: Sequence[str], tokens: int) -> list[str]:
-        """Cut each text after its first tokens."""
+        """Cut each text after its first ``tokens`` tokens."""
         encode = partial(self.tokenizer.encode_offsets, texts)
         encoded = await in_thread(sum(map(len, texts)), encode)
         return [
@@ -116,7 +116,7 @@ class ServedReranker:
         return self.reranker.tokenizer
 
     def predict(self, pairs: list[Pair], /) -> NDArray[np.float32]:
-        """Score pairs in the queue and wait for the scores; not in the event loop."""
+        """Score pairs in the queue and wait for the scores; the event loop must not call this."""
         if not pairs:
             return np.empty(0, np.float32)
         encoded = self.reranker.tokenizer.encode_pairs(pairs)

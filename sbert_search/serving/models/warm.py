@@ -11,7 +11,7 @@ from sbert_search.embedding.protocol import TextEmbedder, TokenizedTexts, Vector
 from sbert_search.errors import SbertSearchError
 from sbert_search.runtime.progress import warn
 
-_LARGE_TOKENS = 128  # a larger batch makes torch load; the graph takes batches of up to 256
+_LARGE_TOKENS = 128  # a batch with more makes torch load; the graph computes at most 256 at once
 
 
 class WarmEmbedder(DelegatingEmbedder):
@@ -22,8 +22,8 @@ class WarmEmbedder(DelegatingEmbedder):
     the first batch that it would embed faster. If loading fails, the graph goes on.
 
     Args:
-        quick: The embedder until then.
-        open_full: Opens the other embedder, in a thread of its own.
+        quick: The embedder with the exported graph.
+        open_full: Opens the embedder with torch; it is called in a thread of its own.
     """
 
     def __init__(self, quick: TextEmbedder, open_full: Callable[[], TextEmbedder]) -> None:

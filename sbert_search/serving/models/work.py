@@ -30,10 +30,10 @@ class Work:
         texts: Number of texts or pairs.
         tokens: Tokens that the model read.
         truncated: Number of texts that were cut.
-        tokenization_s: Seconds to tokenise.
-        queue_s: Seconds in the queue of a model.
-        inference_s: Seconds of batches.
-        search_s: Seconds of searching.
+        tokenization_s: Seconds that tokenising took.
+        queue_s: Seconds that its texts waited for their first batch.
+        inference_s: Seconds that the batches with its texts took.
+        search_s: Seconds that searching took.
     """
 
     texts: int = 0
@@ -72,12 +72,22 @@ class Work:
 
 
 def estimated_tokens(chars: int, n_special: int) -> int:
-    """Estimate the tokens of texts from their characters, before they are tokenised."""
+    """Estimate the tokens of texts before they are tokenised.
+
+    Args:
+        chars: Number of characters of all texts.
+        n_special: Number of special tokens of all texts.
+    """
     return chars // _CHARS_A_TOKEN + n_special
 
 
 async def in_thread(chars: int, tokenize: Callable[[], T]) -> T:
-    """Tokenise short texts at once, and others in a thread, so that the event loop goes on."""
+    """Tokenise texts of few characters at once, others in a thread so that the event loop goes on.
+
+    Args:
+        chars: Number of characters of all texts.
+        tokenize: Tokenises them.
+    """
     if chars <= _INLINE_CHARS:
         return tokenize()
     return await asyncio.get_running_loop().run_in_executor(_tokenizers, tokenize)

@@ -151,7 +151,7 @@ async def list_models(served: Served, call: Call[None]) -> Reply:
 
 
 def usage_of(work: Work) -> Usage:
-    """Return what a request cost, as its answer says it."""
+    """Return the numbers of tokens and of truncated texts of a request, for its answer."""
     return Usage(
         prompt_tokens=work.tokens, total_tokens=work.tokens, truncated_texts=work.truncated
     )

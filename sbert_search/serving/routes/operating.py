@@ -22,7 +22,7 @@ _METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
 class Status(Struct, kw_only=True):
-    """That the server answers."""
+    """The server is healthy, or ready."""
 
     status: Literal["ok"] = "ok"
 

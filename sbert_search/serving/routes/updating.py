@@ -20,7 +20,7 @@ async def add(served: Served, call: Call[UpdateRequest]) -> Reply:
 
 
 async def upsert(served: Served, call: Call[UpdateRequest]) -> Reply:
-    """Add documents, and replace those with their ids."""
+    """Add documents; each replaces the indexed document of its id."""
     return await _update(served, call, replaces=True)
 
 
@@ -84,7 +84,7 @@ OPERATIONS: tuple[AnyOperation, ...] = (
     Operation(
         method="PUT",
         path="/documents",
-        summary="Add documents, and replace those with their ids.",
+        summary="Add documents; each replaces the indexed document of its id.",
         answer=upsert,
         request=UpdateRequest,
         response=UpdateResponse,

@@ -36,7 +36,7 @@ class UpdateRequest(Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class UpdateResponse(Struct, kw_only=True):
-    """What was done; it is on disk.
+    """What an update changed; the changes are on disk.
 
     Attributes:
         index: Name of the index.
@@ -68,7 +68,7 @@ class DeleteRequest(Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class DeleteResponse(Struct, kw_only=True):
-    """What was done; it is on disk."""
+    """What a deletion changed; the changes are on disk."""
 
     index: str
     deleted: int

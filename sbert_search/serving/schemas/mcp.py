@@ -16,7 +16,7 @@ class McpMessage(Struct, kw_only=True, omit_defaults=True):
     Attributes:
         jsonrpc: Version of JSON-RPC.
         method: What is asked, such as ``tools/list`` and ``tools/call``.
-        id: Number or text by which the answer is told.
+        id: Number or text that the answer repeats, so that the client finds its request.
         params: Arguments of the method.
     """
 

@@ -37,7 +37,7 @@ class Embedding(Struct, kw_only=True):
     """The vector of a text.
 
     Attributes:
-        object: The word embedding.
+        object: Always "embedding".
         index: Number of the text in the request.
         embedding: The vector.
         truncated: Whether the text was cut.

@@ -24,7 +24,7 @@ class RerankRequest(Struct, kw_only=True):
     Attributes:
         query: The query.
         documents: The documents.
-        texts: The same, for the other form.
+        texts: The texts to sort, in the form of text-embeddings-inference.
         model: Name of a reranker of this server; any other name means the first one.
         top_n: Most results; None: all.
         return_documents: Whether results have the documents.
@@ -32,10 +32,9 @@ class RerankRequest(Struct, kw_only=True):
         max_chunks_per_doc: Ignored.
         rank_fields: Ignored.
         return_text: Whether results have the texts.
-        raw_scores: Whether scores are logits and not probabilities; False is the default, and True
-            needs a model without an activation.
+        raw_scores: True is refused: the scores are always those of the model.
         truncate: False: a text that is too long is an error and not cut.
-        truncation_direction: Only right.
+        truncation_direction: Only "right" is allowed: the end of a text is cut.
     """
 
     query: str

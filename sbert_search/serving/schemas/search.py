@@ -128,18 +128,19 @@ class SearchResult(Struct, kw_only=True):
 
 
 class FacetValue(Struct, kw_only=True):
-    """A value of a column, and the number of documents that match with it."""
+    """A value of a column, and the number of documents that match and have it."""
 
     value: JsonScalar
     count: int
 
 
 class FacetRange(Struct, kw_only=True):
-    """A range of values, and the number of values in it.
+    """A range of values, and the number of documents with a value in it.
 
     Attributes:
         low: The lowest value of the range.
-        high: The end of the range; only the last range has it.
+        high: The end of the range, which belongs to the next range; in the last range, the highest
+            value.
         count: Number of documents with a value in the range.
     """
 
@@ -154,7 +155,8 @@ class FacetCounts(Struct, kw_only=True):
     Attributes:
         column: The column.
         values: The most frequent values.
-        other: Number of documents with another value.
+        other: Number of documents with a value that ``values`` does not list. In a column of lists,
+            a document counts once for each such value.
         missing: Number of documents without a value.
         low: The lowest value of a column of numbers, dates or times.
         high: The highest value of such a column.

@@ -1,4 +1,4 @@
-"""Other requests of text-embeddings-inference and of Hugging Face's client."""
+"""Requests of text-embeddings-inference, except reranking, and of Hugging Face's client."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class EmbedRequest(Struct, kw_only=True):
         inputs: A text, texts, or token ids as for ``/embeddings``.
         normalize: Whether vectors are scaled to norm 1; None: yes.
         truncate: False: a text that is too long is an error and not cut.
-        truncation_direction: Only right.
+        truncation_direction: Only "right" is allowed: the end of a text is cut.
         prompt_name: Name of the model's prompt to put before each text.
         dimensions: Number of leading dimensions to keep.
     """

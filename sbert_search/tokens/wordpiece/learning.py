@@ -28,7 +28,7 @@ def learn_wordpiece(
     alphabet_limit: int = 1_000,
     advance: Callable[[int], None] = lambda n: None,
 ) -> list[str]:
-    """Learn a vocabulary by likelihood gain (see `wordpiece_merges.grow_vocabulary`).
+    """Learn a vocabulary by likelihood gain (see `merges.grow_vocabulary`).
 
     First, the characters that ``vocabulary`` lacks are added. Then the words are split into the
     pieces so far, and adjacent pieces are merged into new ones. So an existing vocabulary is
@@ -68,7 +68,8 @@ def learn_bpe(
 ) -> list[str]:
     """Learn a vocabulary by merging the most frequent pair, with the `tokenizers` library.
 
-    The library's `WordPieceTrainer` is byte-pair encoding over characters with the prefix ##.
+    The library's `WordPieceTrainer` is byte-pair encoding over characters. A piece inside a word
+    has the prefix ##.
 
     Args:
         batches: Texts.
@@ -106,7 +107,7 @@ def learn_bpe(
 
 
 def alphabet(words: Mapping[str, int], limit: int) -> list[str]:
-    """List the pieces of one character: each at the start of a word, then with ## inside a word.
+    """List the pieces of one character: first those that start a word, then those with ## inside.
 
     Every character that occurs in a word of several characters gets both pieces, so that each word
     of known characters can be split. A character that is always a word by itself (punctuation, CJK)
@@ -114,7 +115,7 @@ def alphabet(words: Mapping[str, int], limit: int) -> list[str]:
 
     Args:
         words: Number of occurrences of each word.
-        limit: Number of characters; the most frequent ones are kept.
+        limit: Maximum number of different characters; the most frequent ones are kept.
 
     Raises:
         CorpusError: There are no words.

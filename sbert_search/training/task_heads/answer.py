@@ -83,7 +83,7 @@ def train_answerer(
 
 
 def _read(data: HeadDataConfig) -> tuple[list[Question], list[Question]]:
-    """Read the training and the dev questions; those of one article are on one side."""
+    """Read training and dev questions; of one article, all questions are held out, or none is."""
     rows = [row for path in data.files for row in read_questions(path)]
     rows, held = split_rows(rows, [row.title or row.context for row in rows], data)
     return rows, held if data.dev is None else read_questions(data.dev)
@@ -99,7 +99,14 @@ class AnswerBatches(Batches):
         targets: NDArray[np.int64],
         states: CachedStates | None = None,
     ) -> None:
-        """Plan batches; ``targets`` has first and last token of each window, (windows, 2)."""
+        """Plan batches.
+
+        Args:
+            recipe: All settings.
+            table: Token ids of the windows.
+            targets: First and last token of the answer in each window, (windows, 2).
+            states: States of the tokens of all windows; None: the encoder is trained too.
+        """
         self.table, self.targets, self.states = table, targets, states
         self.names = [_LOSS] + [adversarial.LOSS] * (recipe.adversarial.kind != "none")
         fingerprint = table.fingerprint(targets)

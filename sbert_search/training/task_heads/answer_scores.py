@@ -26,7 +26,8 @@ class Found(NamedTuple):
     Attributes:
         text: Its text.
         score: Sum of the logits of its first and its last token.
-        null_score: Sum of the logits of the first token of the window where it is smallest.
+        null_score: Score of "no answer": the smallest sum of both logits of the first token of a
+            window, over all windows.
     """
 
     text: str
@@ -74,8 +75,8 @@ def best_threshold(
     """Return the threshold of "no answer" with the highest sum of scores.
 
     Args:
-        margins: For each question, the score of "no answer" minus that of the best span; it is
-            answered if this is at most the threshold.
+        margins: For each question, the score of "no answer" minus that of the best span. The
+            question is answered if this margin is at most the threshold.
         answered: Score of each question if it is answered.
         none: Score of each question if it is not.
 
@@ -96,7 +97,10 @@ def best_threshold(
 def score_answers(
     found: Sequence[Found], questions: Sequence[Question], threshold: float | None = None
 ) -> tuple[float, float, float]:
-    """Return F1, exact match and the threshold of "no answer"; None: the one of the highest F1."""
+    """Return F1, exact match and the threshold of "no answer".
+
+    If ``threshold`` is None, the threshold with the highest F1 is used.
+    """
     golds = [[answer.text for answer in question.answers] for question in questions]
     f1 = [answer_f1(each.text, gold) for each, gold in zip(found, golds, strict=True)]
     none = [answer_f1("", gold) for gold in golds]

@@ -17,7 +17,7 @@ from sbert_search.records import Question
 from sbert_search.tokens.windows import Window, encode_windows
 from sbert_search.training.data.text_dataset import TokenTable
 
-_FILL = -1e4  # logit of the padding after a window; finite, so that differences of two are 0
+_FILL = -1e4  # logit of the padding after a window; finite, since a loss subtracts two of them
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -95,10 +95,10 @@ class ClassifyDataConfig(HeadDataConfig):
 class ClassifyRecipe(HeadRecipe):
     """All settings of a training run of a classifier of texts."""
 
-    task: LabelKind = "class"  # what a text has: one class, several or none, or a number
+    task: LabelKind = "class"  # label of a text: one class, any number of classes, or a number
     data: ClassifyDataConfig
-    pooling: Pooling = "cls"  # state that the head reads; transformers loads only cls
-    class_weights: ClassWeights = "none"  # of the classes in the loss
+    pooling: Pooling = "cls"  # state that the head reads; transformers always reads cls
+    class_weights: ClassWeights = "none"  # weights of the classes in the loss
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -17,8 +17,9 @@ class FrozenClassifier(nn.Module):
     """A classifier whose encoder is fixed: its head, or a linear layer in its place, is trained.
 
     Attributes:
-        classifier: The classifier; its inner layer is trained too unless this is a probe.
-        probe: The linear layer; None: the head of the classifier is trained.
+        classifier: The classifier.
+        probe: The linear layer; it starts with the weights of the classifier's last layer.
+        is_probe: Whether ``probe`` is trained; otherwise both layers of the classifier's head are.
     """
 
     def __init__(self, classifier: SequenceClassifier, *, probe: bool) -> None:

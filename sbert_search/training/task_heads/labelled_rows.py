@@ -22,7 +22,7 @@ _AT_ONCE = 4096  # texts tokenised at once
 
 
 def encode_rows(model: SequenceClassifier, rows: Sequence[LabelledText]) -> TokenTable:
-    """Tokenise rows; a note says how many were truncated."""
+    """Tokenise rows; a warning says how many were truncated."""
     ids, types, n_long = list[NDArray[np.int32]](), list[NDArray[np.uint8]](), 0
     for start in range(0, len(rows), _AT_ONCE):
         encoded = model.encode([(row.text, row.text2) for row in rows[start : start + _AT_ONCE]])
@@ -40,8 +40,9 @@ def targets_of(model: SequenceClassifier, rows: Sequence[LabelledText]) -> NDArr
     """Return the targets of rows.
 
     Returns:
-        Class numbers, int64 (n,); or 1 for each class of a row, float32 (n, labels); or numbers,
-        float32 (n,).
+        For a model of one class, the index of each row's class, int64 (n,). For several classes, 1
+        for each class of a row and 0 for the others, float32 (n, labels). For a number, the
+        number, float32 (n,).
     """
     if model.kind == "number":
         return np.array([row.label for row in rows], dtype=np.float32)

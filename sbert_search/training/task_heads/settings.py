@@ -51,7 +51,8 @@ class HeadRecipe(TrainConfig):
     model: str | None = None  # folder or name of an encoder; None: the installed all-MiniLM-L6-v2
     random_weights: bool = False  # start from random weights in the shape of `model`
     max_len: int = 128  # maximum tokens of a text or pair
-    tune: Tune = "full"  # what is trained; head: not the encoder; probe: one linear layer only
+    # What is trained. full: encoder and head; head: the head alone; probe: its last layer alone.
+    tune: Tune = "full"
     adversarial: AdversarialConfig = field(default_factory=AdversarialConfig)
 
     def __post_init__(self) -> None:
@@ -100,9 +101,11 @@ def class_weights(
     The weights of items with one class are scaled so that their mean over the training items is 1.
 
     Args:
-        chosen: "none"; "balanced", which weighs classes by one over their frequency; or the weight
-            of each class.
-        kind: Whether an item has one class or several; a number has no weight.
+        chosen: "none"; or the weight of each class; or "balanced", which is one over the frequency
+            of the class and, if an item may have several classes, the number of items without the
+            class over that with it.
+        kind: Whether an item's label is one class, several classes or a number, which has no
+            class and so no weight.
         labels: Names of the classes.
         targets: Class of each item, int (n,), or 1 for each of its classes, (n, labels).
 

@@ -75,7 +75,7 @@ class TagRecipe(HeadRecipe):
 
     data: TagDataConfig
     crf: bool = False  # score neighbouring tags, and forbid those that the scheme forbids
-    class_weights: ClassWeights = "none"  # of the tags in the loss
+    class_weights: ClassWeights = "none"  # weights of the tags in the loss
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -169,7 +169,7 @@ class TagBatches(Batches):
         targets: Sequence[NDArray[np.int64]],
         states: CachedStates | None = None,
     ) -> None:
-        """Plan batches; ``targets`` has the labels of the words of each sentence."""
+        """Plan batches; ``targets`` has the label indices of the words of each sentence."""
         self.word_rows, self.targets, self.states = rows, targets, states
         self.is_adversarial = recipe.adversarial.kind != "none"
         lengths, fingerprint = rows.table.lengths, rows.table.fingerprint(np.concatenate(targets))
@@ -226,7 +226,7 @@ def _training(
 def _targets(
     model: TokenClassifier, rows: Sequence[TaggedTokens], word_rows: WordRows
 ) -> list[NDArray[np.int64]]:
-    """Return the labels of the words of each sentence that have a token, int64 (words,)."""
+    """Return the label indices of each sentence's words that have a token, int64 (words,)."""
     number = {label: n for n, label in enumerate(model.labels)}
     tags = [np.array([number[tag] for tag in row.tags], dtype=np.int64) for row in rows]
     return [tag[words] for tag, words in zip(tags, word_rows.words, strict=True)]

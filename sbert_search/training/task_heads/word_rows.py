@@ -38,7 +38,7 @@ class WordRows:
 
     @classmethod
     def of(cls, model: TokenClassifier, rows: Sequence[TaggedTokens]) -> WordRows:
-        """Tokenise sentences; a note says how many words were truncated."""
+        """Tokenise sentences; a warning says how many words have no token."""
         joined = [join_words(row.tokens) for row in rows]
         texts, spans = [text for text, _ in joined], [span for _, span in joined]
         encoded = encode_words(model.tokenizer, texts, spans)
@@ -69,8 +69,8 @@ class WordInputs:
 
     Attributes:
         tokens: The tokens of the sentences; None: ``rows`` holds states.
-        rows: Row of the first token of each word in ``tokens``, int64 (words,); or the states of
-            these tokens, float (words, hidden).
+        rows: Index in ``tokens`` of the first token of each word, int64 (words,); or, if ``tokens``
+            is None, the states of these tokens, float (words, hidden).
     """
 
     tokens: PackedTokens | None
