@@ -33,9 +33,9 @@ def best_spans(
     scores = starts[:, None] + ends[None, :]
     gap = np.arange(length)[None, :] - np.arange(length)[:, None]
     scores = np.where((gap >= 0) & (gap < max_tokens), scores, -np.inf).ravel()
-    top = np.argpartition(-scores, min(n, len(scores) - 1))[:n] if n < len(scores) else None
-    order = np.arange(len(scores)) if top is None else np.sort(top)
-    order = order[np.argsort(-scores[order], kind="stable")]
+    lowest = -np.inf if n >= len(scores) else np.partition(scores, -n)[-n]
+    order = np.flatnonzero(scores >= lowest)  # of scores equal to the lowest there may be too many
+    order = order[np.argsort(-scores[order], kind="stable")][:n]
     return [
         Span(float(scores[place]), *divmod(int(place), length))
         for place in order

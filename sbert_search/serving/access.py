@@ -67,10 +67,9 @@ def read_tokens(path: Path | None, environment: Mapping[str, str] | None = None)
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigError(f"{origin} cannot be read: {error}.") from error
     rights: dict[bytes, Right] = {}
-    for number, line in enumerate(text.replace(",", "\n").splitlines(), 1):
-        words = line.split()
-        if not words or words[0].startswith("#"):
-            continue
+    lines = [line for line in text.splitlines() if not line.lstrip().startswith("#")]
+    given = [words for line in lines for part in line.split(",") if (words := part.split())]
+    for number, words in enumerate(given, 1):
         right = words[1] if len(words) > 1 else "read"
         if len(words) > 2 or right not in ("read", "write"):
             raise ConfigError(f"{origin}, token {number}: write TOKEN, or TOKEN write.")

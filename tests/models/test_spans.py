@@ -20,4 +20,5 @@ def test_spans_are_those_of_a_search_over_all_pairs(
 def test_of_equal_spans_the_first_is_taken_and_of_no_tokens_there_is_none() -> None:
     zeros = np.zeros(4, dtype=np.float32)
     assert best_spans(zeros, zeros, n=1)[0][1:] == (0, 0)
+    assert [span[1:] for span in best_spans(zeros, zeros, n=3)] == [(0, 0), (0, 1), (0, 2)]
     assert best_spans(zeros[:0], zeros[:0]) == []

@@ -20,7 +20,7 @@ ONE, TWO = "1" * 16, "2" * 16
 
 def test_tokens_of_a_file(tmp_path: Path) -> None:
     path = tmp_path / "tokens"
-    path.write_text(f"# readers\n{ONE}\n\n{TWO} write\n")
+    path.write_text(f"# readers\n{ONE}\n\n # withdrawn: x, {'4' * 16}\n{TWO} write\n")
     tokens = read_tokens(path, {VARIABLE: "ignored, since there is a file"})
     assert tokens.right_of(f"Bearer {ONE}".encode()) == "read"
     assert tokens.right_of(f"bearer  {TWO} ".encode()) == "write"
@@ -31,6 +31,7 @@ def test_tokens_of_a_file(tmp_path: Path) -> None:
         ONE.encode(),
         f"Basic {ONE}".encode(),
         b"Bearer " + b"3" * 16,
+        b"Bearer " + b"4" * 16,  # it is in a comment, after a comma
     ):
         assert tokens.right_of(wrong) is None
     assert ONE not in repr(tokens)

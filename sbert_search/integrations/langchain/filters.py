@@ -78,7 +78,11 @@ def _entry(name: str, value: object, columns: Conditions) -> str:
 
 
 def _between(columns: Conditions, name: str, value: object) -> str:
-    low, high = (*_list("$between", value), None, None)[:2]
+    if len(bounds := _list("$between", value)) != 2:
+        raise QueryError(
+            f"The operator $between has {value!r}; it needs the lowest and the highest."
+        )
+    low, high = bounds
     return all_of([columns.compares(name, ">=", low), columns.compares(name, "<=", high)])
 
 

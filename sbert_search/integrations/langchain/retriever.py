@@ -82,7 +82,7 @@ class SbertSearchRetriever(BaseRetriever):
             "SearchKeywords",
             {"mode": self.mode, "full_text": False, **self.search_kwargs, **keywords},
         )
-        return k or self.k, self.filter if filter is None else filter, known
+        return self.k if k is None else k, self.filter if filter is None else filter, known
 
     def _get_relevant_documents(
         self,

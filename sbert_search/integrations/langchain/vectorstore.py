@@ -93,12 +93,15 @@ class SbertSearchVectorStore(VectorStore):
         """
         texts = list(texts)
         for name, given in (("metadatas", metadatas), ("ids", ids)):
-            if given and len(given) != len(texts):
+            if given is not None and len(given) != len(texts):
                 raise ValueError(
                     f"There are {len(texts)} texts and {len(given)} {name}; pass one for each."
                 )
-        names = [doc_id or str(uuid4()) for doc_id in ids or [None] * len(texts)]
-        each = metadatas or [{}] * len(texts)
+        names = [
+            str(uuid4()) if doc_id is None else doc_id
+            for doc_id in (ids if ids is not None else [None] * len(texts))
+        ]
+        each = [{}] * len(texts) if metadatas is None else metadatas
         records = list(map(Record, names, texts, each))
         self.collection.write(records, self._vectors_of(texts))
         return names

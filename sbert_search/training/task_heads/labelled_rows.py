@@ -10,7 +10,14 @@ from numpy.typing import NDArray
 
 from sbert_search.corpus.labelled.texts import LabelKind
 from sbert_search.errors import TrainingError
-from sbert_search.metrics.classification import accuracy, confusion, f1, macro_f1, matthews
+from sbert_search.metrics.classification import (
+    accuracy,
+    confusion,
+    f1,
+    macro_f1,
+    macro_f1_of,
+    matthews,
+)
 from sbert_search.metrics.correlation import pearson, spearman
 from sbert_search.models.sequence_classifier import SequenceClassifier
 from sbert_search.records import LabelledText
@@ -88,9 +95,9 @@ def dev_metrics(
     if kind == "several":
         chosen, true = logits > 0, gold.astype(bool)
         matched = chosen & true
-        by_class = f1(matched.sum(axis=0), chosen.sum(axis=0), true.sum(axis=0))
-        micro = f1(matched.sum(), chosen.sum(), true.sum())
-        return {"micro_f1": float(micro), "macro_f1": float(by_class.mean())}
+        sums = (matched.sum(axis=0), chosen.sum(axis=0), true.sum(axis=0))
+        micro = f1(*(own.sum() for own in sums))
+        return {"micro_f1": float(micro), "macro_f1": float(macro_f1_of(*sums))}
     counts = confusion(logits.argmax(axis=1), gold, logits.shape[1])
     metrics = {"accuracy": accuracy, "macro_f1": macro_f1, "matthews": matthews}
     return {name: float(metric(counts)) for name, metric in metrics.items()}

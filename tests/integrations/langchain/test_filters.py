@@ -65,6 +65,7 @@ def test_each_operator(stored: Collection, filters: Filter | None, found: str) -
         ({"$or": {"n": 1}}, "needs a list"),
         ({"$and": []}, "needs a list"),
         ({"n": {"$in": 3}}, r"\$in has 3; it needs a list"),
+        ({"n": {"$between": [1]}}, r"\$between has \[1\]; it needs the lowest"),
         ({"$not": 3}, "A filter is 3"),
         ({"n": {}}, "filter of 'n' is empty"),
     ],

@@ -164,6 +164,8 @@ def test_the_indexing_api_adds_only_what_changed(store: SbertSearchVectorStore) 
 def test_wrong_numbers_of_arguments_are_refused(store: SbertSearchVectorStore) -> None:
     with pytest.raises(ValueError, match="2 texts and 1 ids"):
         store.add_texts(["a", "b"], ids=["1"])
+    with pytest.raises(ValueError, match="2 texts and 0 ids"):
+        store.add_texts(["a", "b"], ids=[])
     with pytest.raises(ValueError, match="1 texts and 2 metadatas"):
         store.add_texts(["a"], [{}, {}])
     with pytest.raises(QueryError, match="either filter or where"):
