@@ -7,7 +7,8 @@ of 384 dimensions. The memory budget is 2 GiB (--quick: 600 MiB). Three processe
 another. The first writes the index and merges its segments, which are files of consecutive
 documents. The second tunes the index, and the third searches it. RLIMIT_DATA limits the data
 segment of each process to 1.1 times the budget. The anonymous memory of each process is sampled.
---page writes a page with the costs extrapolated to 100 million and a billion documents.
+--page writes the figures, extrapolated to 100 million and a billion documents, to the first part of
+a page; `scale_costs` writes the rest of it.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from pathlib import Path
 import numpy as np
 from common import ChildRun, Figure, Results, arguments, run_child
 from peers import recall
+from scale_page import write_sizes
 from vectors import DIM, Clusters, write_index
 
 from sbert_search.index.dense.faiss_runtime import single_threaded
@@ -79,7 +81,7 @@ def main() -> None:
             keep(results, what, ran)
     results.write()
     if options.page:
-        options.page.write_text(page({n: f.value for n, f in results.figures.items()}))
+        write_sizes(options.page, page({n: f.value for n, f in results.figures.items()}))
 
 
 def keep(results: Results, what: str, ran: ChildRun) -> None:
@@ -162,7 +164,7 @@ def page(figures: Mapping[str, float]) -> str:
         f"{DIM} dimensions, under a memory limit of {figures['memory_budget']:,.0f} MiB. The other "
         "columns",
         "are extrapolated in proportion to the number of documents. `benchmarks/bench_large.py`",
-        "measured the figures and wrote this page.",
+        "measured the figures and wrote this part of the page.",
         "",
         "| | " + " | ".join(f"{n:,}" for n in sizes) + " |",
         "|---|" + "---|" * len(sizes),
