@@ -157,6 +157,31 @@ class Embedder(EncodeMethods):
         """Pickle the arguments; the process that unpickles them opens the model itself."""
         return self._again, ()
 
+    def opener(self, device: str) -> Callable[[], Embedder]:
+        """Return a function that opens this model again, with the same precision and batches.
+
+        Another process may call it, also on another machine that has the model.
+
+        Args:
+            device: Device of the other embedder.
+
+        Raises:
+            ConfigError: The model is an object in memory.
+        """
+        if self.opened.folder is None:
+            raise ConfigError(
+                f"The model {self.opened.name} is an object in memory, which cannot be opened "
+                "again; save it and pass its folder."
+            )
+        (model,) = self._again.args
+        if model is not None and Path(model).exists():
+            model = str(Path(model).absolute())
+        chosen: dict[str, object] = {"device": device, "precision": self.opened.precision}
+        if self.opened.precision != "int8":
+            chosen["calibrate"] = None
+        chosen["batch_tokens"] = self.batch_tokens
+        return partial(type(self), model, **{**self._again.keywords, **chosen})
+
     @property
     def batch_tokens(self) -> int:
         """Maximum tokens of one forward pass."""

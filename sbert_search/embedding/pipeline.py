@@ -6,7 +6,7 @@ from array import array
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
-from typing import Generic, Literal, TypeVar
+from typing import Generic, Literal, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -83,6 +83,22 @@ def joined(batches: Sequence[EmbeddedBatch[T]]) -> EmbeddedBatch[T]:
     )
 
 
+class EmbedBatches(Protocol):
+    """A function that embeds batches of documents, such as `embed_batches`."""
+
+    def __call__(
+        self,
+        batches: Iterable[tuple[Sequence[Document], T]],
+        embedder: TextEmbedder,
+        *,
+        on_truncate: OnTruncate = "warn",
+        chunking: Chunking = AT_BORDERS,
+        advance: Callable[[int], None] = lambda n: None,
+        waiting_bytes: int = MAX_WAITING_BYTES,
+    ) -> Generator[EmbeddedBatch[T]]:
+        """Yield the batches in their order, with the vectors that `embed_batches` computes."""
+
+
 def embed_batches(
     batches: Iterable[tuple[Sequence[Document], T]],
     embedder: TextEmbedder,
@@ -114,7 +130,7 @@ def embed_batches(
     Raises:
         CorpusError: A text is too long and ``on_truncate`` is ``error``, or a text is not valid.
     """
-    texts = lost_texts = lost_tokens = 0
+    lost = TruncatedTexts()
     allowance = Allowance(waiting_bytes)
     end_idle_workers()  # those of a model that computed in this thread would slow the other's
     with (
@@ -127,18 +143,41 @@ def embed_batches(
             if isinstance(result, int):
                 advance(result)
                 continue
-            texts += len(result.doc_of)
-            lost_texts += int(np.count_nonzero(result.lost_tokens))
-            lost_tokens += int(result.lost_tokens.sum())
+            lost.add(result.lost_tokens)
             yield result
             allowance.give_back(result.held_bytes)
             del result
-    if lost_texts:
-        warn(
-            f"{lost_texts:,} of {texts:,} texts ({lost_texts / texts:.1%}) are longer than the "
-            f"{embedder.max_len} tokens the model reads; {lost_tokens:,} tokens were cut off. "
-            "--on-truncate chunk splits such texts into passages instead."
-        )
+    lost.report(embedder)
+
+
+@dataclass(slots=True)
+class TruncatedTexts:
+    """Counts the texts that the model does not read to their end.
+
+    Attributes:
+        texts: Number of all texts.
+        truncated: Number of the texts that were truncated.
+        tokens: Number of tokens that were cut off.
+    """
+
+    texts: int = 0
+    truncated: int = 0
+    tokens: int = 0
+
+    def add(self, lost_tokens: NDArray[np.int32]) -> None:
+        """Count the texts of a batch by the number of tokens that each has lost, int32 (n,)."""
+        self.texts += len(lost_tokens)
+        self.truncated += int(np.count_nonzero(lost_tokens))
+        self.tokens += int(lost_tokens.sum())
+
+    def report(self, embedder: TextEmbedder) -> None:
+        """Print a warning if a text was truncated."""
+        if self.truncated:
+            warn(
+                f"{self.truncated:,} of {self.texts:,} texts ({self.truncated / self.texts:.1%}) "
+                f"are longer than the {embedder.max_len} tokens the model reads; {self.tokens:,} "
+                "tokens were cut off. --on-truncate chunk splits such texts into passages instead."
+            )
 
 
 def _admitted(
@@ -168,24 +207,41 @@ def _tokenize(
             no_tokens = TokenizedTexts([], "", [], np.zeros(0, np.int32))
             yield _without_vectors([], [], no_tokens, 0, payload, held_bytes), no_tokens
             continue
-        texts = [document.full_text for document in documents]
-        spans = [[(0, len(text))] for text in texts]
-        tokens = _tokens_of(texts, embedder)
-        if tokens.lost.any() and on_truncate == "error":
-            raise _too_long(documents, tokens, embedder.max_len)
-        too_long = tokens.lengths + tokens.lost > (chunking.tokens or embedder.max_len)
-        if on_truncate == "chunk" and too_long.any():
-            for row in np.flatnonzero(too_long).tolist():
-                spans[row] = embedder.split(texts[row], task="document", chunking=chunking)
-            passages = [
-                text[start:end]
-                for text, cuts in zip(texts, spans, strict=True)
-                for start, end in cuts
-            ]
-            tokens = _tokens_of(passages, embedder)
-            del passages
-        yield _without_vectors(documents, spans, tokens, embedder.dim, payload, held_bytes), tokens
-        del documents, payload, texts, spans, tokens
+        yield tokenize_batch(
+            documents, payload, held_bytes, embedder, on_truncate=on_truncate, chunking=chunking
+        )
+        del documents, payload
+
+
+def tokenize_batch(
+    documents: Sequence[Document],
+    payload: T,
+    held_bytes: int,
+    embedder: TextEmbedder,
+    *,
+    on_truncate: OnTruncate,
+    chunking: Chunking,
+) -> tuple[EmbeddedBatch[T], TokenizedTexts]:
+    """Return a batch whose vectors are not computed yet, and the tokens for `encode_batch`.
+
+    Raises:
+        CorpusError: A text is too long and ``on_truncate`` is ``error``, or a text is not valid.
+    """
+    texts = [document.full_text for document in documents]
+    spans = [[(0, len(text))] for text in texts]
+    tokens = _tokens_of(texts, embedder)
+    if tokens.lost.any() and on_truncate == "error":
+        raise _too_long(documents, tokens, embedder.max_len)
+    too_long = tokens.lengths + tokens.lost > (chunking.tokens or embedder.max_len)
+    if on_truncate == "chunk" and too_long.any():
+        for row in np.flatnonzero(too_long).tolist():
+            spans[row] = embedder.split(texts[row], task="document", chunking=chunking)
+        passages = [
+            text[start:end] for text, cuts in zip(texts, spans, strict=True) for start, end in cuts
+        ]
+        tokens = _tokens_of(passages, embedder)
+    batch = _without_vectors(documents, spans, tokens, embedder.dim, payload, held_bytes)
+    return batch, tokens
 
 
 def _tokens_of(texts: Sequence[str], embedder: TextEmbedder) -> TokenizedTexts:
@@ -249,12 +305,24 @@ def _encode(
         in that call. After the last call for a batch, the batch.
     """
     for batch, tokens in tokenized:
-        limit = _STEPS_A_CALL * embedder.batch_tokens if len(tokens) else 1
-        for rows in token_batches(tokens.lengths, limit):
-            batch.vectors[rows] = embedder.encode_tokens(tokens.take(rows))
-            yield int(np.count_nonzero(batch.chunk[rows] == 0))
+        yield from encode_batch(batch, tokens, embedder)
         yield batch
         del batch, tokens
+
+
+def encode_batch(
+    batch: EmbeddedBatch[T], tokens: TokenizedTexts, embedder: TextEmbedder
+) -> Iterator[int]:
+    """Compute the vectors of a batch in place, in the order and groups that depend on it alone.
+
+    Yields:
+        After each call of the embedder, the number of documents whose first passage was embedded
+        in that call.
+    """
+    limit = _STEPS_A_CALL * embedder.batch_tokens if len(tokens) else 1
+    for rows in token_batches(tokens.lengths, limit):
+        batch.vectors[rows] = embedder.encode_tokens(tokens.take(rows))
+        yield int(np.count_nonzero(batch.chunk[rows] == 0))
 
 
 def _too_long(documents: Sequence[Document], tokens: TokenizedTexts, max_len: int) -> CorpusError:

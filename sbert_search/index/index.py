@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from sbert_search.corpus.id_column import IdsLike
     from sbert_search.corpus.spool import Sources
     from sbert_search.corpus.vectors import VectorsLike
+    from sbert_search.embedding.pipeline import EmbedBatches
     from sbert_search.index.ingestion.build import BuildKeywords, BuildSettings
     from sbert_search.index.ingestion.ingest import IngestReport, Mode, ReadKeywords, ReadSettings
     from sbert_search.index.ingestion.sync import SyncReport
@@ -77,6 +78,7 @@ class Index(MaintainedIndex):
         vectors: VectorsLike | None = None,
         settings: BuildSettings | None = None,
         memory_bytes: int | None = None,
+        runner: EmbedBatches | None = None,
         **keywords: Unpack[BuildKeywords],
     ) -> Index:
         """Build an index from files or from rows in memory, or resume a build that was stopped.
@@ -100,6 +102,8 @@ class Index(MaintainedIndex):
                 be missing or have another dimension than the first one.
             settings: Metric, fields and other settings; None: the defaults.
             memory_bytes: Memory limit of the process; mapped files do not count. None: no limit.
+            runner: Embeds the documents, such as a `RayRunner` on other machines; None: this
+                process does.
             keywords: Fields of `BuildSettings`, which replace those of ``settings``; and how to
                 open a model by name: ``device``, ``engine``, ``precision``.
 
@@ -113,6 +117,7 @@ class Index(MaintainedIndex):
                 index.
             ModelMismatch: The vectors have another dimension than those of the model.
         """
+        from sbert_search.embedding.pipeline import embed_batches
         from sbert_search.index.ingestion.build import (
             BuildKeywords,
             BuildSettings,
@@ -136,6 +141,7 @@ class Index(MaintainedIndex):
             settings=settings,
             vectors=given,
             memory_bytes=memory_bytes,
+            embed=runner or embed_batches,
         )
         return cls._built(build, out)
 

@@ -16,7 +16,7 @@ from sbert_search.corpus.spool import Sources
 from sbert_search.corpus.vectors import RowVectors
 from sbert_search.embedding.arguments import EmbedderOptions
 from sbert_search.embedding.embedder import Embedder
-from sbert_search.embedding.pipeline import OnTruncate
+from sbert_search.embedding.pipeline import EmbedBatches, OnTruncate, embed_batches
 from sbert_search.embedding.protocol import TextEmbedder
 from sbert_search.errors import IndexStoreError, NotAnIndex
 from sbert_search.index.dense import faiss_build
@@ -100,6 +100,7 @@ def build_index(
     *,
     vectors: RowVectors | None = None,
     memory_bytes: int | None = None,
+    embed: EmbedBatches = embed_batches,
 ) -> IngestReport:
     """Build an index, or resume an interrupted build.
 
@@ -115,6 +116,7 @@ def build_index(
         settings: How to build the index. If its fields name a field of vectors, these are indexed.
         vectors: The vectors to index, one for each row; None: those of a field or of the model.
         memory_bytes: Memory limit of the process; mapped files do not count. None: no limit.
+        embed: Embeds the documents, in this process or in others.
 
     Raises:
         ConfigError: The spec does not fit the memory budget or the vectors; or ``out`` is a source.
@@ -163,6 +165,7 @@ def build_index(
             finish=partial(writer.finish_build, memory_bytes=memory_bytes),
             by_time=True,
             predicted=predicted,
+            embed=embed,
         )
 
     return build_from(

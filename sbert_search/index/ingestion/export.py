@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 
 from sbert_search.corpus.documents import ColumnType, CorpusReader
 from sbert_search.corpus.spool import Sources
-from sbert_search.embedding.pipeline import EmbeddedBatch
+from sbert_search.embedding.pipeline import EmbedBatches, EmbeddedBatch, embed_batches
 from sbert_search.embedding.protocol import TextEmbedder
 from sbert_search.errors import ConfigError
 from sbert_search.index.ingestion.ingest import (
@@ -41,6 +41,7 @@ def embed_to_parquet(
     settings: ReadSettings,
     *,
     memory_bytes: int | None = None,
+    embed: EmbedBatches = embed_batches,
 ) -> IngestReport:
     """Embed documents into a Parquet file, which appears under its name when it is complete.
 
@@ -48,6 +49,14 @@ def embed_to_parquet(
     title and the text, joined by a blank), ``n_tokens``, ``lost_tokens``, ``vector`` (a fixed-size
     list of float32), then a column for each metadata field; a field named like one of the columns
     before gets the prefix ``meta.``. Each batch is a row group.
+
+    Args:
+        sources: Files or folders with documents.
+        out: The file.
+        open_model: Loads the model.
+        settings: How documents are read and embedded.
+        memory_bytes: Memory limit of the process; mapped files do not count. None: no limit.
+        embed: Embeds the documents, in this process or in others.
 
     Raises:
         ConfigError: ``out`` is a source, belongs to the model, cannot be a file or is named like a
@@ -86,6 +95,7 @@ def embed_to_parquet(
             on_truncate=settings.on_truncate,
             chunking=chunking,
             memory_bytes=memory_bytes,
+            embed=embed,
         )
 
 

@@ -26,7 +26,13 @@ from sbert_search.corpus.rejects import RejectLog
 from sbert_search.corpus.sources import TextAs
 from sbert_search.embedding.arguments import CheckedOptions
 from sbert_search.embedding.lazy import LazyEmbedder
-from sbert_search.embedding.pipeline import EmbeddedBatch, OnTruncate, embed_batches, joined
+from sbert_search.embedding.pipeline import (
+    EmbedBatches,
+    EmbeddedBatch,
+    OnTruncate,
+    embed_batches,
+    joined,
+)
 from sbert_search.embedding.protocol import TextEmbedder, Vectors
 from sbert_search.errors import ConfigError
 from sbert_search.index.ingestion.given_vectors import given_batches
@@ -308,6 +314,7 @@ def ingest(
     finish: Callable[[], object] = lambda: None,
     by_time: bool = False,
     predicted: PredictedColumns | None = None,
+    embed: EmbedBatches = embed_batches,
 ) -> IngestReport:
     """Write all documents of a source to a sink.
 
@@ -331,6 +338,7 @@ def ingest(
             list as a source; if the call fails, a repeated run must still be able to read it.
         by_time: Commit the batches of a block after `COMMIT_S` although the block is not complete.
         predicted: Fills metadata columns before documents are compared with those of the sink.
+        embed: Embeds the batches, in this process or in others.
 
     Raises:
         ConfigError: The memory budget is too small.
@@ -350,7 +358,7 @@ def ingest(
             batches = predicted.batches(batches)
         steps = _classified(batches, sink, mode, reader.on_error == "stop", advance)
         embedded = (
-            embed_batches(
+            embed(
                 steps,
                 embedder,
                 on_truncate=on_truncate,
