@@ -30,12 +30,14 @@ if TYPE_CHECKING:  # for type checkers and editors; a test compares the names wi
         AttentionMaps as AttentionMaps,
         analyze_attention as analyze_attention,
     )
+    from sbert_search.cluster.runner import RayRunner as RayRunner
     from sbert_search.corpus.fields import FieldNames as FieldNames
     from sbert_search.embedding.arguments import ModelLike as ModelLike
     from sbert_search.embedding.embedder import Embedder as Embedder
     from sbert_search.embedding.protocol import TextEmbedder as TextEmbedder
     from sbert_search.errors import (
         CheckpointError as CheckpointError,
+        ClusterError as ClusterError,
         CommitUnknown as CommitUnknown,
         ConfigError as ConfigError,
         CorpusError as CorpusError,
@@ -134,12 +136,14 @@ _NAMES_IN = {  # public names by the module that defines them
     "analysis.map.settings": ["MapSettings"],
     "analysis.attention.corpus": ["HeadReport", "analyze_heads"],
     "analysis.attention.maps": ["AttentionMaps", "analyze_attention"],
+    "cluster.runner": ["RayRunner"],
     "corpus.fields": ["FieldNames"],
     "embedding.arguments": ["ModelLike"],
     "embedding.embedder": ["Embedder"],
     "embedding.protocol": ["TextEmbedder"],
     "errors": [
         "CheckpointError",
+        "ClusterError",
         "CommitUnknown",
         "ConfigError",
         "CorpusError",

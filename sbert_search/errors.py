@@ -15,6 +15,7 @@ SbertSearchError
 │   └── NoLexicalData      the index was built without data for lexical (keyword) search
 ├── QueryError             a query, a filter or a search setting is wrong
 ├── EvaluationError        an evaluation or a comparison of two runs is impossible
+├── ClusterError           a cluster cannot be used, or has lost the machines that it needs
 └── TrainingError          training stopped: a value is not finite, or data cannot be used
 
 Each message names what failed, the bad value and a remedy. For input data it also names the file
@@ -87,6 +88,10 @@ class QueryError(SbertSearchError):
 
 class EvaluationError(SbertSearchError):
     """An evaluation or a comparison of two runs is impossible."""
+
+
+class ClusterError(SbertSearchError):
+    """A cluster cannot be reached or used, or too many of its processes have ended."""
 
 
 class TrainingError(SbertSearchError):

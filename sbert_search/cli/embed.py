@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from sbert_search.cli.options.runner import opened_runner, runner_options
 from sbert_search.cli.options.shared import embedder_options, shared_options
 from sbert_search.cli.options.source import finish, model_options, source_options, with_read_options
 
@@ -17,6 +18,7 @@ from sbert_search.cli.options.source import finish, model_options, source_option
 )
 @source_options
 @embedder_options
+@runner_options
 @shared_options(
     "batch-tokens",
     "on-truncate",
@@ -49,5 +51,8 @@ def embed(
 
     settings = with_read_options(ReadSettings(), ctx)
     open_model = partial(as_embedder, model, **model_options(ctx))
-    report = embed_to_parquet(sources, out, open_model, settings, memory_bytes=memory_bytes)
+    with opened_runner(ctx) as embed_batches:
+        report = embed_to_parquet(
+            sources, out, open_model, settings, memory_bytes=memory_bytes, embed=embed_batches
+        )
     finish(ctx, report, out, "file", as_json=as_json)

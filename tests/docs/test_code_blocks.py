@@ -22,6 +22,7 @@ RUN = ("python", "console")
 SHOWN = ("text", "json", "jsonl", "csv", "toml", "sql")
 NEEDS = (
     *("a CUDA device", "a new environment", "a package of its own"),
+    *("a Ray cluster", "several machines"),
     *("minutes", "a running server", "the hub", "your own data"),
     "a program that speaks the protocol",
 )

@@ -23,6 +23,7 @@ from sbert_search import (
     CheckpointError,
     CheckReport,
     ClassifyRecipe,
+    ClusterError,
     CommitUnknown,
     ConfigError,
     CorpusError,
@@ -63,6 +64,7 @@ from sbert_search import (
     ProgressDisplay,
     Query,
     QueryError,
+    RayRunner,
     ReadSettings,
     Reranker,
     RowCounts,
@@ -268,5 +270,11 @@ def failures() -> list[type[SbertSearchError]]:
     return [
         *(CheckpointError, CommitUnknown, ConfigError, CorpusError, CorruptIndex, EvaluationError),
         *(IndexLocked, IndexStoreError, ModelError, ModelMismatch, NoLexicalData, NotAnIndex),
-        *(QueryError, TrainingError, WeightsError),
+        *(ClusterError, QueryError, TrainingError, WeightsError),
     ]
+
+
+def cluster(corpus: Path, out: Path) -> None:
+    with RayRunner("10.0.0.1:6379", workers=3) as runner:
+        assert_type(runner, RayRunner)
+        assert_type(Index.build(corpus, out=out, runner=runner), Index)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, BinaryIO, Literal, cast
 import click
 
 from sbert_search.cli.console import emit, say
+from sbert_search.cli.options.runner import opened_runner, runner_options
 from sbert_search.cli.options.shared import (
     Decorator,
     F,
@@ -114,6 +115,7 @@ def _predicted_options(function: F) -> F:
 @source_options
 @vector_options
 @embedder_options
+@runner_options
 @shared_options(
     "batch-tokens",
     "on-truncate",
@@ -157,14 +159,20 @@ def build(
     no_model = has_vectors(ctx, settings) and not named
     if no_model:
         refuse_model_options(typed_model_options(ctx))
-    report = build_index(
-        sources,
-        out,
-        None if no_model else open_model,
-        replace(settings, fields=fields),
-        vectors=vectors,
-        memory_bytes=memory_bytes,
-    )
+    if has_vectors(ctx, settings) and ctx.params["runner"] != "local":
+        raise click.UsageError(
+            "--runner ray embeds texts, and the vectors are given; leave it out."
+        )
+    with opened_runner(ctx) as embed:
+        report = build_index(
+            sources,
+            out,
+            None if no_model else open_model,
+            replace(settings, fields=fields),
+            vectors=vectors,
+            memory_bytes=memory_bytes,
+            embed=embed,
+        )
     finish(ctx, report, out, "index", as_json=as_json)
 
 

@@ -1,0 +1,1 @@
+"""Work on several machines, which Ray connects; needs the extra ray."""

@@ -1,0 +1,332 @@
+"""The connection to a Ray cluster: its machines, and processes on them. Only this module uses Ray.
+
+Ray starts processes and carries calls. Which calls are made again after a failure is decided by
+this package, since Ray does not make a call again that failed with an exception.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol, TypedDict, cast
+
+from sbert_search.errors import ClusterError, ConfigError
+
+OBJECT_STORE_BYTES = 256 << 20  # of a cluster that is started on this machine alone
+_CONNECT_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """A machine of a cluster.
+
+    Attributes:
+        host: Its name.
+        cpus: Number of CPUs that Ray may use.
+        gpus: Number of GPUs that Ray may use.
+    """
+
+    host: str
+    cpus: int
+    gpus: int
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """What each of several processes gets of the machines.
+
+    Attributes:
+        processes: Number of processes.
+        cpus: CPUs of each; its model computes with so many threads.
+        gpus: GPUs of each.
+    """
+
+    processes: int
+    cpus: int
+    gpus: int
+
+
+class Lost(Exception):  # noqa: N818 (not an error of the user)
+    """A process of the cluster, or its machine, has ended; its calls must be made again."""
+
+
+class _Node(TypedDict):  # the keys are those of Ray
+    NodeManagerHostname: str
+    Alive: bool
+    Resources: dict[str, float]
+
+
+class _ActorClass(Protocol):
+    """A class whose objects Ray makes in processes of their own."""
+
+    def options(self, **options: object) -> _ActorClass: ...
+
+    def remote(self) -> object: ...
+
+
+class _Ray(Protocol):
+    """The part of the module ray that is used here."""
+
+    def is_initialized(self) -> bool: ...
+
+    def init(self, **options: object) -> object: ...
+
+    def shutdown(self) -> None: ...
+
+    def nodes(self) -> list[_Node]: ...
+
+    def remote(self, made: Callable[[], object]) -> _ActorClass: ...
+
+    def put(self, value: object) -> object: ...
+
+    def kill(self, actor: object) -> None: ...
+
+    def get(self, reference: object) -> object: ...
+
+    def wait(
+        self, references: list[object], *, num_returns: int, timeout: float
+    ) -> tuple[list[object], list[object]]: ...
+
+
+def _ray() -> _Ray:
+    import ray
+
+    return cast("_Ray", ray)
+
+
+class Process:
+    """A process on some machine of the cluster, which holds an object.
+
+    Args:
+        handle: Ray's handle of the actor.
+    """
+
+    def __init__(self, handle: object) -> None:
+        self._handle = handle
+
+    def call(self, method: str, *arguments: object) -> Call:
+        """Begin to call a method of the object."""
+        return Call(getattr(self._handle, method).remote(*arguments))
+
+    def end(self) -> None:
+        """End the process, if it runs."""
+        with contextlib.suppress(Exception):  # the machine may be gone
+            _ray().kill(self._handle)
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A call that another process works on."""
+
+    _reference: object
+
+    def result(self) -> object:
+        """Wait for the result and return it.
+
+        Raises:
+            Lost: The process has ended.
+            Exception: The exception of the method.
+        """
+        from ray import exceptions
+
+        try:
+            return _ray().get(self._reference)
+        except exceptions.RayTaskError as error:
+            cause = getattr(error, "cause", None)
+            raise (cause if isinstance(cause, Exception) else error) from None
+        except exceptions.RayError as error:
+            raise Lost(_first_line(error)) from None
+
+
+def finished(calls: Sequence[Call], timeout_s: float) -> list[Call]:
+    """Wait until a call has finished, or for some time; return those that have finished."""
+    wait = _ray().wait
+    by_reference = {call._reference: call for call in calls}
+    references = list(by_reference)
+    # The second wait returns all that have finished meanwhile; the first one returns at one.
+    ready, _ = wait(references, num_returns=1, timeout=timeout_s)
+    if ready:
+        ready, _ = wait(references, num_returns=len(references), timeout=0)
+    return [by_reference[reference] for reference in ready]
+
+
+class Cluster:
+    """A connection to a cluster; made by `connected`."""
+
+    def machines(self) -> list[Machine]:
+        """List the machines that are alive."""
+        return [
+            Machine(
+                node["NodeManagerHostname"],
+                int(node["Resources"].get("CPU", 0)),
+                int(node["Resources"].get("GPU", 0)),
+            )
+            for node in _ray().nodes()
+            if node["Alive"]
+        ]
+
+    def start(self, make: Callable[[], object], share: Share, *, calls: int = 1) -> Process:
+        """Start a process as soon as a machine has room for it; return at once.
+
+        Args:
+            make: The class of the object; it has no arguments.
+            share: What the process gets of its machine.
+            calls: Number of calls that the process works on at the same time.
+        """
+        actor = (
+            _ray()
+            .remote(make)
+            .options(
+                num_cpus=share.cpus,
+                num_gpus=share.gpus,
+                max_concurrency=calls,
+                max_restarts=0,
+                scheduling_strategy="SPREAD",
+            )
+        )
+        return Process(actor.remote())
+
+    def put(self, value: object) -> object:
+        """Copy a value to the cluster once, for several calls; return its reference."""
+        return _ray().put(value)
+
+
+@contextlib.contextmanager
+def connected(address: str | None = None) -> Iterator[Cluster]:
+    """Connect this process to a cluster.
+
+    Args:
+        address: Address of a cluster that runs, ``HOST:PORT``, or ``auto`` for that of this
+            machine. None: the variable RAY_ADDRESS, or else a cluster of this machine alone, which
+            ends with this context.
+
+    Raises:
+        ConfigError: Ray is not installed.
+        ClusterError: The cluster cannot be reached.
+    """
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    # Ray would hide the GPUs from processes without one, and announces that this will change.
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    try:
+        ray = _ray()
+    except ModuleNotFoundError as error:
+        raise ConfigError("--runner ray needs Ray: pip install 'sbert-search[ray]'") from error
+    if ray.is_initialized():  # by the program that uses this package
+        yield Cluster()
+        return
+    address = address or os.environ.get("RAY_ADDRESS")
+    own: dict[str, object] = {"include_dashboard": False, "object_store_memory": OBJECT_STORE_BYTES}
+    try:
+        if address:
+            _require_listener(address)
+        _keep_stdout()
+        ray.init(
+            address=address or "local",
+            log_to_driver=False,
+            logging_level="ERROR",
+            **({} if address else own),
+        )
+    except Exception as error:
+        where = f"The Ray cluster {address}" if address else "Ray on this machine"
+        raise ClusterError(
+            f"{where} cannot be reached: {_first_line(error)} Start it with `ray start --head`, "
+            "and pass the address that this command prints."
+        ) from error
+    try:
+        yield Cluster()
+    finally:
+        ray.shutdown()
+
+
+def share_of(machines: Sequence[Machine], processes: int | None, *, on_gpu: bool) -> Share:
+    """Divide the machines between processes.
+
+    Args:
+        machines: The machines.
+        processes: Number of processes. None: one for each GPU, or without GPUs one for each
+            machine.
+        on_gpu: Whether each process gets a GPU.
+
+    Raises:
+        ConfigError: The machines have too few CPUs or GPUs.
+    """
+    if processes is not None and processes < 1:
+        raise ConfigError(f"workers is {processes}; it must be at least 1.")
+    gpus, cpus = sum(m.gpus for m in machines), [m.cpus for m in machines if m.cpus]
+    wanted = processes or (gpus if on_gpu else len(cpus))
+    if on_gpu:
+        if not 1 <= wanted <= gpus:
+            raise ConfigError(
+                f"The cluster has {gpus} GPUs, and each worker needs one: {_counted(machines)}. "
+                "Pass fewer --workers, or --device cpu."
+            )
+        room = [m.cpus // m.gpus for m in machines if m.gpus]
+        return Share(wanted, max(1, min(room)), 1)
+    each = next((n for n in range(max(cpus, default=0), 0, -1) if _fits(cpus, n) >= wanted), 0)
+    if not wanted or not each:
+        raise ConfigError(
+            f"The cluster has too few CPUs for {wanted:,} workers: {_counted(machines)}. Pass "
+            "fewer --workers, or connect more machines with `ray start --address=...`."
+        )
+    return Share(wanted, each, 0)
+
+
+def host_and_python() -> tuple[str, str]:
+    """Return the name of this machine, and the versions that must be those of the driver."""
+    import platform
+
+    import ray
+
+    from sbert_search.version import __version__
+
+    python = f"{sys.version_info.major}.{sys.version_info.minor}"
+    return platform.node(), f"sbert-search {__version__}, Python {python}, Ray {ray.__version__}"
+
+
+def require_folder(folder: Path, host: str) -> None:
+    """Refuse a folder that this machine does not see.
+
+    Raises:
+        ClusterError: There is no such folder.
+    """
+    if not folder.is_dir():
+        raise ClusterError(
+            f"{host} does not see the folder {folder}. Put it on a file system that all machines "
+            "share, under the same path."
+        )
+
+
+def _require_listener(address: str) -> None:
+    """Refuse an address at which nothing listens; Ray itself would try for minutes.
+
+    Raises:
+        OSError: Nothing listens.
+    """
+    host, colon, port = address.rpartition(":")
+    if colon and port.isdecimal() and "/" not in host:
+        socket.create_connection((host, int(port)), timeout=_CONNECT_S).close()
+
+
+def _keep_stdout() -> None:
+    """Let Ray print no messages about lost processes: it would print them to stdout."""
+    from ray._private import worker
+
+    setattr(worker, "_worker_logs_enabled", False)  # noqa: B010 (has no type)
+
+
+def _fits(cpus: Sequence[int], each: int) -> int:
+    return sum(of_machine // each for of_machine in cpus)
+
+
+def _counted(machines: Sequence[Machine]) -> str:
+    return ", ".join(f"{m.host} has {m.cpus} CPUs and {m.gpus} GPUs" for m in machines) or "none"
+
+
+def _first_line(error: BaseException) -> str:
+    line = next(iter(str(error).strip().splitlines()), type(error).__name__).strip()
+    return line if line.endswith(".") else f"{line}."

@@ -1,0 +1,216 @@
+"""Worker processes on a cluster: each batch is embedded once, whichever processes end."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar, cast
+
+from sbert_search.cluster.connection import Call, Cluster, Lost, Process, Share, finished
+from sbert_search.cluster.worker import EmbeddingWorker, Opened, OpenModel, Passages, Texts
+from sbert_search.errors import ClusterError
+from sbert_search.runtime.progress import note, warn
+
+T = TypeVar("T")
+
+CALLS_A_WORKER = 3  # batches that a worker has: one is encoded, one tokenised, one waits
+ATTEMPTS = 5  # processes that may end while they have a certain batch
+LOSSES = 4  # processes that may end in place of each worker without a batch between them
+_POLL_S = 1.0
+_NOTE_S, WAIT_S = 20.0, 600.0  # time without any worker until a note, and until an error
+
+
+@dataclass(slots=True, eq=False)
+class Job(Generic[T]):
+    """A batch on its way.
+
+    Attributes:
+        texts: What is sent to a worker.
+        payload: What the caller gets back with the result.
+        held_bytes: Approximate memory of the batch.
+        attempts: Number of processes that have ended while they had it.
+        result: The result; None: there is none yet.
+        error: The exception of the worker.
+    """
+
+    texts: Texts
+    payload: T
+    held_bytes: int
+    attempts: int = 0
+    result: Passages | None = None
+    error: Exception | None = None
+
+    @property
+    def is_done(self) -> bool:
+        """Whether there is a result or an exception."""
+        return self.result is not None or self.error is not None
+
+
+@dataclass(slots=True, eq=False)
+class _Worker(Generic[T]):
+    """A process, and its calls; a process that has ended is replaced by another worker."""
+
+    number: int
+    process: Process
+    opening: Call | None
+    jobs: dict[Call, Job[T]] = field(default_factory=dict)
+
+
+class Pool(Generic[T]):
+    """Sends batches to workers and returns the results in the order of the batches.
+
+    A process that ends is replaced, and its batches are sent again. If no machine has room, the
+    other workers go on, and the new process starts as soon as there is room.
+
+    Args:
+        cluster: The cluster.
+        model: How workers open the model.
+        share: The number of workers, and what each gets of its machine.
+        waiting_bytes: Limit of the memory of all batches on their way; a single batch may exceed
+            it.
+    """
+
+    def __init__(
+        self, cluster: Cluster, model: OpenModel, share: Share, *, waiting_bytes: int
+    ) -> None:
+        self._cluster, self._share, self._waiting_bytes = cluster, share, waiting_bytes
+        self._model = cluster.put(model)
+        self._workers: list[_Worker[T]] = []
+        self._unsent: deque[Job[T]] = deque()
+        self._losses = 0  # since the last result
+        self._last_worker_s = time.monotonic()  # when there was one that could work
+        self._has_noted = False
+        self._stopped = threading.Event()
+
+    def stop(self) -> None:
+        """Let `results` end soon, in whichever thread it runs."""
+        self._stopped.set()
+
+    def results(self, jobs: Iterable[Job[T]]) -> Iterator[Job[T]]:
+        """Yield each job with its result.
+
+        Raises:
+            ClusterError: Workers cannot be started, or too many have ended.
+            Exception: The exception of a batch, after the results of all batches before it.
+        """
+        unread, in_order, is_read = iter(jobs), deque[Job[T]](), False
+        self._workers = [self._start(number) for number in range(self._share.processes)]
+        try:
+            while not self._stopped.is_set():
+                while not is_read and self._has_room(in_order):
+                    if (job := next(unread, None)) is None:
+                        is_read = True
+                    else:
+                        in_order.append(job)
+                        if not job.is_done:
+                            self._unsent.append(job)
+                if not in_order:
+                    return
+                if not in_order[0].is_done:
+                    self._send()
+                    self._collect()
+                while in_order and in_order[0].is_done:
+                    job = in_order.popleft()
+                    if job.error is not None:
+                        raise job.error
+                    yield job
+        finally:
+            for worker in self._workers:
+                worker.process.end()
+
+    def _has_room(self, in_order: deque[Job[T]]) -> bool:
+        if not in_order:
+            return True
+        held = sum(job.held_bytes for job in in_order)
+        most = (CALLS_A_WORKER + 1) * self._share.processes
+        return len(in_order) < most and held < self._waiting_bytes
+
+    def _start(self, number: int) -> _Worker[T]:
+        process = self._cluster.start(EmbeddingWorker, self._share, calls=CALLS_A_WORKER)
+        return _Worker(number, process, process.call("open", self._model))
+
+    def _send(self) -> None:
+        """Send batches to workers that have opened the model, first to those with the fewest."""
+        while self._unsent:
+            ready = [worker for worker in self._workers if worker.opening is None]
+            worker = min(ready, key=lambda worker: len(worker.jobs), default=None)
+            if worker is None or len(worker.jobs) >= CALLS_A_WORKER:
+                return
+            job = self._unsent.popleft()
+            worker.jobs[worker.process.call("embed", job.texts)] = job
+
+    def _collect(self) -> None:
+        """Wait until a call has finished, at most `_POLL_S`, and take all results."""
+        calls: dict[Call, _Worker[T]] = {}
+        for worker in self._workers:
+            of_worker = worker.jobs if worker.opening is None else [worker.opening]
+            calls.update(dict.fromkeys(of_worker, worker))
+        for call in finished(list(calls), _POLL_S):
+            worker = calls[call]
+            if worker not in self._workers:
+                continue  # another of its calls has shown that its process has ended
+            try:
+                if call is worker.opening:
+                    self._note_opened(worker, cast("Opened", call.result()))
+                else:
+                    self._take(worker, call)
+            except Lost as lost:
+                self._replace(worker, str(lost))
+        self._require_workers()
+
+    def _note_opened(self, worker: _Worker[T], opened: Opened) -> None:
+        worker.opening = None
+        threads = f"cpu with {opened.threads} thread{'s' * (opened.threads > 1)}"
+        device = threads if opened.device == "cpu" else opened.device
+        note(f"Worker {worker.number + 1} of {self._share.processes}: {opened.host}, {device}.")
+
+    def _take(self, worker: _Worker[T], call: Call) -> None:
+        job = worker.jobs[call]
+        try:
+            job.result = cast("Passages", call.result())
+        except Lost:
+            raise
+        except Exception as error:
+            job.error = error
+        del worker.jobs[call]
+        self._losses = 0
+
+    def _replace(self, worker: _Worker[T], reason: str) -> None:
+        """Start another worker, and send the batches of the lost one again, in their order."""
+        warn(f"Worker {worker.number + 1} has ended, and another one takes its work: {reason}")
+        worker.process.end()
+        self._losses += 1
+        for job in worker.jobs.values():
+            job.attempts += 1
+            if job.attempts >= ATTEMPTS:
+                raise ClusterError(
+                    f"{job.attempts} workers have ended while they embedded the batch from "
+                    f"{job.texts.sources[0] or job.texts.ids[0]} on: {reason} If their memory ran "
+                    "out, lower --batch-tokens or give each worker a larger machine."
+                )
+        if self._losses > LOSSES * self._share.processes:
+            raise ClusterError(
+                f"{self._losses} workers have ended one after another without a result: {reason} "
+                "The index holds all earlier batches; run the same command again to go on."
+            )
+        self._unsent.extendleft(reversed(worker.jobs.values()))
+        self._workers[self._workers.index(worker)] = self._start(worker.number)
+
+    def _require_workers(self) -> None:
+        """Note that no machine has room for a worker, and give up after a while."""
+        now = time.monotonic()
+        if any(worker.opening is None for worker in self._workers):
+            self._last_worker_s, self._has_noted = now, False
+            return
+        needs = f"{self._share.cpus} free CPUs" + f" and {self._share.gpus} GPU" * self._share.gpus
+        if now > self._last_worker_s + WAIT_S:
+            raise ClusterError(
+                f"No machine with {needs} has started a worker for {WAIT_S:.0f} s. Connect one "
+                "with `ray start --address=...`, and run the same command again to go on."
+            )
+        if now > self._last_worker_s + _NOTE_S and not self._has_noted:
+            self._has_noted = True
+            note(f"Waiting for a machine with {needs}, and for the model on it.")

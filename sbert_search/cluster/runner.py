@@ -1,0 +1,157 @@
+"""`RayRunner`: embeds the documents of a build on the machines of a Ray cluster."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import closing
+from types import TracebackType
+from typing import TypeVar
+
+import numpy as np
+
+from sbert_search.cluster.connection import Cluster, connected, host_and_python, share_of
+from sbert_search.cluster.pool import Job, Pool
+from sbert_search.cluster.worker import OpenModel, Passages, Texts
+from sbert_search.embedding.embedder import Embedder
+from sbert_search.embedding.pipeline import EmbeddedBatch, OnTruncate, TruncatedTexts
+from sbert_search.embedding.protocol import TextEmbedder
+from sbert_search.records import Document
+from sbert_search.runtime.memory import MAX_WAITING_BYTES
+from sbert_search.runtime.overlap import prefetch
+from sbert_search.tokens.chunking import AT_BORDERS, Chunking
+
+T = TypeVar("T")
+
+
+class RayRunner:
+    """Embeds documents in processes on a Ray cluster; the caller reads and writes them.
+
+    Use it as a context, and pass it as ``runner`` to `Index.build` or `embed_to_parquet`:
+
+        with RayRunner("10.0.0.1:6379") as runner:
+            Index.build("corpus.jsonl", out="corpus.index", runner=runner)
+
+    A process that ends is replaced, and its batches are embedded again. The vectors are those of
+    a build without Ray, to the bit, if all machines have the same kind of processor and as many
+    CPU threads compute.
+
+    Args:
+        address: Address of a cluster that runs, ``HOST:PORT`` or ``auto``. None: the variable
+            RAY_ADDRESS, or else a cluster of this machine alone.
+        workers: Number of processes. None: one for each GPU if the model computes on GPUs, else one
+            for each machine.
+    """
+
+    def __init__(self, address: str | None = None, *, workers: int | None = None) -> None:
+        self._address, self._n_workers = address, workers
+        self._cluster: Cluster | None = None
+        self._resources = contextlib.ExitStack()
+
+    def __enter__(self) -> RayRunner:
+        """Connect to the cluster.
+
+        Raises:
+            ConfigError: Ray is not installed, or the cluster has too few CPUs.
+            ClusterError: The cluster cannot be reached.
+        """
+        self._cluster = self._resources.enter_context(connected(self._address))
+        share_of(self._cluster.machines(), self._n_workers, on_gpu=False)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Disconnect from the cluster; end it if it was started for this runner."""
+        self._cluster = None
+        self._resources.close()
+
+    def __call__(
+        self,
+        batches: Iterable[tuple[Sequence[Document], T]],
+        embedder: TextEmbedder,
+        *,
+        on_truncate: OnTruncate = "warn",
+        chunking: Chunking = AT_BORDERS,
+        advance: Callable[[int], None] = lambda n: None,
+        waiting_bytes: int = MAX_WAITING_BYTES,
+    ) -> Generator[EmbeddedBatch[T]]:
+        """Embed batches on the cluster, as `embed_batches` does in this process.
+
+        Raises:
+            ConfigError: The model is an object in memory, or the cluster has too few CPUs or GPUs.
+            ClusterError: A machine has another model, or too many processes have ended.
+            CorpusError: As for `embed_batches`.
+        """
+        assert self._cluster is not None, "use the runner as a context: with RayRunner() as runner"
+        on_gpu = isinstance(embedder, Embedder) and embedder.device.startswith("cuda")
+        share = share_of(self._cluster.machines(), self._n_workers, on_gpu=on_gpu)
+        model = OpenModel(
+            embedder.opener("cuda" if on_gpu else embedder.device)
+            if isinstance(embedder, Embedder)
+            else lambda: embedder,
+            embedder.identity,
+            host_and_python()[1],
+            share.cpus,
+            on_truncate,
+            chunking,
+        )
+        pool: Pool[tuple[Sequence[Document], T]]
+        pool = Pool(self._cluster, model, share, waiting_bytes=waiting_bytes)
+        truncated = TruncatedTexts()
+        with (
+            closing(prefetch(_jobs(batches, embedder.dim))) as read,
+            closing(prefetch(pool.results(read), share.processes + 1)) as done,
+            contextlib.closing(_Stopping(pool)),
+        ):
+            for job in done:
+                batch = _embedded(job)
+                advance(len(batch.documents))
+                truncated.add(batch.lost_tokens)
+                yield batch
+                del batch, job
+        truncated.report(embedder)
+
+
+class _Stopping:
+    """Stops a pool when it is closed, before the thread that runs the pool is waited for."""
+
+    def __init__(self, pool: Pool[T]) -> None:
+        self.close = pool.stop
+
+
+def _jobs(
+    batches: Iterable[tuple[Sequence[Document], T]], dim: int
+) -> Iterator[Job[tuple[Sequence[Document], T]]]:
+    """Yield a job for each batch; that of an empty batch is done."""
+    for documents, payload in batches:
+        texts = Texts(
+            [document.doc_id for document in documents],
+            [document.source for document in documents],
+            [document.full_text for document in documents],
+        )
+        held_bytes = sum(document.held_bytes for document in documents)
+        job = Job(texts, (documents, payload), held_bytes)
+        if not documents:
+            job.result = _no_passages(dim)
+        yield job
+
+
+def _embedded(job: Job[tuple[Sequence[Document], T]]) -> EmbeddedBatch[T]:
+    assert job.result is not None
+    documents, payload = job.payload
+    return EmbeddedBatch(
+        documents=documents,
+        **job.result._asdict(),
+        payload=payload,
+        held_bytes=job.held_bytes,
+    )
+
+
+def _no_passages(dim: int) -> Passages:
+    small, large = np.empty(0, np.int32), np.empty(0, np.int64)
+    vectors = np.empty((0, dim), np.float32)
+    return Passages(large, small, large, large, small, small, vectors)

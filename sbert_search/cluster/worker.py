@@ -1,0 +1,152 @@
+"""The object in a worker process: it opens the model and embeds batches of texts."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sbert_search.cluster.connection import host_and_python
+from sbert_search.embedding.pipeline import OnTruncate, encode_batch, tokenize_batch
+from sbert_search.embedding.protocol import TextEmbedder, Vectors
+from sbert_search.errors import ClusterError, SbertSearchError
+from sbert_search.models.loading.identity import ModelIdentity
+from sbert_search.records import Document
+from sbert_search.tokens.chunking import Chunking
+
+
+class OpenModel(NamedTuple):
+    """How a worker opens the model, and how it embeds.
+
+    Attributes:
+        make: Opens the model.
+        identity: Identity of the model of the driver, which the worker's must equal.
+        versions: Versions that the worker must have, see `host_and_python`.
+        threads: CPU threads of the model, unless OMP_NUM_THREADS is set on the machine.
+        on_truncate: What to do with texts longer than the model reads.
+        chunking: How texts are split.
+    """
+
+    make: Callable[[], TextEmbedder]
+    identity: ModelIdentity
+    versions: str
+    threads: int
+    on_truncate: OnTruncate
+    chunking: Chunking
+
+
+class Opened(NamedTuple):
+    """Where a worker runs, on which device, and with how many threads if that is the CPU."""
+
+    host: str
+    device: str
+    threads: int
+
+
+class Texts(NamedTuple):
+    """The texts of a batch.
+
+    Attributes:
+        ids: Ids of the documents, for messages.
+        sources: Where the documents were read, for messages.
+        texts: What is embedded: titles and texts.
+    """
+
+    ids: list[str]
+    sources: list[str]
+    texts: list[str]
+
+
+class Passages(NamedTuple):
+    """The passages of a batch and their vectors; see `EmbeddedBatch`."""
+
+    doc_of: NDArray[np.int64]
+    chunk: NDArray[np.int32]
+    char_start: NDArray[np.int64]
+    char_end: NDArray[np.int64]
+    n_tokens: NDArray[np.int32]
+    lost_tokens: NDArray[np.int32]
+    vectors: Vectors
+
+
+class EmbeddingWorker:
+    """Embeds batches; several threads may call `embed`.
+
+    While one batch is encoded, the threads of other calls tokenise theirs. Only one thread encodes,
+    since each thread that computes would keep CPU threads of its own.
+    """
+
+    def __init__(self) -> None:
+        self._encoder = ThreadPoolExecutor(1)
+
+    def open(self, model: OpenModel) -> Opened:
+        """Open the model.
+
+        Raises:
+            ClusterError: This machine has other versions or another model, or cannot open it.
+        """
+        host, versions = host_and_python()
+        if versions != model.versions:
+            raise ClusterError(
+                f"{host} has {versions}, and the machine of the command has {model.versions}. "
+                "Install the same versions on all machines."
+            )
+        try:
+            self._embedder = model.make()
+            identity = self._embedder.identity
+        except (SbertSearchError, OSError) as error:
+            raise ClusterError(f"{host}: {error}") from error
+        _require_equal(model.identity, identity, host)
+        threads = int(os.environ.get("OMP_NUM_THREADS") or model.threads)
+        self._encoder.submit(_use_threads, threads).result()
+        self._model = model
+        return Opened(host, str(getattr(self._embedder, "device", "cpu")), threads)
+
+    def embed(self, texts: Texts) -> Passages:
+        """Embed a batch; the vectors are those of `embed_batches` for these documents.
+
+        Raises:
+            CorpusError: As for `embed_batches`.
+            ModelError: The device has too little memory for one text.
+        """
+        parts = zip(texts.ids, texts.texts, texts.sources, strict=True)
+        documents = [Document(doc_id, text, source=source) for doc_id, text, source in parts]
+        batch, tokens = tokenize_batch(
+            documents,
+            None,
+            0,
+            self._embedder,
+            on_truncate=self._model.on_truncate,
+            chunking=self._model.chunking,
+        )
+        self._encoder.submit(deque, encode_batch(batch, tokens, self._embedder), 0).result()
+        return Passages(*(getattr(batch, name) for name in Passages._fields))
+
+
+def _use_threads(threads: int) -> None:
+    """Let torch compute with so many threads, if the model has loaded it."""
+    if torch := sys.modules.get("torch"):
+        torch.set_num_threads(threads)
+
+
+def _require_equal(wanted: ModelIdentity, found: ModelIdentity, host: str) -> None:
+    differing = {
+        "weights": wanted.weights_sha256 != found.weights_sha256,
+        "tokenizer": wanted.tokenizer_sha256 != found.tokenizer_sha256,
+        "dimensions": wanted.dim != found.dim,
+        "prompts": wanted.prompts != found.prompts,
+        "engine": wanted.engine != found.engine,
+        "precision": wanted.precision != found.precision,
+        "calibration": wanted.calibration != found.calibration,
+    }
+    if names := [name for name, differs in differing.items() if differs]:
+        raise ClusterError(
+            f"{host} opens {found.name} with other {' and '.join(names)} than the machine of the "
+            "command. Copy the same model folder to all machines, under the same path."
+        )

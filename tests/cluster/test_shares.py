@@ -1,0 +1,46 @@
+"""How the machines of a cluster are divided between workers."""
+
+from __future__ import annotations
+
+import pytest
+
+from sbert_search.cluster.connection import Machine, Share, share_of
+from sbert_search.errors import ConfigError
+
+
+def cpus(*counts: int) -> list[Machine]:
+    return [Machine(f"host{n}", count, 0) for n, count in enumerate(counts)]
+
+
+@pytest.mark.parametrize(
+    ("machines", "workers", "share"),
+    [
+        (cpus(2, 2, 2), None, Share(3, 2, 0)),  # one for each machine, with all its CPUs
+        (cpus(0, 4), None, Share(1, 4, 0)),  # a machine without CPUs computes nothing
+        (cpus(8), 3, Share(3, 2, 0)),
+        (cpus(8, 2), 2, Share(2, 4, 0)),  # both on the large machine
+        (cpus(8, 2), 5, Share(5, 2, 0)),  # four and one
+        (cpus(1, 1), 1, Share(1, 1, 0)),
+    ],
+)
+def test_each_worker_gets_as_many_cpus_as_fit(
+    machines: list[Machine], workers: int | None, share: Share
+) -> None:
+    assert share_of(machines, workers, on_gpu=False) == share
+
+
+def test_on_gpus_there_is_a_worker_for_each_gpu() -> None:
+    machines = [Machine("a", 16, 2), Machine("b", 8, 1), Machine("c", 4, 0)]
+    assert share_of(machines, None, on_gpu=True) == Share(3, 8, 1)
+    assert share_of(machines, 2, on_gpu=True) == Share(2, 8, 1)
+    with pytest.raises(ConfigError, match=r"The cluster has 3 GPUs.*--workers"):
+        share_of(machines, 4, on_gpu=True)
+
+
+def test_too_few_machines_are_an_error_that_names_them() -> None:
+    with pytest.raises(ConfigError, match=r"too few CPUs for 4 workers: host0 has 2 CPUs"):
+        share_of(cpus(2, 1), 4, on_gpu=False)
+    with pytest.raises(ConfigError, match="too few CPUs"):
+        share_of([], None, on_gpu=False)
+    with pytest.raises(ConfigError, match="workers is 0"):
+        share_of(cpus(2), 0, on_gpu=False)

@@ -1,0 +1,239 @@
+"""Builds on a cluster: the bytes of a plain build, whatever is killed meanwhile."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from sbert_search import BuildSettings, Document, Index, RayRunner
+from sbert_search.cli.main import run
+from sbert_search.cluster import pool
+from sbert_search.embedding.pipeline import EmbedBatches, embed_batches
+from sbert_search.embedding.protocol import TokenizedTexts, Vectors
+from sbert_search.errors import ClusterError, ConfigError, CorpusError
+from sbert_search.index.ingestion import ingest
+from sbert_search.index.ingestion.build import build_index
+from sbert_search.index.writer import IndexWriter
+from tests.cli.process import environment, sbert_search
+from tests.index.ingestion.test_ingest import (
+    SETTINGS,
+    TogetherEmbedder,
+    assert_same_bytes,
+    corpus,
+    whole,
+)
+from tests.integrations.ray.conftest import Machines
+
+__all__ = ["corpus", "whole"]  # fixtures
+
+
+class SlowEmbedder(TogetherEmbedder):
+    """Takes long enough that a machine can be killed while it computes."""
+
+    def encode_tokens(self, tokens: TokenizedTexts) -> Vectors:
+        time.sleep(0.001)
+        return super().encode_tokens(tokens)
+
+
+class FatalEmbedder(TogetherEmbedder):
+    """Ends its process at a certain text, as the kernel does if memory runs out."""
+
+    def encode_tokens(self, tokens: TokenizedTexts) -> Vectors:
+        if any("fatal" in text for text in tokens.texts):
+            import os
+
+            os._exit(9)
+        return super().encode_tokens(tokens)
+
+
+@pytest.fixture(autouse=True)
+def _small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ingest, "_BATCH_TOKENS", 1500)
+
+
+@pytest.fixture
+def runner(machines: Machines) -> Iterator[RayRunner]:
+    with RayRunner(machines.address, workers=3) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def texts(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Texts in English, some of which the installed model truncates."""
+    path = tmp_path_factory.mktemp("texts") / "texts.jsonl"
+    with path.open("w") as file:
+        for n in range(400):
+            text = f"Chapter {n} tells of the river. " * (1 + n % 7 * (1 + 9 * (n % 50 == 0)))
+            file.write(json.dumps({"_id": f"t{n}", "text": text, "n": n}) + "\n")
+    return path
+
+
+def test_a_build_on_three_machines_has_the_bytes_of_a_plain_build(
+    runner: RayRunner, corpus: Path, whole: Path, tmp_path: Path
+) -> None:
+    report = build_index(corpus, tmp_path / "my.index", TogetherEmbedder, SETTINGS, embed=runner)
+    assert_same_bytes(whole, tmp_path / "my.index")
+    counts = report.counts
+    assert counts.read == counts.indexed + counts.duplicate + counts.rejected
+    assert counts.read == len(corpus.read_text().splitlines())
+    assert min(counts.indexed, counts.duplicate, counts.rejected) > 0
+
+
+def test_with_a_model_a_build_and_a_file_are_those_without_ray(
+    machines: Machines, texts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = ["--device", "cpu", "--precision", "fp32", "--on-truncate", "warn", "--json"]
+    ray = ["--runner", "ray", "--ray-address", machines.address, "--workers", "2"]
+    for name, options in (("plain", list[str]()), ("ray", ray)):
+        for words, made in (("index build", "index"), ("embed", "parquet")):
+            out = tmp_path / f"{name}.{made}"
+            assert run([*words.split(), str(texts), "--out", str(out), *model, *options]) == 0
+            said = capsys.readouterr()
+            assert json.loads(said.out)["indexed"] == 400
+            assert "are longer than the 256 tokens the model reads; 309 tokens" in said.err
+            if options:
+                assert "Worker 2 of 2: " in said.err
+                assert "cpu with 1 thread." in said.err
+    plain, on_ray = (pq.read_table(tmp_path / f"{n}.parquet") for n in ("plain", "ray"))
+    assert plain.num_rows == 400
+    assert plain.equals(on_ray, check_metadata=True)
+    indexes = [Index.open(tmp_path / f"{name}.index").state for name in ("plain", "ray")]
+    vectors = [index.vectors(index.live_rows()).tobytes() for index in indexes]
+    assert vectors[0] == vectors[1]
+    assert [*indexes[0].iter_documents()] == [*indexes[1].iter_documents()]
+
+
+def test_machines_killed_three_times_change_nothing(
+    machines: Machines,
+    runner: RayRunner,
+    corpus: Path,
+    whole: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    commits, kills = 0, 0
+    commit = IndexWriter.commit
+
+    def killing(self: IndexWriter, batch: object, **keywords: object) -> None:
+        nonlocal commits, kills
+        commit(self, batch, **keywords)  # type: ignore[arg-type]
+        commits += 1
+        if commits % 8 == 2 and kills < 3:
+            kills += 1
+            machines.kill(0)
+            machines.add()
+
+    monkeypatch.setattr(ingest, "COMMIT_S", 0.0)
+    monkeypatch.setattr(IndexWriter, "commit", killing)
+    report = build_index(corpus, tmp_path / "my.index", SlowEmbedder, SETTINGS, embed=runner)
+    assert kills == 3
+    assert report.counts.read == len(corpus.read_text().splitlines())
+    assert_same_bytes(whole, tmp_path / "my.index")
+
+
+DRIVER = """
+import sys
+from pathlib import Path
+from sbert_search import RayRunner
+from sbert_search.index.ingestion import ingest
+from sbert_search.index.ingestion.build import build_index
+from tests.index.ingestion.test_ingest import SETTINGS
+from tests.integrations.ray.test_build import SlowEmbedder
+ingest.COMMIT_S, ingest._BATCH_TOKENS = 0.0, 1500
+with RayRunner(sys.argv[1], workers=3) as runner:
+    build_index(sys.argv[2], Path(sys.argv[3]), SlowEmbedder, SETTINGS, embed=runner)
+"""
+
+
+def test_a_killed_driver_goes_on_when_it_is_run_again(
+    machines: Machines, corpus: Path, whole: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "my.index"
+    program = [sys.executable, "-c", DRIVER, machines.address, str(corpus), str(out)]
+    for rows in (300, 1300):
+        driver = subprocess.Popen(program, env=environment())
+        wait_until(partial(reached, out, rows))
+        driver.kill()
+        assert driver.wait() == -signal.SIGKILL
+        assert committed(out) < len(corpus.read_text().splitlines())
+    done = subprocess.run(program, env=environment(), capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert_same_bytes(whole, out)
+
+
+def reached(out: Path, rows: int) -> bool:
+    return committed(out) >= rows
+
+
+def committed(out: Path) -> int:
+    try:
+        build = Index.open(out).state.manifest.build
+    except Exception:
+        return 0
+    return build.rows if build else 0
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    end = time.monotonic() + 120
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+def write(path: Path, texts: Sequence[str]) -> Path:
+    rows = [json.dumps({"_id": str(n), "text": text}) for n, text in enumerate(texts)]
+    path.write_text("\n".join(rows))
+    return path
+
+
+def test_a_bad_row_is_reported_as_in_a_plain_build(runner: RayRunner, tmp_path: Path) -> None:
+    source = write(tmp_path / "c.jsonl", ["a river"] * 30 + ["a b c d e " * 200])
+    settings = BuildSettings(on_truncate="error")
+    said = []
+    ways: list[EmbedBatches] = [embed_batches, runner]
+    for way in ways:
+        with pytest.raises(CorpusError) as raised:
+            build_index(source, tmp_path / "x.index", TogetherEmbedder, settings, embed=way)
+        said.append(str(raised.value))
+    assert "document '30' has 1,000 tokens" in said[0]
+    assert said[0] == said[1]
+
+
+def test_a_batch_that_ends_every_worker_is_named(
+    runner: RayRunner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pool, "ATTEMPTS", 2)
+    monkeypatch.setattr(ingest, "COMMIT_S", 0.0)
+    source = write(tmp_path / "c.jsonl", [*["a river " * 80] * 60, "fatal"])
+    with pytest.raises(ClusterError, match=r"2 workers have ended while .*c\.jsonl:\d+ on"):
+        build_index(source, tmp_path / "x.index", FatalEmbedder, BuildSettings(), embed=runner)
+    assert Index.open(tmp_path / "x.index").state.n_docs > 0
+
+
+def test_an_empty_batch_needs_no_worker(runner: RayRunner) -> None:
+    batches: list[tuple[list[Document], str]] = [([], "first"), ([], "last")]
+    assert [batch.payload for batch in runner(batches, TogetherEmbedder())] == ["first", "last"]
+
+
+def test_a_cluster_that_cannot_be_used_is_named(machines: Machines, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"too few CPUs for 9 workers: .* has 1 CPUs"):
+        RayRunner(machines.address, workers=9).__enter__()
+    source = write(tmp_path / "c.jsonl", ["a river"])
+    out = tmp_path / "x.index"
+    build = ["index", "build", source, "--out", out, "--model", "hashing"]
+    done = sbert_search(*build, "--workers", "2")
+    assert (done.code, "--workers needs --runner ray" in done.err) == (2, True)
+    done = sbert_search(*build, "--runner", "ray", "--ray-address", "127.0.0.1:1")
+    assert done.code == 1
+    assert "The Ray cluster 127.0.0.1:1 cannot be reached: [Errno 111] Connection ref" in done.err
+    assert "ray start --head" in done.err
+    assert not out.exists()
