@@ -43,6 +43,7 @@ if TYPE_CHECKING:  # for type checkers and editors; a test compares the names wi
         CorpusError as CorpusError,
         CorruptIndex as CorruptIndex,
         EvaluationError as EvaluationError,
+        ExchangeError as ExchangeError,
         IndexLocked as IndexLocked,
         IndexStoreError as IndexStoreError,
         ModelError as ModelError,
@@ -54,6 +55,9 @@ if TYPE_CHECKING:  # for type checkers and editors; a test compares the names wi
         TrainingError as TrainingError,
         WeightsError as WeightsError,
     )
+    from sbert_search.exchange.export import export_index as export_index
+    from sbert_search.exchange.importing.import_index import import_index as import_index
+    from sbert_search.exchange.plan import ExportReport as ExportReport
     from sbert_search.index.documents import Page as Page
     from sbert_search.index.index import Index as Index
     from sbert_search.index.ingestion.build import BuildSettings as BuildSettings
@@ -149,6 +153,7 @@ _NAMES_IN = {  # public names by the module that defines them
         "CorpusError",
         "CorruptIndex",
         "EvaluationError",
+        "ExchangeError",
         "IndexLocked",
         "IndexStoreError",
         "ModelError",
@@ -160,6 +165,9 @@ _NAMES_IN = {  # public names by the module that defines them
         "TrainingError",
         "WeightsError",
     ],
+    "exchange.export": ["export_index"],
+    "exchange.importing.import_index": ["import_index"],
+    "exchange.plan": ["ExportReport"],
     "index.documents": ["Page"],
     "index.index": ["Index"],
     "index.ingestion.build": ["BuildSettings"],

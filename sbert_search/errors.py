@@ -14,6 +14,7 @@ SbertSearchError
 │   ├── ModelMismatch      the index was built with another model
 │   └── NoLexicalData      the index was built without data for lexical (keyword) search
 ├── QueryError             a query, a filter or a search setting is wrong
+├── ExchangeError          another engine refused an upload or could not be reached
 ├── EvaluationError        an evaluation or a comparison of two runs is impossible
 ├── ClusterError           a cluster cannot be used, or has lost the machines that it needs
 └── TrainingError          training stopped: a value is not finite, or data cannot be used
@@ -84,6 +85,10 @@ class NoLexicalData(IndexStoreError):  # noqa: N818
 
 class QueryError(SbertSearchError):
     """A query, a filter or a search setting is wrong."""
+
+
+class ExchangeError(SbertSearchError):
+    """Another engine refused an upload, could not be reached, or counts other passages."""
 
 
 class EvaluationError(SbertSearchError):

@@ -88,6 +88,16 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "sbert-search index snapshot my.index /mnt/disk/my.index --quiet",
         "sbert-search index snapshot my.index copy.index --json",
     ),
+    "index export": (
+        "sbert-search index export my.index --to parquet --out my.parquet",
+        "sbert-search index export my.index --to faiss --out my.faiss",
+        "sbert-search index export my.index --to faiss --out a.faiss --columns year",
+    ),
+    "index import": (
+        "sbert-search index import vectors.parquet --out new.index",
+        "sbert-search index import a.npy --ids ids.txt --out new.index --metric dot",
+        "sbert-search index import chroma --out new.index --model my-model",
+    ),
     "index tune": (
         "sbert-search index tune my.index --dry-run",
         "sbert-search index tune my.index --recall 0.98 --latency-ms 5",

@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import click
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from sbert_search.cli.main import cli
 from sbert_search.models.pretraining import MaskedLanguageModel
@@ -57,6 +59,8 @@ OWN: Mapping[str, Mapping[str, Sequence[str]]] = {
     "index add": {"model": []},
     "index upsert": {"model": []},
     "index sync": {"model": [], "folder": ["notes"]},
+    "index export": {"to": ["parquet"]},
+    "index import": {"source": ["vectors.parquet"], "model": []},
     "index tune": {"model": [], "max_minutes": ["0.02"]},
     "index delete": {"ids": ["d1"]},
     "analyze anisotropy": {"model": ["bi"]},
@@ -257,6 +261,7 @@ def write_world(place: Path) -> Path:
     (place / "bad.parquet").write_bytes(b"PAR1PAR1")
     (place / "ids.txt").write_text("d1\nd2\n")
     (place / "c.csv").write_text("id,text,n\n1,the cat,007\n")
+    pq.write_table(pa.table({"_id": ["d1"], "vector": [[1.0, 2.0]]}), place / "vectors.parquet")
     (place / "dir").mkdir()
     (place / "notes").mkdir()
     (place / "notes" / "a.md").write_text("# The cat")

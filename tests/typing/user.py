@@ -35,6 +35,8 @@ from sbert_search import (
     Embedder,
     ErrorReport,
     EvaluationError,
+    ExchangeError,
+    ExportReport,
     Facet,
     FacetRange,
     FieldNames,
@@ -87,6 +89,8 @@ from sbert_search import (
     analyze_attention,
     analyze_errors,
     analyze_heads,
+    export_index,
+    import_index,
     load_recipe,
     map_index,
     pretrain,
@@ -234,6 +238,13 @@ def train() -> None:
     pretrain(load_recipe(PretrainRecipe, "pretrain", "bert-tiny"), Path("run"))
 
 
+def exchange(index: Index) -> None:
+    report = export_index(index, "parquet", "a.parquet", columns=["year"])
+    assert_type(report, ExportReport)
+    assert_type(report.query, str)
+    assert_type(import_index("a.parquet", "b.index", model="a-model", metric="dot"), Index)
+
+
 def analyze(index: Index) -> None:
     drawn = map_index(index, settings=MapSettings(points=1000), clusters=5, queries=["a question"])
     assert_type(drawn, CorpusMap)
@@ -269,6 +280,7 @@ def progress() -> None:
 def failures() -> list[type[SbertSearchError]]:
     return [
         *(CheckpointError, CommitUnknown, ConfigError, CorpusError, CorruptIndex, EvaluationError),
+        ExchangeError,
         *(IndexLocked, IndexStoreError, ModelError, ModelMismatch, NoLexicalData, NotAnIndex),
         *(ClusterError, QueryError, TrainingError, WeightsError),
     ]

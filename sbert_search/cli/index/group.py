@@ -22,6 +22,8 @@ _COMMANDS = {
     "compact": f"{_MAINTAIN}:compact",
     "lexical": f"{_MAINTAIN}:lexical",
     "snapshot": f"{_MAINTAIN}:snapshot",
+    "export": "sbert_search.cli.index.exchange:export",
+    "import": "sbert_search.cli.index.exchange:import_",
     "tune": "sbert_search.cli.index.tune:tune",
 }
 

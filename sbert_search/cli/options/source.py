@@ -43,11 +43,6 @@ _FIELD_OPTIONS = (
         "NAME,...",
         "Fields that become metadata columns.  [default: all others]",
     ),
-    (
-        "--sql",
-        "SELECT",
-        "Query that gives the rows of a SQLite or DuckDB file.  [default: its only table]",
-    ),
 )
 
 column_type_option: Decorator = click.option(
@@ -56,6 +51,13 @@ column_type_option: Decorator = click.option(
     help="Types of metadata columns, such as year=int,published=date. Types: text, int, float, "
     "bool, date, timestamp, list[text] and other lists.  [default: detected]",
 )
+
+
+def field_options(function: F) -> F:
+    """Add the options that name the fields of a document."""
+    for option, metavar, help in reversed(_FIELD_OPTIONS):
+        function = click.option(option, metavar=metavar, help=help)(function)
+    return function
 
 
 def source_options(function: F) -> F:
@@ -68,8 +70,12 @@ def source_options(function: F) -> F:
         "folder, the file]",
     )(function)
     function = column_type_option(function)
-    for option, metavar, help in reversed(_FIELD_OPTIONS):
-        function = click.option(option, metavar=metavar, help=help)(function)
+    function = click.option(
+        "--sql",
+        metavar="SELECT",
+        help="Query that gives the rows of a SQLite or DuckDB file.  [default: its only table]",
+    )(function)
+    function = field_options(function)
     return click.argument("sources", nargs=-1, required=True, metavar="SOURCE...")(function)
 
 

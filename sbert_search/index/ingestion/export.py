@@ -22,7 +22,7 @@ from sbert_search.index.ingestion.ingest import (
     ingest,
     require_memory,
 )
-from sbert_search.index.storage.columns import ARROW_TYPES, PREFIX, metadata_array
+from sbert_search.index.storage.columns import ARROW_TYPES, metadata_array, unlike
 from sbert_search.index.storage.manifest import BuildCursor
 from sbert_search.index.writer import Outcome
 from sbert_search.records import Document
@@ -144,10 +144,6 @@ def _schema(embedder: TextEmbedder, columns: Mapping[str, ColumnType]) -> pa.Sch
         pa.field("lost_tokens", pa.int32()),
         pa.field("vector", pa.list_(pa.float32(), embedder.dim)),
     ]
-    own = {field.name for field in fields}
-    for name, kind in columns.items():
-        stored = name
-        while stored in own or (stored != name and stored in columns):
-            stored = PREFIX + stored
-        fields.append(pa.field(stored, ARROW_TYPES[kind]))
+    names = unlike(columns, {field.name for field in fields})
+    fields += [pa.field(names[name], ARROW_TYPES[kind]) for name, kind in columns.items()]
     return pa.schema(fields, {MODEL_KEY: json.dumps(embedder.identity.to_mapping())})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import date, datetime
 from typing import cast
 
@@ -64,6 +64,23 @@ def schema(columns: Mapping[str, ColumnType]) -> pa.Schema:
     """Return the schema of a docs file with these metadata columns, sorted by name."""
     metadata = [pa.field(PREFIX + name, ARROW_TYPES[columns[name]]) for name in sorted(columns)]
     return pa.schema([*FIXED, *metadata])
+
+
+def unlike(columns: Iterable[str], own: Collection[str], prefix: str = PREFIX) -> dict[str, str]:
+    """Return a name for each metadata column that is none of ``own``, with few prefixes.
+
+    Args:
+        columns: Names of the metadata columns.
+        own: Names of the other columns of the file.
+        prefix: Put before a name that is taken.
+    """
+    columns, names = list(columns), dict[str, str]()
+    for name in columns:
+        stored = name
+        while stored in own or (stored != name and stored in columns):
+            stored = prefix + stored
+        names[name] = stored
+    return names
 
 
 def textless_table(doc_ids: pa.Array, sources: pa.Array, first_row: int) -> pa.Table:

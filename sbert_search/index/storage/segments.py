@@ -148,7 +148,7 @@ class Segment:
         schema = columns_of.schema(self.record.columns)
         fields = [schema.get_field_index(name) for name in names]
         options = pa.ipc.IpcReadOptions(included_fields=fields)
-        with self._corruption_named():
+        with self.corruption_named():
             table = pa.ipc.open_file(self._docs, options=options).read_all()
             table.validate(full=True)
         return table
@@ -165,14 +165,14 @@ class Segment:
 
     def batch(self, index: int) -> pa.RecordBatch:
         """Read the batch whose first position is ``index * batch_rows``."""
-        with self._corruption_named():
+        with self.corruption_named():
             return self._reader.get_batch(index)
 
     def passages_at(self, positions: Sequence[int]) -> list[dict[str, object]]:
         """Read the rows at one or more positions as dictionaries of values by column name."""
         step = self.batch_rows
         rows = [self.batch(at // step).slice(at % step, 1) for at in positions]
-        with self._corruption_named():
+        with self.corruption_named():
             for row in rows:
                 row.validate(full=True)
             # One call of to_pylist for all rows takes a third of the time of a call for each.
@@ -181,7 +181,7 @@ class Segment:
     def passages(self, index: int) -> Iterator[dict[str, object]]:
         """Read the rows of one batch as dictionaries, at most `READ_BYTES` at a time."""
         batch = self.batch(index)
-        with self._corruption_named():
+        with self.corruption_named():
             batch.validate(full=True)
             step = max(1, READ_BYTES * batch.num_rows // max(1, batch.nbytes))
             for start in range(0, batch.num_rows, step):
@@ -195,7 +195,7 @@ class Segment:
         """
         step = self.batch_rows
         for index, group in groupby(positions.tolist(), lambda at: at // step):
-            with self._corruption_named():
+            with self.corruption_named():
                 batch = self.batch(index).select(["title", "text"])
                 batch.validate(full=True)
             titles, texts = batch.columns
@@ -226,7 +226,7 @@ class Segment:
         step, values = self.batch_rows, []
         for at in positions.tolist():
             value = self.batch(at // step).column(columns_of.PREFIX + name).slice(at % step, 1)
-            with self._corruption_named():
+            with self.corruption_named():
                 value.validate(full=True)
                 values += value.to_pylist()
         return values
@@ -234,13 +234,13 @@ class Segment:
     def _map_ids(self, index: int) -> _IdBatch:
         """Map, check and remember the document ids of one batch, at their first use."""
         column = self.batch(index).column("doc_id")
-        with self._corruption_named():
+        with self.corruption_named():
             column.validate(full=True)
         self._id_batches[index] = _IdBatch.of(column)
         return self._id_batches[index]
 
     def _open_docs(self) -> pa.RecordBatchFileReader:
-        with self._corruption_named():
+        with self.corruption_named():
             reader = pa.ipc.open_file(self._docs)
             self.batch_rows = _batch_rows(reader.schema)
             n_batches = -(-self.record.n_rows // self.batch_rows)
@@ -250,7 +250,8 @@ class Segment:
                 raise pa.ArrowInvalid("columns that differ from those in the manifest")
         return reader
 
-    def _corruption_named(self) -> _CorruptionNamed:
+    def corruption_named(self) -> _CorruptionNamed:
+        """Return a context that turns read errors of Arrow into `CorruptIndex`."""
         return _CorruptionNamed(self.record.docs.name)
 
 

@@ -1,0 +1,136 @@
+"""`index export` and `index import`: hand vectors over to other engines, and take them over."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+import click
+
+from sbert_search.cli.console import REJECTED_ROWS, emit, say
+from sbert_search.cli.index.update import index_options, with_overrides
+from sbert_search.cli.options.shared import embedder_options, given, shared_options
+from sbert_search.cli.options.source import (
+    column_type_option,
+    field_options,
+    model_options,
+    typed_model_options,
+)
+from sbert_search.config import to_mapping
+from sbert_search.records import RowCounts
+
+if TYPE_CHECKING:
+    from sbert_search.exchange.plan import ExportReport, Target
+    from sbert_search.index.ingestion.build import BuildKeywords
+
+_TARGETS = ("parquet", "faiss")
+
+
+@click.command("export")
+@click.argument("path", metavar="DIR", type=click.Path(path_type=Path))
+@click.option(
+    "--to", type=click.Choice(_TARGETS), required=True, help="Engine or format to write for."
+)
+@click.option("--out", type=click.Path(path_type=Path), help="File to write.")
+@click.option(
+    "--columns", metavar="NAME,...", help="Metadata columns to export.  [default: all of them]"
+)
+@shared_options("quiet", "json")
+def export(path: Path, to: Target, out: Path | None, columns: str | None, as_json: bool) -> None:
+    """Write the passages of the index DIR for another engine.
+
+    The vectors are those of the index; no text is embedded. Deleted documents are left out. At the
+    end, Python code is printed that searches there and gives the same ranking.
+    """
+    from sbert_search.exchange.export import export_index
+
+    names = None if columns is None else [name.strip() for name in columns.split(",") if name]
+    _show(path, export_index(path, to, out, columns=names), as_json=as_json)
+
+
+@click.command("import")
+@click.argument("source", type=click.Path(path_type=Path))
+@click.option(
+    "--out",
+    required=True,
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Folder of the index.",
+)
+@click.option(
+    "--ids",
+    type=click.Path(path_type=Path),
+    help="File of the ids of an .npy or FAISS file: a line each, .npy, or .parquet with texts.  "
+    "[default: SOURCE.ids.parquet, .ids.npy or .ids.txt]",
+)
+@click.option("--table", metavar="NAME", help="Chroma collection or LanceDB table, of several.")
+@field_options
+@click.option(
+    "--vector-field", metavar="NAME", help="Field that holds the vector.  [default: detected]"
+)
+@column_type_option
+@index_options
+@embedder_options
+@shared_options("on-error", "memory", "quiet", "json")
+@click.pass_context
+def import_(
+    ctx: click.Context,
+    /,
+    source: Path,
+    out: Path,
+    ids: Path | None,
+    table: str | None,
+    model: str | None,
+    memory_bytes: int | None,
+    as_json: bool,
+    **_: object,
+) -> None:
+    """Build an index from vectors that already exist.
+
+    SOURCE is a Parquet file with a column of vectors, an .npy file, a FAISS file (.faiss or .index)
+    of the types Flat or HNSW, or the folder of a Chroma client or a LanceDB database. No text is
+    embedded. With --model, the index can be searched by text: name the model that made the vectors.
+    """
+    from sbert_search.exchange.importing.import_index import import_index
+    from sbert_search.index.ingestion.build import BuildSettings
+
+    settings = with_overrides(BuildSettings(), ctx)
+    names = {"spec", "metric", "dtype", "on_error"} & given(ctx)
+    if given(ctx) & {"language", "title_weight"}:
+        names.add("lexical")
+    names |= {"metadata_fields"} & given(ctx)
+    names |= {"column_types"} if "column_type" in given(ctx) else set()
+    keywords = {name: getattr(settings, name) for name in names}
+    options = model_options(ctx) if model else typed_model_options(ctx)
+    index = import_index(
+        source,
+        out,
+        model=model,
+        ids=ids,
+        table=table,
+        memory_bytes=memory_bytes,
+        **cast("BuildKeywords", {**keywords, **options, "fields": settings.fields}),
+    )
+    build = index.state.manifest.build
+    counts = build.counts if build else RowCounts()
+    if as_json:
+        emit({"index": str(out), "documents": len(index), **to_mapping(counts)})
+    else:
+        say(
+            f"{len(index):,} documents in {out}, compared by {index.state.settings.metric}; "
+            f"{counts.duplicate:,} duplicate, {counts.rejected:,} rejected."
+        )
+    if counts.rejected:
+        ctx.exit(REJECTED_ROWS)
+
+
+def _show(path: Path, report: ExportReport, *, as_json: bool) -> None:
+    if as_json:
+        emit({"index": str(path), **to_mapping(report)})
+        return
+    for file in report.files:
+        say(f"wrote {file}")
+    say(
+        f"{report.passages:,} passages of {report.documents:,} documents ({report.seconds:,.1f} s)."
+    )
+    say("This Python code gives the ranking of the index:\n")
+    say(report.query)

@@ -1,0 +1,1 @@
+"""Hand an index over to other engines, and build one from vectors that another engine holds."""

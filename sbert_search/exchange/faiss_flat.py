@@ -1,0 +1,84 @@
+"""A plain FAISS file with the vectors of an index, and a Parquet file that says whose they are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from sbert_search.errors import ConfigError
+from sbert_search.exchange.parquet_file import write_parquet
+from sbert_search.exchange.plan import ExportPlan
+from sbert_search.exchange.snippets import question_vector
+from sbert_search.index.dense.faiss_runtime import FaissIndex, import_faiss
+from sbert_search.index.storage.manifest import Metric
+from sbert_search.runtime.disk.files import replacing
+
+
+def sidecar(out: Path) -> Path:
+    """Return the Parquet file beside a FAISS file: row n describes vector n."""
+    return out.with_name(f"{out.name}.ids.parquet")
+
+
+def write_faiss(plan: ExportPlan, out: Path) -> None:
+    """Write the vectors as an exact FAISS index, and the passages to the file beside it.
+
+    The vectors are written block by block, so that they are never in memory together. The Parquet
+    file appears first: an interrupted export leaves no FAISS file without its ids.
+
+    Raises:
+        ConfigError: FAISS is not installed, or writes its exact index in an unknown form.
+        OSError: The disk failed; an older FAISS file is unchanged.
+    """
+    start = _header(plan.metric, plan.dim, plan.snapshot.n_rows)
+    write_parquet(plan, sidecar(out), vectors=False)
+    with replacing(out) as file:
+        file.write(start)
+        for block in plan.passages():
+            file.write(block.vectors.astype("<f4", copy=False))
+
+
+def query_of(plan: ExportPlan, out: Path) -> str:
+    """Return code that searches the file."""
+    unit = "faiss.normalize_L2(query)\n" if plan.metric == "cosine" else ""
+    return (
+        "import faiss\n"
+        "import numpy as np\n"
+        "import pyarrow.parquet as pq\n\n"
+        f"{question_vector(plan)}"
+        f"index = faiss.read_index({str(out)!r})\n"
+        f"ids = pq.read_table({str(sidecar(out))!r}, columns=['doc_id', 'chunk'])\n"
+        f"query = np.array([vector], np.float32)\n{unit}"
+        "scores, rows = index.search(query, 10)\n"
+        "for row, score in zip(rows[0].tolist(), scores[0], strict=True):\n"
+        "    print(ids['doc_id'][row], ids['chunk'][row], score)\n"
+    )
+
+
+def _header(metric: Metric, dim: int, n_vectors: int) -> bytes:
+    """Return the bytes of an exact FAISS index before its vectors.
+
+    They are those of an empty index, with the number of vectors and of their components set. Since
+    a version of FAISS may change the form, an index of one vector is compared.
+    """
+    faiss = import_faiss()
+    kind = faiss.IndexFlatL2 if metric == "euclidean" else faiss.IndexFlatIP
+    one = kind(dim)
+    one.add(np.ones((1, dim), np.float32))
+    if _with_counts(faiss, kind(dim), dim, 1) + b"\0\0\x80\x3f" * dim != _bytes(faiss, one):
+        raise ConfigError(
+            f"FAISS {faiss.__version__} writes exact indexes in a form that this version of "
+            "sbert-search does not know. Install an older faiss-cpu."
+        )
+    return _with_counts(faiss, kind(dim), dim, n_vectors)
+
+
+def _with_counts(faiss: FaissIndex, empty: FaissIndex, dim: int, n_vectors: int) -> bytes:
+    data = bytearray(_bytes(faiss, empty))
+    data[8:16] = n_vectors.to_bytes(8, "little")
+    data[-8:] = (n_vectors * dim).to_bytes(8, "little")
+    return bytes(data)
+
+
+def _bytes(faiss: FaissIndex, index: FaissIndex) -> bytes:
+    return bytes(faiss.serialize_index(index))

@@ -1,0 +1,1 @@
+"""Building an index from vectors that a file or another engine holds."""

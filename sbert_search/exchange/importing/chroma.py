@@ -1,0 +1,67 @@
+"""The folder of a persistent Chroma client."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from sbert_search.corpus.fields import FieldNames
+from sbert_search.errors import CorpusError
+from sbert_search.exchange.extras import needs
+from sbert_search.exchange.importing.found import Asked, Found
+from sbert_search.exchange.plan import VECTOR
+from sbert_search.index.storage.manifest import Metric
+
+_PAGE = 1000  # records read at a time
+_METRICS: Mapping[str, Metric] = {"cosine": "cosine", "ip": "dot", "l2": "euclidean"}
+_ID, _TEXT = "_id", "text"
+
+
+def found_in_chroma(folder: Path, asked: Asked) -> Found:
+    """Find ids, vectors, documents and metadata of a collection, which are read page by page.
+
+    Raises:
+        ConfigError: chromadb is not installed.
+        CorpusError: The folder holds no such collection, or the collection compares vectors by
+            another metric.
+    """
+    with needs("chromadb", "chromadb"):
+        import chromadb
+    settings = chromadb.Settings(anonymized_telemetry=False)
+    client = chromadb.PersistentClient(str(folder), settings=settings)
+    names = sorted(each.name for each in client.list_collections())
+    name = chosen(asked.table, names, str(folder), "collection")
+    collection = client.get_collection(name, embedding_function=None)
+    # The attribute `configuration` warns of collections without an embedding function.
+    space = (collection.configuration_json.get("hnsw") or {}).get("space", "")
+    if space not in _METRICS:
+        raise CorpusError(
+            f"{folder}: the collection {name!r} compares vectors by {space!r}, which this package "
+            "does not. Name another metric with --metric."
+        )
+
+    def rows() -> Iterator[dict[str, object]]:
+        for start in range(0, collection.count(), _PAGE):
+            page = collection.get(
+                include=["embeddings", "documents", "metadatas"], limit=_PAGE, offset=start
+            )
+            parts = (page["ids"], page["documents"], page["metadatas"], page["embeddings"])
+            for doc_id, text, metadata, vector in zip(*parts, strict=True):
+                yield {**(metadata or {}), _ID: doc_id, _TEXT: text, VECTOR: vector}
+
+    fields = FieldNames(id=_ID, text=_TEXT, title=asked.fields.title, vector=VECTOR)
+    return Found(rows=rows(), fields=fields, metric=_METRICS[space], keeps=(client,))
+
+
+def chosen(asked: str | None, names: list[str], shown: str, kind: str) -> str:
+    """Return the table that the user named, or the only one.
+
+    Raises:
+        CorpusError: There is no such table, none, or several and none was named.
+    """
+    listed = ", ".join(map(repr, names)) or "none"
+    if asked is not None and asked not in names:
+        raise CorpusError(f"{shown}: no {kind} {asked!r}; there are: {listed}.")
+    if asked is None and len(names) != 1:
+        raise CorpusError(f"{shown}: name the {kind} with --table; there are: {listed}.")
+    return asked if asked is not None else names[0]

@@ -1,0 +1,64 @@
+"""FAISS files whose vectors are stored unchanged: flat and HNSW, also with ids."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sbert_search.corpus.vectors import RowVectors
+from sbert_search.errors import CorpusError
+from sbert_search.exchange.importing.found import Asked, Found
+from sbert_search.exchange.importing.ids import with_ids
+from sbert_search.index.dense.faiss_runtime import FaissIndex, import_faiss
+from sbert_search.index.storage.manifest import Metric
+
+
+def found_in_faiss(path: Path, asked: Asked) -> Found:
+    """Find the vectors, the metric and the ids of a FAISS file; its vectors stay mapped.
+
+    Raises:
+        CorpusError: The file cannot be read, holds compressed vectors or compares them by another
+            metric.
+        ConfigError: FAISS is not installed.
+    """
+    faiss = import_faiss()
+    try:
+        whole = faiss.read_index(str(path), faiss.IO_FLAG_MMAP_IFC)
+    except RuntimeError as error:
+        reason = str(error).splitlines()[-1]
+        raise CorpusError(f"{path}: cannot be read as a FAISS index: {reason}") from error
+    index, ids = whole, None
+    if isinstance(whole, (faiss.IndexIDMap, faiss.IndexIDMap2)):
+        ids = faiss.vector_to_array(whole.id_map)
+        index = faiss.downcast_index(whole.index)
+    flat = faiss.downcast_index(index.storage) if isinstance(index, faiss.IndexHNSW) else index
+    if not isinstance(flat, faiss.IndexFlat):
+        raise CorpusError(
+            f"{path}: an index of type {type(index).__name__}, which does not store its vectors "
+            "as they were given. Import the vectors from which it was built, as .npy or Parquet."
+        )
+    metrics: Mapping[int, Metric] = {
+        faiss.METRIC_INNER_PRODUCT: "dot",
+        faiss.METRIC_L2: "euclidean",
+    }
+    if index.metric_type not in metrics:
+        raise CorpusError(
+            f"{path}: compares vectors by the FAISS metric {index.metric_type}; only inner "
+            "product and L2 can be imported."
+        )
+    vectors = RowVectors(_view(faiss, flat), str(path))
+    found = Found(
+        vectors=vectors, ids=ids, metric=metrics[index.metric_type], keeps=(whole, index, flat)
+    )
+    return found if ids is not None and asked.ids is None else with_ids(found, path, asked)
+
+
+def _view(faiss: FaissIndex, flat: FaissIndex) -> NDArray[np.float32]:
+    """Return the vectors of an exact index without a copy."""
+    if not flat.ntotal:
+        return np.empty((0, flat.d), np.float32)
+    view: NDArray[np.float32] = faiss.rev_swig_ptr(flat.get_xb(), flat.ntotal * flat.d)
+    return view.reshape(flat.ntotal, flat.d)

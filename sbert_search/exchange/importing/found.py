@@ -1,0 +1,52 @@
+"""What a source of vectors gives to the build of an index."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from sbert_search.corpus.fields import FieldNames
+from sbert_search.corpus.id_column import IdsLike
+from sbert_search.corpus.spool import Sources
+from sbert_search.corpus.vectors import RowVectors
+from sbert_search.index.storage.manifest import Metric
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Found:
+    """Vectors, and the rows they belong to.
+
+    Attributes:
+        rows: The rows with texts and metadata; None: there are only ids.
+        vectors: One vector for each row; None: a field of the rows holds them.
+        ids: One id for each vector where there are no rows; None: their numbers from 0.
+        fields: Names of the fields of the rows.
+        metadata_fields: Fields that become metadata columns; None: all others.
+        metric: The metric of the source; None: it states none.
+        model: Name of the model that the source states; "" if it states none.
+        keeps: Temporary objects that must live until the index is built.
+    """
+
+    rows: Sources | None = None
+    vectors: RowVectors | None = None
+    ids: IdsLike | None = None
+    fields: FieldNames = FieldNames()  # noqa: RUF009 (frozen)
+    metadata_fields: tuple[str, ...] | None = None
+    metric: Metric | None = None
+    model: str = ""
+    keeps: tuple[object, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Asked:
+    """What the user said about a source.
+
+    Attributes:
+        ids: A file of ids; None: the file beside the vectors, if there is one.
+        fields: Names of fields; those that are None are detected.
+        table: Name of the table or collection; None: the only one.
+    """
+
+    ids: Path | None = None
+    fields: FieldNames = FieldNames()  # noqa: RUF009 (frozen)
+    table: str | None = None

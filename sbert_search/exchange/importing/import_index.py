@@ -1,0 +1,118 @@
+"""`import_index`: build an index from vectors that a file or another engine holds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Unpack
+
+import numpy as np
+
+from sbert_search.corpus.fields import FieldNames
+from sbert_search.corpus.vectors import RowVectors
+from sbert_search.embedding.arguments import ModelLike
+from sbert_search.errors import CorpusError
+from sbert_search.exchange.importing.chroma import found_in_chroma
+from sbert_search.exchange.importing.faiss_index import found_in_faiss
+from sbert_search.exchange.importing.found import Asked, Found
+from sbert_search.exchange.importing.ids import with_ids
+from sbert_search.exchange.importing.lance import ENDING, found_in_lance
+from sbert_search.exchange.importing.parquet import found_in_parquet
+from sbert_search.index.index import Index
+from sbert_search.index.ingestion.build import BuildKeywords
+from sbert_search.runtime.progress import note
+
+_FAISS = (".faiss", ".index")
+_UNIT = 1e-3  # a norm that differs from 1 by more is changed visibly
+_SAMPLE = 1024
+
+
+def import_index(
+    source: str | Path,
+    out: str | Path | None = None,
+    *,
+    model: ModelLike | None = None,
+    ids: str | Path | None = None,
+    table: str | None = None,
+    memory_bytes: int | None = None,
+    **keywords: Unpack[BuildKeywords],
+) -> Index:
+    """Build an index from vectors that already exist; no text is embedded.
+
+    Vectors are stored as they are given. For the metric cosine they are scaled to norm 1, which
+    changes no ranking by cosine.
+
+    Args:
+        source: A Parquet file with a column of vectors; an ``.npy`` file (n_rows, dim); a FAISS
+            file (``.faiss`` or ``.index``) of the types Flat or HNSW; the folder of a Chroma
+            client; or the folder of a LanceDB database or table.
+        out: As for `Index.build`.
+        model: The model that made the vectors, by which texts can be searched; None: the index has
+            no model.
+        ids: File with the ids of the vectors of an ``.npy`` or FAISS file: one id in each line, an
+            ``.npy`` array, or a Parquet file, whose texts and metadata are indexed too. None: the
+            file ``SOURCE.ids.parquet``, ``.ids.npy`` or ``.ids.txt`` if there is one; else numbers
+            from 0.
+        table: Name of the Chroma collection or the LanceDB table; None: the only one.
+        memory_bytes: As for `Index.build`.
+        keywords: As for `Index.build`. ``metric`` is by default that of the source, or cosine.
+
+    Raises:
+        CorpusError: The source cannot be read or holds a bad row: a vector that is not finite or
+            has another dimension, or an id that occurs twice with other content.
+        ConfigError: A setting has a wrong value, or a package to read the source is missing.
+        IndexStoreError: The folder cannot become an index.
+        ModelMismatch: The vectors have another dimension than those of the model.
+    """
+    path = Path(source)
+    asked = Asked(
+        ids=None if ids is None else Path(ids),
+        fields=keywords.pop("fields", FieldNames()),
+        table=table,
+    )
+    found = _found(path, asked)
+    metric = keywords.setdefault("metric", found.metric or "cosine")
+    if found.metadata_fields is not None:
+        keywords.setdefault("metadata_fields", found.metadata_fields)
+    if found.model and model is None:
+        note(f"{path} names the model {found.model}. With --model, texts can be searched by it.")
+    if metric == "cosine" and found.vectors is not None and not _are_units(found.vectors):
+        note("The vectors are scaled to norm 1, which the metric cosine needs.")
+    if found.rows is None:
+        assert found.vectors is not None
+        array = found.vectors.array
+        return Index.from_vectors(array, ids=found.ids, out=out, model=model, **keywords)
+    keywords["fields"] = found.fields
+    given = found.vectors.array if found.vectors else found.fields.vector
+    return Index.build(
+        found.rows, out=out, model=model, vectors=given, memory_bytes=memory_bytes, **keywords
+    )
+
+
+def _found(path: Path, asked: Asked) -> Found:
+    """Find out what a source is, and open it."""
+    if not path.exists():
+        raise CorpusError(f"{path}: there is no such file or folder.")
+    ending = path.suffix.lower()
+    if path.is_dir():
+        if (path / "chroma.sqlite3").is_file():
+            return found_in_chroma(path, asked)
+        if ending == ENDING or any(path.glob(f"*{ENDING}")):
+            return found_in_lance(path, asked)
+        raise CorpusError(
+            f"{path}: a folder of neither Chroma (chroma.sqlite3) nor LanceDB (NAME.lance)."
+        )
+    if ending == ".npy":
+        return with_ids(Found(vectors=RowVectors.open(path)), path, asked)
+    if ending in _FAISS:
+        return found_in_faiss(path, asked)
+    if ending == ".parquet":
+        return found_in_parquet(path, asked)
+    raise CorpusError(
+        f"{path}: vectors are imported from .parquet, .npy, .faiss and .index files, and from the "
+        "folders of Chroma and LanceDB. `index build --vector-field` reads other files."
+    )
+
+
+def _are_units(vectors: RowVectors) -> bool:
+    norms = np.linalg.norm(vectors.block(0, _SAMPLE), axis=1)
+    return bool((np.abs(norms - 1) <= _UNIT).all())

@@ -1,0 +1,118 @@
+"""Parquet files with vectors, among them those of `export_index` and of the command `embed`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import cast, get_args
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from sbert_search.corpus.fields import FieldNames
+from sbert_search.errors import CorpusError
+from sbert_search.exchange.importing.found import Asked, Found
+from sbert_search.exchange.parquet_file import METRIC_KEY
+from sbert_search.exchange.passages import OWN
+from sbert_search.exchange.plan import VECTOR
+from sbert_search.index.ingestion.export import MODEL_KEY
+from sbert_search.index.storage.manifest import Metric
+from sbert_search.runtime.progress import note
+
+VECTOR_FIELDS = (VECTOR, "embedding", "embeddings", "vectors")
+DOCUMENT = "document"  # metadata column with the id of a passage's document
+_COUNTS = ("n_tokens", "lost_tokens")
+_BATCH_ROWS = 1024
+
+
+def found_in_parquet(path: Path, asked: Asked, *, has_vectors: bool = False) -> Found:
+    """Find the vectors, ids, texts and metadata of a Parquet file.
+
+    If a file of this package has documents of several passages, each passage becomes a document:
+    its id is the document's, ``#`` and the number of the passage, and the metadata column
+    ``document`` has the document's id.
+
+    Args:
+        path: The file.
+        asked: Names of fields that the user gave.
+        has_vectors: Whether the vectors are in another file.
+
+    Raises:
+        CorpusError: The file cannot be read, or has no column of vectors.
+    """
+    try:
+        schema = pq.read_schema(path)
+    except (OSError, pa.ArrowException) as error:
+        raise CorpusError(f"{path}: cannot be read as Parquet: {error}.") from error
+    stated = schema.metadata or {}
+    field = None if has_vectors else asked.fields.vector or vector_field(schema, str(path))
+    model = json.loads(stated.get(MODEL_KEY.encode(), b"{}")).get("name", "")
+    metric = stated.get(METRIC_KEY.encode(), b"").decode()
+    found = Found(
+        rows=[path],
+        fields=replace(asked.fields, vector=field),
+        metric=cast(Metric, metric) if metric in get_args(Metric) else None,
+        model=model if model != "vectors" else "",
+    )
+    if MODEL_KEY.encode() not in stated or asked.fields.id is not None:
+        return found
+    known = {*OWN, *_COUNTS, *filter(None, [field])}
+    metadata = tuple(name for name in schema.names if name not in known)
+    if not _has_later_passages(path):
+        return replace(found, metadata_fields=metadata)
+    note(f"{path} has documents of several passages; each passage becomes a document.")
+    rows = pa.RecordBatchReader.from_batches(_named(schema), _passages(path, _named(schema)))
+    return replace(
+        found,
+        rows=rows,
+        fields=FieldNames(id="_id", text="text", title="title", vector=field),
+        metadata_fields=(DOCUMENT, "chunk", *metadata),
+    )
+
+
+def vector_field(schema: pa.Schema, shown: str) -> str:
+    """Return the name of the column of vectors.
+
+    Raises:
+        CorpusError: No column, or several of unknown names, have lists of floats.
+    """
+    lists = [field.name for field in schema if _is_vector(field.type)]
+    known = [name for name in VECTOR_FIELDS if name in lists]
+    if known or len(lists) == 1:
+        return (known or lists)[0]
+    which = f"several: {', '.join(map(repr, lists))}" if lists else "none"
+    raise CorpusError(
+        f"{shown}: of the columns with lists of floats, which could be the vectors, there are "
+        f"{which}. Name the column with --vector-field."
+    )
+
+
+def _is_vector(kind: pa.DataType) -> bool:
+    is_list = pa.types.is_list(kind) or pa.types.is_large_list(kind)
+    if not is_list and not pa.types.is_fixed_size_list(kind):
+        return False
+    return bool(pa.types.is_floating(kind.value_type))
+
+
+def _has_later_passages(path: Path) -> bool:
+    batches = pq.ParquetFile(path).iter_batches(columns=["chunk"])
+    return any(pc.max(batch.column(0)).as_py() for batch in batches if batch.num_rows)
+
+
+def _named(schema: pa.Schema) -> pa.Schema:
+    """Return the schema of a file whose passages become documents."""
+    kept = [field for field in schema if field.name != "doc_id"]
+    own = [pa.field("_id", pa.large_string()), pa.field(DOCUMENT, pa.large_string())]
+    return pa.schema([*own, *kept])
+
+
+def _passages(path: Path, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    for batch in pq.ParquetFile(path).iter_batches(_BATCH_ROWS):
+        documents = batch.column("doc_id").cast(pa.large_string())
+        chunks = batch.column("chunk").cast(pa.large_string())
+        ids = pc.binary_join_element_wise(documents, chunks, pa.scalar("#", pa.large_string()))
+        rest = [batch.column(name) for name in schema.names[2:]]
+        yield pa.RecordBatch.from_arrays([ids, documents, *rest], schema=schema)

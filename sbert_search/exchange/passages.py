@@ -1,0 +1,136 @@
+"""Reading the live passages of an index in blocks, with their documents' titles and metadata."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from sbert_search.index.snapshot import Snapshot
+from sbert_search.index.storage.columns import ARROW_TYPES, PREFIX
+from sbert_search.index.storage.manifest import ColumnType
+from sbert_search.index.storage.segments import Segment
+
+OWN = ("doc_id", "chunk", "char_start", "char_end", "title", "text")
+_NAMESPACE = uuid.UUID("8f9a1f6e-6d0b-5f0a-9d53-0f3f5e1a7c42")  # never changes: ids depend on it
+
+
+@dataclass(frozen=True, slots=True)
+class Passages:
+    """Some live passages, in the order of their rows.
+
+    Attributes:
+        rows: Their rows in the index, int64 (n,), ascending.
+        table: A row for each: ``doc_id``, ``chunk``, ``char_start``, ``char_end`` (in the title
+            and the text, joined by a blank), the title of the document, ``text`` (the part of the
+            document's text that the passage covers), then the metadata of the document.
+        vectors: Their stored vectors, float32 (n, dim).
+    """
+
+    rows: NDArray[np.int64]
+    table: pa.Table
+    vectors: NDArray[np.float32]
+
+    @property
+    def ids(self) -> list[str]:
+        """The id of each passage in another engine; see `point_id`."""
+        doc_ids, chunks = self.table["doc_id"].to_pylist(), self.table["chunk"].to_pylist()
+        return [point_id(doc_id, chunk) for doc_id, chunk in zip(doc_ids, chunks, strict=True)]
+
+
+def point_id(doc_id: str, chunk: int) -> str:
+    """Return the id of a passage in another engine: a UUID of version 5.
+
+    The same document id and number of the passage always give the same UUID. So a repeated upload
+    replaces points and adds none.
+    """
+    return str(uuid.uuid5(_NAMESPACE, f"{chunk}\0{doc_id}"))
+
+
+def read_passages(
+    snapshot: Snapshot, columns: Sequence[str], *, after: int = -1
+) -> Iterator[Passages]:
+    """Yield all live passages in blocks of at most 1,024.
+
+    Args:
+        snapshot: The state of the index.
+        columns: Metadata columns to read.
+        after: Only passages with a larger row are read.
+
+    Raises:
+        CorruptIndex: A passage cannot be read.
+    """
+    kinds = {name: snapshot.columns[name] for name in columns}
+    for number, segment in enumerate(snapshot.segments):
+        if segment.record.row_end - 1 <= after:
+            continue
+        live, step = snapshot.live(number), segment.batch_rows
+        for start in range(0, segment.n_rows, step):
+            at = np.arange(start, min(start + step, segment.n_rows))
+            keep = segment.rows[at] > after
+            if live is not None:
+                keep &= live[at]
+            if keep.any():
+                yield _block(segment, at[keep], kinds)
+
+
+def _block(segment: Segment, at: NDArray[np.int64], kinds: dict[str, ColumnType]) -> Passages:
+    """Read the passages at some positions of one batch of a segment."""
+    step = segment.batch_rows
+    index, start = int(at[0]) // step, int(at[0]) // step * step
+    chunks = segment.chunks[at]
+    firsts, doc_of = np.unique(at - chunks, return_inverse=True)  # documents, by first passages
+    batch = _validated(segment, index)
+    # Only the first document can begin in an earlier batch.
+    documents = [_validated(segment, int(f) // step, int(f) % step) for f in firsts if f < start]
+    documents.append(batch.take(pa.array(firsts[firsts >= start] - start)))
+    of_documents = pa.Table.from_batches(documents)
+    own = pa.Table.from_batches([batch.take(pa.array(at - start))])
+    titles, texts = (_texts(of_documents, name) for name in ("title", "text"))
+    starts, ends = own["char_start"].to_pylist(), own["char_end"].to_pylist()
+    passages = [
+        _part(titles[doc], texts[doc], begin, end)
+        for doc, begin, end in zip(doc_of.tolist(), starts, ends, strict=True)
+    ]
+    picked = pa.array(doc_of)
+    data: dict[str, pa.Array | pa.ChunkedArray] = {
+        "doc_id": own["doc_id"],
+        "chunk": pa.array(chunks.astype(np.int32)),
+        "char_start": own["char_start"],
+        "char_end": own["char_end"],
+        "title": pa.array([titles[doc] for doc in doc_of.tolist()], pa.large_string()),
+        "text": pa.array(passages, pa.large_string()),
+    }
+    for name, kind in kinds.items():
+        data[PREFIX + name] = _metadata(of_documents, name, kind).take(picked)
+    vectors = np.ascontiguousarray(segment.vectors[at], np.float32)
+    return Passages(segment.rows[at], pa.table(data), vectors)
+
+
+def _validated(segment: Segment, index: int, row: int | None = None) -> pa.RecordBatch:
+    with segment.corruption_named():
+        batch = segment.batch(index)
+        batch = batch if row is None else batch.slice(row, 1)
+        batch.validate(full=True)
+    return batch
+
+
+def _texts(table: pa.Table, name: str) -> list[str]:
+    return [value or "" for value in table[name].to_pylist()]
+
+
+def _part(title: str, text: str, start: int, end: int) -> str:
+    """Return the part of a text between two offsets in the title and the text together."""
+    before = len(title) + 1 if title and text else len(title)
+    return text[max(start - before, 0) : max(end - before, 0)]
+
+
+def _metadata(table: pa.Table, name: str, kind: ColumnType) -> pa.ChunkedArray:
+    """Return a column; an older segment may lack it, or hold integers where floats are now."""
+    if PREFIX + name not in table.column_names:
+        return pa.chunked_array([pa.nulls(table.num_rows, ARROW_TYPES[kind])])
+    return table[PREFIX + name].cast(ARROW_TYPES[kind])

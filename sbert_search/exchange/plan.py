@@ -1,0 +1,149 @@
+"""What an export writes: a state of an index, its columns under the names of the other engine."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from sbert_search.config import unknown_name
+from sbert_search.errors import ConfigError
+from sbert_search.exchange.passages import OWN, Passages, read_passages
+from sbert_search.index.snapshot import Snapshot
+from sbert_search.index.storage.columns import PREFIX, unlike
+from sbert_search.index.storage.manifest import ColumnType, Metric
+from sbert_search.models.loading.identity import ModelIdentity
+from sbert_search.runtime.progress import note, progress
+
+Target = Literal["parquet", "faiss", "qdrant", "milvus", "opensearch"]
+TARGETS: tuple[Target, ...] = ("parquet", "faiss", "qdrant", "milvus", "opensearch")
+
+VECTOR, ID = "vector", "id"  # fields beside those of `OWN`
+_NO_NAME = re.compile(r"\W", re.ASCII)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ExportReport:
+    """What an export wrote.
+
+    Attributes:
+        to: The engine or format.
+        documents: Number of documents.
+        passages: Number of passages: the rows, points or entities in the other engine.
+        files: The files that were written.
+        url: Where the passages were uploaded, without a password; None: nothing was uploaded.
+        name: Name of the collection or of the OpenSearch index; "" for a file format.
+        resumed: Number of the passages that an interrupted upload had written before.
+        fields: Name of each metadata column in the other engine, by its name in the index.
+        query: Python code that searches there, and ranks passages as the index does.
+        seconds: Time of the export.
+    """
+
+    to: Target
+    documents: int
+    passages: int
+    files: tuple[Path, ...] = ()
+    url: str | None = None
+    name: str = ""
+    resumed: int = 0
+    fields: Mapping[str, str] = field(default_factory=dict)
+    query: str
+    seconds: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ExportPlan:
+    """A state of an index, and which of its columns are written under which names.
+
+    Attributes:
+        snapshot: The state.
+        identity: The model of its vectors.
+        fields: Name of each exported metadata column in the other engine, by its own name.
+    """
+
+    snapshot: Snapshot
+    identity: ModelIdentity
+    fields: Mapping[str, str]
+
+    @classmethod
+    def of(
+        cls,
+        snapshot: Snapshot,
+        columns: Sequence[str] | None,
+        *,
+        words_only: bool,
+    ) -> ExportPlan:
+        """Choose the columns and their names.
+
+        Args:
+            snapshot: The state of the index.
+            columns: Metadata columns to export; None: all.
+            words_only: Replace what is no ASCII letter, digit or underscore in a name by an
+                underscore, and begin no name with a digit or an underscore.
+
+        Raises:
+            ConfigError: There is no such column.
+        """
+        chosen = list(snapshot.columns if columns is None else dict.fromkeys(columns))
+        for name in chosen:
+            if name not in snapshot.columns:
+                hint = unknown_name(name, name, snapshot.columns, "metadata column")
+                raise ConfigError(f"columns: {hint}")
+        own = {ID, VECTOR, *OWN}
+        fields = _words(chosen, own) if words_only else unlike(chosen, own)
+        for name, stored in fields.items():
+            if name != stored:
+                note(f"The column {name!r} is written as {stored!r}.")
+        identity = ModelIdentity.from_mapping(snapshot.settings.identity)
+        return cls(snapshot=snapshot, identity=identity, fields=fields)
+
+    @property
+    def metric(self) -> Metric:
+        """How vectors are compared."""
+        return self.snapshot.settings.metric
+
+    @property
+    def dim(self) -> int:
+        """Number of dimensions of a vector."""
+        return self.snapshot.settings.dim
+
+    @property
+    def exact(self) -> bool:
+        """Whether the index compares a query with all vectors."""
+        return self.snapshot.settings.spec.factory == "Flat"
+
+    @property
+    def kinds(self) -> dict[str, ColumnType]:
+        """Type of each exported metadata column, by its name in the other engine."""
+        return {stored: self.snapshot.columns[name] for name, stored in self.fields.items()}
+
+    def passages(self, after: int = -1, done: int = 0) -> Iterator[Passages]:
+        """Yield the passages after a row in blocks, with columns under their new names.
+
+        Args:
+            after: The last row that was exported before.
+            done: Number of passages that were exported before.
+        """
+        stored = {PREFIX + name: name_there for name, name_there in self.fields.items()}
+        total = self.snapshot.n_rows
+        with progress("Exporting", total - done, "passages") as advance:
+            for block in read_passages(self.snapshot, list(self.fields), after=after):
+                names = [stored.get(name, name) for name in block.table.column_names]
+                yield Passages(block.rows, block.table.rename_columns(names), block.vectors)
+                advance(len(block.rows))
+
+
+def _words(columns: Sequence[str], own: Collection[str]) -> dict[str, str]:
+    """Return a different name of ASCII letters, digits and underscores for each column."""
+    names: dict[str, str] = {}
+    for name in columns:
+        word = _NO_NAME.sub("_", name)
+        if not word[:1].isalpha() or word in own:
+            word = f"meta_{word}"
+        stored, number = word, 2
+        while stored in names.values() or (stored != name and stored in columns):
+            stored, number = f"{word}_{number}", number + 1
+        names[name] = stored
+    return names

@@ -1,0 +1,58 @@
+"""`index export` and `index import` as commands: what they print, and what they refuse."""
+
+from __future__ import annotations
+
+import ast
+import json
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from sbert_search.cli.main import run
+from sbert_search.index.index import Index
+from tests.exchange.samples import rows
+
+
+def test_an_export_is_imported_with_the_options_of_a_build(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Index.build(rows(20), out="a", model="hashing:32")
+    assert run(["index", "export", "a", "--to", "parquet", "--out", "x.parquet", "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert (report["passages"], report["files"]) == (20, ["x.parquet"])
+    ast.parse(report["query"])
+    options = ["--spec", "HNSW8", "--metric", "dot", "--dtype", "float16", "--language", "german"]
+    line = ["index", "import", "x.parquet", "--out", "b", "--metadata-fields", "year,price"]
+    assert run([*line, *options, "--column-type", "year=float", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["documents"] == 20
+    settings = Index.open("b").state.settings
+    assert (settings.metric, settings.dtype, settings.spec.factory) == ("dot", "float16", "HNSW8")
+    assert settings.lexical is not None
+    assert settings.lexical.language == "german"
+    assert Index.open("b").state.columns == {"year": "float64", "price": "float64"}
+
+
+def test_a_bad_row_is_skipped_and_listed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    table = pa.table({"_id": ["a", "b"], "vector": [[1.0, 2.0], [0.0, 0.0]]})
+    pq.write_table(table, "x.parquet")
+    assert run(["index", "import", "x.parquet", "--out", "i"]) == 1
+    assert "the vector is all zeros" in capsys.readouterr().err
+    assert run(["index", "import", "x.parquet", "--out", "i", "--on-error", "skip"]) == 3
+    assert "1 documents in i, compared by cosine;" in capsys.readouterr().out
+
+
+def test_a_missing_package_is_named_with_what_to_install(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(sys.modules, "lancedb", None)
+    Path("l/t.lance").mkdir(parents=True)
+    assert run(["index", "import", "l", "--out", "i"]) == 2
+    assert "run `python -m pip install 'lancedb'`" in capsys.readouterr().err

@@ -1,0 +1,176 @@
+"""Imports: exports come back, files of other programs are read, and faults are named."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import faiss
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from sbert_search.corpus.fields import FieldNames
+from sbert_search.errors import CorpusError, ModelMismatch
+from sbert_search.exchange.export import export_index
+from sbert_search.exchange.importing.import_index import import_index
+from sbert_search.exchange.plan import Target
+from sbert_search.index.index import Index
+from sbert_search.search.engine import SearchEngine
+from tests.exchange.samples import rows, sample
+
+VECTORS = np.array([[1, 0], [0, 2], [3, 4]], np.float32)
+
+
+@pytest.mark.parametrize("to", ["parquet", "faiss"])
+def test_documents_of_one_passage_come_back_as_they_were(to: Target, tmp_path: Path) -> None:
+    first = Index.build(rows(40), out=tmp_path / "i", model="hashing:32", metric="dot")
+    first.delete("d/7 é")
+    export_index(first, to, tmp_path / f"x.{to}")
+    again = import_index(tmp_path / f"x.{to}", tmp_path / "j", model="hashing:32")
+    assert again.state.settings.metric == "dot"
+    assert again.state.columns == {
+        **{f"meta.{n}" if n in OWN else n: kind for n, kind in first.state.columns.items()}
+    }
+    for before, after in zip(first, again, strict=True):
+        named = {f"meta.{n}" if n in OWN else n: v for n, v in before.metadata.items()}
+        assert (after.doc_id, after.title, after.text) == (before.doc_id, before.title, before.text)
+        assert dict(after.metadata) == named
+    live = first.state.live_rows()
+    assert np.array_equal(again.state.vectors(again.state.live_rows()), first.state.vectors(live))
+    assert [hit.doc_id for hit in SearchEngine(again).search("river mill")] == [
+        hit.doc_id for hit in SearchEngine(first).search("river mill")
+    ]
+
+
+OWN = ("chunk",)
+
+
+@pytest.mark.parametrize("to", ["parquet", "faiss"])
+def test_passages_of_long_documents_become_documents(to: Target, tmp_path: Path) -> None:
+    first = sample(tmp_path / "i")
+    export_index(first, to, tmp_path / f"x.{to}")
+    again = import_index(tmp_path / f"x.{to}", tmp_path / "j")
+    live = first.state.live_rows()
+    assert len(again) == len(live)
+    wanted = [f"{p.document.doc_id}#{p.chunk}" for p in first.state.fetch(live)]
+    assert [document.doc_id for document in again] == wanted
+    assert [d.metadata["document"] for d in again] == first.state.doc_ids(live)
+    assert np.allclose(again.state.vectors(again.state.live_rows()), first.state.vectors(live))
+    assert not again.identity.is_model
+
+
+@pytest.mark.parametrize("beside", ["a.npy.ids.txt", "a.ids.txt", "a.ids.npy", "named", None])
+def test_an_array_has_the_ids_of_the_file_beside_it(
+    beside: str | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    np.save(tmp_path / "a.npy", VECTORS)
+    if beside and beside.endswith(".npy"):
+        np.save(tmp_path / beside, np.array(["x", "y", "z"]))
+    elif beside:
+        (tmp_path / beside).write_text("x\ny\nz\n")
+    ids = tmp_path / "named" if beside == "named" else None
+    index = import_index(tmp_path / "a.npy", tmp_path / "i", ids=ids)
+    assert [document.doc_id for document in index] == (list("xyz") if beside else list("012"))
+    told = capsys.readouterr().err
+    assert "The vectors are scaled to norm 1" in told
+    assert ("the number of a vector from 0 is its id" in told) == (beside is None)
+
+
+@pytest.mark.parametrize("kind", ["Flat", "HNSW8", "IDMap,Flat"])
+@pytest.mark.parametrize("metric", [faiss.METRIC_L2, faiss.METRIC_INNER_PRODUCT])
+def test_faiss_files_of_other_programs(kind: str, metric: int, tmp_path: Path) -> None:
+    index = faiss.index_factory(2, kind, metric)
+    if kind.startswith("IDMap"):
+        index.add_with_ids(VECTORS, np.array([7, 5, 2**40]))
+    else:
+        index.add(VECTORS)
+    faiss.write_index(index, str(tmp_path / "a.index"))
+    found = import_index(tmp_path / "a.index")
+    named = ["7", "5", str(2**40)] if kind.startswith("IDMap") else ["0", "1", "2"]
+    assert [document.doc_id for document in found] == named
+    assert found.state.settings.metric == {0: "dot", 1: "euclidean"}[metric]
+    assert np.array_equal(found.state.vectors(found.state.live_rows()), VECTORS)
+
+
+def test_a_parquet_file_of_another_program_is_read_by_its_fields(tmp_path: Path) -> None:
+    table = pa.table(
+        {
+            "key": ["x", "y", "z"],
+            "emb": pa.array(VECTORS.astype(np.float64).tolist()),
+            "body": ["river", None, "mill"],
+            "year": [1, 2, None],
+        }
+    )
+    pq.write_table(table, tmp_path / "a.parquet")
+    fields = FieldNames(id="key", text="body")
+    index = import_index(tmp_path / "a.parquet", fields=fields, metric="euclidean")
+    assert [(d.doc_id, d.text, dict(d.metadata)) for d in index] == [
+        ("x", "river", {"year": 1}),
+        ("y", "", {"year": 2}),
+        ("z", "mill", {}),
+    ]
+
+
+def write_faults(folder: Path) -> None:
+    def parquet(name: str, **columns: object) -> None:
+        pq.write_table(pa.table(columns), folder / f"{name}.parquet")
+
+    bad = VECTORS.copy()
+    bad[1, 0] = np.nan
+    np.save(folder / "nan.npy", bad)
+    np.save(folder / "three.npy", VECTORS)
+    (folder / "two.txt").write_text("x\ny\n")
+    (folder / "twice.txt").write_text("x\ny\nx\n")
+    np.save(folder / "one.npy", VECTORS[0])
+    (folder / "no.npy").write_text("no array")
+    (folder / "no.faiss").write_text("no index")
+    (folder / "no.parquet").write_text("no parquet")
+    (folder / "word.doc").write_text("")
+    (folder / "empty").mkdir()
+    parquet("none", _id=["a"], text=["b"])
+    parquet("several", _id=["a"], v=[[1.0]], w=[[2.0]])
+    parquet("ragged", _id=["a", "b"], vector=[[1.0, 2.0], [1.0]])
+    compressed = faiss.index_factory(2, "SQ8")
+    compressed.train(VECTORS)
+    faiss.write_index(compressed, str(folder / "sq.faiss"))
+    far = faiss.IndexFlat(2, faiss.METRIC_L1)
+    far.add(VECTORS)
+    faiss.write_index(far, str(folder / "l1.faiss"))
+
+
+@pytest.mark.parametrize(
+    ("source", "ids", "message"),
+    [
+        ("absent.npy", None, r"absent.npy: there is no such file"),
+        ("nan.npy", None, r"vectors:2: the vector has a component that is not finite"),
+        ("three.npy", "two.txt", r"3 vectors for 2 ids"),
+        ("three.npy", "twice.txt", r"vectors:3: the id also occurs in vectors:1"),
+        ("three.npy", "absent.txt", r"absent.txt: cannot be read"),
+        ("one.npy", None, r"has shape \(2,\)"),
+        ("no.npy", None, r"no.npy: cannot be read as an .npy file"),
+        ("no.faiss", None, r"no.faiss: cannot be read as a FAISS index"),
+        ("sq.faiss", None, r"of type IndexScalarQuantizer, which does not store its vectors"),
+        ("l1.faiss", None, r"by the FAISS metric 2; only inner product and L2"),
+        ("no.parquet", None, r"no.parquet: cannot be read as Parquet"),
+        ("none.parquet", None, r"which could be the vectors, there are none"),
+        ("several.parquet", None, r"there are several: 'v', 'w'. Name the column"),
+        ("ragged.parquet", None, r"'vector' has 1 dimensions, not 2"),
+        ("word.doc", None, r"vectors are imported from .parquet, .npy, .faiss"),
+        ("empty", None, r"a folder of neither Chroma .* nor LanceDB"),
+    ],
+)
+def test_faults_are_named_and_leave_no_index(
+    source: str, ids: str | None, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_faults(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(CorpusError, match=message):
+        import_index(source, "i", ids=ids)
+    assert not Path("i").exists()
+
+
+def test_a_model_of_another_dimension_is_refused(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", VECTORS)
+    with pytest.raises(ModelMismatch, match="have 2 dimensions, and hashing:3 makes vectors of 3"):
+        import_index(tmp_path / "a.npy", model="hashing:3")

@@ -1,0 +1,67 @@
+"""Reading passages for an export: the same texts, offsets, metadata and vectors as one by one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from sbert_search.exchange.passages import point_id, read_passages
+from sbert_search.index.index import Index
+from tests.exchange.samples import sample
+
+
+@pytest.fixture(scope="module")
+def index(tmp_path_factory: pytest.TempPathFactory) -> Index:
+    return sample(tmp_path_factory.mktemp("a") / "i")
+
+
+def test_blocks_hold_the_live_passages_as_the_index_reads_them(index: Index) -> None:
+    state = index.state
+    blocks = list(read_passages(state, list(state.columns)))
+    rows = np.concatenate([block.rows for block in blocks])
+    assert rows.tolist() == state.live_rows().tolist()
+    read = [row for block in blocks for row in block.table.to_pylist()]
+    assert max(row["chunk"] for row in read) >= 2
+    for row, passage in zip(read, state.fetch(rows), strict=True):
+        document = passage.document
+        assert row["doc_id"] == document.doc_id
+        assert row["title"] == document.title
+        assert (row["chunk"], row["char_start"]) == (passage.chunk, passage.char_start)
+        shown = f"{document.title} {row['text']}" if row["char_start"] == 0 else row["text"]
+        assert shown.strip() == passage.text.strip()
+        kept = {
+            name.removeprefix("meta."): value
+            for name, value in row.items()
+            if name.startswith("meta.") and value is not None
+        }
+        assert kept == dict(document.metadata)
+    vectors = np.concatenate([block.vectors for block in blocks])
+    assert np.array_equal(vectors, state.vectors(rows))
+
+
+def test_reading_goes_on_after_any_row(index: Index) -> None:
+    rows = index.state.live_rows()
+    for after in (*rows.tolist(), int(rows[-1]) + 5):
+        rest = [row for block in read_passages(index.state, [], after=after) for row in block.rows]
+        assert rest == [row for row in rows.tolist() if row > after]
+
+
+def test_a_document_that_begins_in_an_earlier_batch_keeps_its_title(tmp_path: Path) -> None:
+    text = " ".join(f"w{n}" for n in range(9000))  # 1,286 passages, of which a batch holds 1,024
+    row = {"_id": "long", "title": "A", "text": text, "year": 7}
+    index = Index.build([row], out=tmp_path / "i", model="hashing:8", chunk_tokens=7)
+    blocks = list(read_passages(index.state, ["year"]))
+    assert len(blocks) > 1
+    for block in blocks:
+        assert set(block.table["title"].to_pylist()) == {"A"}
+        assert set(block.table["meta.year"].to_pylist()) == {7}
+    texts = [text for block in blocks for text in block.table["text"].to_pylist()]
+    assert " ".join(texts).split() == text.split()
+
+
+def test_ids_are_stable_and_differ_by_document_and_passage() -> None:
+    assert point_id("a", 1) == "0897be56-528a-5562-8037-4cc3284b90ab"
+    ids = {point_id(doc_id, chunk) for doc_id in ("a", "a1", "1", "é") for chunk in range(12)}
+    assert len(ids) == 48

@@ -1,0 +1,83 @@
+"""Imports from the folders of Chroma and LanceDB, which these libraries wrote."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import chromadb
+import lancedb
+import numpy as np
+import pyarrow as pa
+import pytest
+from lancedb.index import IvfFlat
+
+from sbert_search.errors import CorpusError
+from sbert_search.exchange.importing.import_index import import_index
+
+DRAW = np.random.default_rng(5)
+VECTORS = DRAW.normal(size=(2500, 8)).astype(np.float32)  # three pages of Chroma
+IDS = [f"é{n}" for n in range(len(VECTORS))]
+TEXTS = [f"river mill w{n}" for n in range(len(VECTORS))]
+METRICS = {"cosine": "cosine", "ip": "dot", "l2": "euclidean"}
+
+
+def write_chroma(folder: Path, space: str) -> Any:
+    settings = chromadb.Settings(anonymized_telemetry=False)
+    client = chromadb.PersistentClient(str(folder), settings=settings)
+    made = client.create_collection(
+        "notes", configuration={"hnsw": {"space": space}}, embedding_function=None
+    )
+    metadata = [{"year": n, **({"kind": "a"} if n % 2 else {})} for n in range(len(IDS))]
+    made.add(ids=IDS, embeddings=VECTORS, documents=TEXTS, metadatas=metadata)
+    made.delete(ids=[IDS[17]])
+    return client
+
+
+@pytest.mark.parametrize("space", METRICS)
+def test_a_chroma_collection_comes_over_whole(space: str, tmp_path: Path) -> None:
+    client = write_chroma(tmp_path / "c", space)
+    index = import_index(tmp_path / "c", tmp_path / "i")
+    kept = [n for n in range(len(IDS)) if n != 17]
+    assert sorted(document.doc_id for document in index) == sorted(IDS[n] for n in kept)
+    assert index.state.settings.metric == METRICS[space]
+    document = index.get(IDS[5])
+    assert document is not None
+    assert (document.text, dict(document.metadata)) == (TEXTS[5], {"year": 5, "kind": "a"})
+    vectors = VECTORS / np.linalg.norm(VECTORS, axis=1, keepdims=True)
+    wanted = vectors if space == "cosine" else VECTORS
+    stored = index.state.vectors(index.state.lookup([IDS[n] for n in kept]))
+    assert np.allclose(stored, wanted[kept], atol=1e-6)
+    client.create_collection("more", embedding_function=None)
+    with pytest.raises(CorpusError, match="name the collection with --table; there are: 'more'"):
+        import_index(tmp_path / "c", tmp_path / "j")
+    with pytest.raises(CorpusError, match="no collection 'nots'; there are: 'more', 'notes'"):
+        import_index(tmp_path / "c", tmp_path / "j", table="nots")
+    assert len(import_index(tmp_path / "c", tmp_path / "j", table="notes")) == len(kept)
+
+
+@pytest.mark.parametrize("metric", [None, "cosine", "dot", "l2"])
+def test_a_lance_table_comes_over_whole(metric: str | None, tmp_path: Path) -> None:
+    table = pa.table(
+        {
+            "id": IDS,
+            "text": TEXTS,
+            "vector": pa.FixedSizeListArray.from_arrays(pa.array(VECTORS.reshape(-1)), 8),
+            "year": np.arange(len(IDS)),
+            "tags": [["a", "b"]] * len(IDS),
+        }
+    )
+    made = lancedb.connect(str(tmp_path / "l")).create_table("notes", table)
+    made.delete("year = 17")
+    if metric:
+        made.create_index("vector", config=IvfFlat(distance_type=metric, num_partitions=2))
+    for source in (tmp_path / "l", tmp_path / "l" / "notes.lance"):
+        index = import_index(source)
+        assert len(index) == len(IDS) - 1
+        assert index.state.settings.metric == METRICS.get(metric or "l2", metric)
+        document = index.get(IDS[5])
+        assert document is not None
+        assert dict(document.metadata) == {"year": 5, "tags": ["a", "b"]}
+        stored = index.state.vectors(index.state.lookup(IDS[:5]))
+        unit = np.linalg.norm(VECTORS[:5], axis=1, keepdims=True) if metric == "cosine" else 1
+        assert np.allclose(stored, VECTORS[:5] / unit, atol=1e-6)
