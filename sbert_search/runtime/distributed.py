@@ -4,11 +4,15 @@ Without torchrun there is one rank. Gradients are summed over the ranks after th
 averaged. Each rank divides its loss by the number of examples or tokens of the whole batch, so the
 sum is the gradient of the whole batch. See "Gradients are summed after the backward pass" in
 docs/decisions.md.
+
+If another rank ends or stops answering, an exchange raises a `TrainingError`.
 """
 
 from __future__ import annotations
 
+import json
 import os
+import socket
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,12 +23,14 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from sbert_search.errors import ConfigError, TrainingError
 from sbert_search.runtime.progress import set_quiet
 
 T = TypeVar("T")
 
 BUCKET_ELEMENTS = 1 << 25  # gradient elements in one all-reduce: 128 MiB in fp32
-TIMEOUT = timedelta(hours=4)  # the other ranks wait while rank 0 evaluates or saves
+TIMEOUT = "SBERT_SEARCH_RANK_TIMEOUT"  # environment variable, in seconds
+_TIMEOUT_S = 4 * 3600  # default: the other ranks wait while rank 0 tokenises, evaluates or saves
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +58,8 @@ class Ranks:
         if self.world == 1 or not values:
             return list(values)
         total = torch.tensor(values, dtype=torch.float64)
-        dist.all_reduce(total)
+        with self._exchange():
+            dist.all_reduce(total)
         return total.tolist()
 
     def from_first(self, values: Sequence[float]) -> list[float]:
@@ -92,10 +99,17 @@ class Ranks:
         padded = rows.new_zeros((max(sizes), *rows.shape[1:]))
         padded[: len(rows)] = rows
         parts = [torch.empty_like(padded) for _ in sizes]
-        dist.all_gather(parts, padded)
+        with self._exchange():
+            dist.all_gather(parts, padded)
         start = sum(sizes[: self.rank])
         whole = torch.cat([part[:n] for part, n in zip(parts, sizes, strict=True)])
         return whole, slice(start, start + len(rows))
+
+    def gather_values(self, value: object) -> list[object]:
+        """Return the JSON values that the ranks give, in the order of the ranks."""
+        line = bytearray(json.dumps(value).encode() + b"\n")  # JSON has no line end
+        lines, _ = self.gather(torch.frombuffer(line, dtype=torch.uint8))
+        return [json.loads(each) for each in lines.numpy().tobytes().splitlines()]
 
     def sum_gradients(self, parameters: Iterable[nn.Parameter]) -> None:
         """Sum the gradients over the ranks; a missing gradient counts as zero."""
@@ -106,7 +120,8 @@ class Ranks:
         for bucket in _buckets([p for p, n in zip(every, used, strict=True) if n]):
             grads = [torch.zeros_like(p) if p.grad is None else p.grad for p in bucket]
             flat = torch.cat([grad.reshape(-1) for grad in grads])
-            dist.all_reduce(flat)
+            with self._exchange():
+                dist.all_reduce(flat)
             parts = torch.split(flat, [grad.numel() for grad in grads])
             for parameter, part in zip(bucket, parts, strict=True):
                 parameter.grad = part.view_as(parameter)
@@ -115,7 +130,24 @@ class Ranks:
         """Copy rank 0's parameters and buffers to every rank."""
         if self.world > 1:
             for tensor in [*module.parameters(), *module.buffers()]:
-                dist.broadcast(tensor.data, src=0)
+                with self._exchange():
+                    dist.broadcast(tensor.data, src=0)
+
+    @contextmanager
+    def _exchange(self) -> Iterator[None]:
+        """Say which rank was left alone by the others, instead of what a socket did."""
+        try:
+            yield
+        except torch.OutOfMemoryError:
+            raise
+        except RuntimeError as error:  # Gloo and NCCL raise this type and its subclasses
+            reason = str(error).strip().partition("\n")[0]
+            raise TrainingError(
+                f"Rank {self.rank} of {self.world}, on {socket.gethostname()}, lost another rank, "
+                f"which ended, was stopped or cannot be reached: {reason}. The output of the rank "
+                "that ended first says why. Resume the run with --resume, or let torchrun do so "
+                f"with --max-restarts. A rank waits {timeout():g} s for the others ({TIMEOUT})."
+            ) from error
 
 
 @contextmanager
@@ -124,14 +156,17 @@ def join_ranks() -> Iterator[Ranks]:
 
     CPU tensors are exchanged by Gloo, CUDA tensors by NCCL. An existing process group is used and
     stays open. Only rank 0 shows progress and notes.
+
+    Raises:
+        TrainingError: The ranks do not find each other.
+        ConfigError: The time-out of the environment is not a number of seconds.
     """
     if int(os.environ.get("WORLD_SIZE", "1")) == 1 and not dist.is_initialized():
         yield Ranks()
         return
     opened = not dist.is_initialized()
     if opened:
-        backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
-        dist.init_process_group(backend, timeout=TIMEOUT)
+        _open_group()
     try:
         if dist.get_rank() > 0:
             set_quiet(True)
@@ -140,6 +175,52 @@ def join_ranks() -> Iterator[Ranks]:
     finally:
         if opened:
             dist.destroy_process_group()
+
+
+def timeout() -> float:
+    """Return the seconds that a rank waits for the others.
+
+    Raises:
+        ConfigError: The environment variable is not a number above 0.
+    """
+    given = os.environ.get(TIMEOUT, str(_TIMEOUT_S))
+    try:
+        seconds = float(given)
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds < 1e9:
+        raise ConfigError(f"{TIMEOUT} is {given!r}; give a number of seconds above 0.")
+    return seconds
+
+
+def _open_group() -> None:
+    _require_fresh_addresses()
+    backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
+    try:
+        dist.init_process_group(backend, timeout=timedelta(seconds=timeout()))
+    except RuntimeError as error:
+        address = ":".join(os.environ.get(name, "") for name in ("MASTER_ADDR", "MASTER_PORT"))
+        reason = str(error).strip().partition("\n")[0]
+        raise TrainingError(
+            f"Rank {os.environ.get('RANK', '0')}, on {socket.gethostname()}, could not join the "
+            f"other ranks at {address}: {reason}. Start all ranks, and open this port between the "
+            "machines; GLOO_SOCKET_IFNAME and NCCL_SOCKET_IFNAME name the network interface."
+        ) from error
+
+
+def _require_fresh_addresses() -> None:
+    """Refuse restarts by torchrun that would fail.
+
+    torchrun keeps one store of addresses for all restarts. A restarted rank would read the
+    addresses of the ranks before it (pytorch issue 135712).
+    """
+    restarts = int(os.environ.get("TORCHELASTIC_MAX_RESTARTS", "0"))
+    if restarts and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
+        raise ConfigError(
+            f"torchrun --max-restarts={restarts} needs TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 in the "
+            "environment of torchrun on every machine; without it, restarted ranks do not find "
+            "each other."
+        )
 
 
 def _buckets(parameters: Sequence[nn.Parameter]) -> Iterator[list[nn.Parameter]]:

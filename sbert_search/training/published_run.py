@@ -11,6 +11,7 @@ from torch import nn
 
 from sbert_search.config import to_mapping
 from sbert_search.runtime.distributed import Ranks, join_ranks
+from sbert_search.training.loop.agreement import require_agreement, resumes
 from sbert_search.training.loop.batching import Batches
 from sbert_search.training.loop.loop import Result, TrainConfig
 from sbert_search.training.loop.loop import train as run_loop
@@ -49,12 +50,18 @@ class Training:
 
 
 @contextmanager
-def starting(recipe: TrainConfig, out: Path, *, resume: bool) -> Iterator[Ranks]:
-    """Refuse to overwrite another run, and join the processes of this run (its ranks)."""
-    if not resume:
-        refuse_restart(out, to_mapping(recipe))
+def starting(recipe: TrainConfig, out: Path, *, resume: bool) -> Iterator[tuple[Ranks, bool]]:
+    """Join the processes of this run (its ranks), and refuse to overwrite another run.
+
+    Yields:
+        The ranks, and whether the run is resumed: ``resume``, or torchrun has restarted it.
+    """
     with join_ranks() as ranks:
-        yield ranks
+        require_agreement(ranks, {"recipe": to_mapping(recipe), "out": str(out), "resume": resume})
+        resume = resume or resumes(ranks, out)
+        if not resume:
+            refuse_restart(out, to_mapping(recipe))
+        yield ranks, resume
 
 
 def train_and_publish(

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 from sbert_search.config import from_mapping
+from sbert_search.runtime.distributed import join_ranks
 from sbert_search.runtime.progress import set_quiet
 from sbert_search.training import model_card, published_run
 from sbert_search.training.cross_encoder import train
@@ -28,15 +29,12 @@ def _publish(mark: Path, publish: Callable[..., None], *arguments: object, **mor
 
 def main(out: Path) -> None:
     torch.set_num_threads(1)
-    own = out / f"rank{os.environ['RANK']}"
-    own.mkdir()
-    tiny_bi_encoder(own / "tokenizer").save(own / "start")
     rows = [
         row | {"label": "b" if row["alike"] else "a"} for row in pairs(np.random.default_rng(0), 32)
     ]
-    file = str(write(own / "train.jsonl", rows))
+    file = str(out / "train.jsonl")
     settings = {
-        "model": str(own / "start"),
+        "model": str(out / "start"),
         "max_len": 16,
         "task": "classes",
         "loss": "cross_entropy",
@@ -47,7 +45,12 @@ def main(out: Path) -> None:
     mark = out / f"published-{os.environ['RANK']}"
     vars(published_run)["publish"] = partial(_publish, mark, model_card.publish)
     recipe = from_mapping(CrossEncoderRecipe, QUICK | settings)
-    result = train.train_cross_encoder(recipe, out / "run")
+    with join_ranks() as ranks:
+        if ranks.first:
+            tiny_bi_encoder(out / "tokenizer").save(out / "start")
+            write(out / "train.jsonl", rows)
+        ranks.wait()
+        result = train.train_cross_encoder(recipe, out / "run")
     if result.best is not None:
         (out / "run" / "best").write_text(result.best.name)
 

@@ -18,7 +18,8 @@ from sbert_search.models.bi_encoder import BiEncoder
 from sbert_search.tokens.batching import TOKENS_AT_ONCE, token_batches
 from sbert_search.training.bi_encoder.losses import LossConfig, Siamese, pair_logits
 from sbert_search.training.data.examples import DataConfig, Form, TargetKind, read_examples
-from sbert_search.training.data.text_dataset import TextRows, TokenTable, arrange
+from sbert_search.training.data.text_dataset import TextRows, arrange
+from sbert_search.training.data.token_table import TokenTable
 from sbert_search.training.loop.early_stopping import DevMetrics
 
 Metric = Callable[[Siamese, NDArray[np.float32]], float]

@@ -34,10 +34,11 @@ from sbert_search.training.data.teachers import embed_by_teacher, score_by_teach
 from sbert_search.training.data.text_dataset import (
     TextBatches,
     TextRows,
-    TokenTable,
     arrange,
     check_targets,
 )
+from sbert_search.training.data.token_table import TokenTable
+from sbert_search.training.loop.checkpoint import checkpoints
 from sbert_search.training.loop.loop import Result, TrainConfig
 from sbert_search.training.model_card import MODEL
 from sbert_search.training.published_run import Training, starting, train_and_publish
@@ -98,7 +99,7 @@ def train_bi_encoder(
         CheckpointError: As for `training.loop.loop.train`.
     """
     _check_form(recipe)
-    with starting(recipe, out, resume=resume) as ranks:
+    with starting(recipe, out, resume=resume) as (ranks, resume):
         training = _training(recipe, out, ranks)
         return train_and_publish(
             training, recipe, out, ranks, resume=resume, allow_inexact=allow_inexact
@@ -128,7 +129,7 @@ def _training(recipe: BiEncoderRecipe, out: Path, ranks: Ranks) -> Training:
     siamese = Siamese(bi_encoder, _classifier(loss, bi_encoder.dim, len(classes)))
     batches = TextBatches(
         rows,
-        TokenTable.of(rows.texts, bi_encoder.tokenizer),
+        TokenTable.of(rows.texts, bi_encoder.tokenizer, ranks),
         recipe.batching,
         seed=recipe.seed,
         summed=None if loss.kind.in_batch else loss.name,
@@ -233,7 +234,7 @@ def _train_first(recipe: BiEncoderRecipe, out: Path, ranks: Ranks) -> str:
     assert recipe.first is not None
     done = out / FIRST / MODEL
     # Only rank 0 looks. Another rank that looks later would find the folder that rank 0 makes.
-    states = [float(done.is_dir()), float((out / FIRST).is_dir())]
+    states = [float(done.is_dir()), float(bool(checkpoints(out / FIRST)))]
     finished, begun = map(bool, ranks.from_first(states))
     if finished:
         note(f"{done} exists; the preliminary run is skipped.")

@@ -117,7 +117,7 @@ def train_cross_encoder(
         TrainingError: As for `training.loop.loop.train`, or all rows have the same target.
         CheckpointError: As for `training.loop.loop.train`.
     """
-    with starting(recipe, out, resume=resume) as ranks:
+    with starting(recipe, out, resume=resume) as (ranks, resume):
         training = _training(recipe, out, ranks)
         return train_and_publish(
             training, recipe, out, ranks, resume=resume, allow_inexact=allow_inexact
@@ -140,6 +140,7 @@ def _training(recipe: CrossEncoderRecipe, out: Path, ranks: Ranks) -> Training:
         seed=recipe.seed,
         loss=recipe.loss,
         weights=recipe.data.weights,
+        ranks=ranks,
     )
     return Training(
         kind="cross-encoder",

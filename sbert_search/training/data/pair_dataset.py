@@ -24,10 +24,12 @@ from sbert_search.encoder.packed import PackedTokens
 from sbert_search.errors import ConfigError, CorpusError
 from sbert_search.losses.relevance import ordered_pairs
 from sbert_search.models.cross_encoder import CrossEncoder
+from sbert_search.runtime.distributed import Ranks
 from sbert_search.runtime.progress import warn
 from sbert_search.runtime.seed import generator
 from sbert_search.training.data.examples import DataConfig, Example, read_examples
-from sbert_search.training.data.text_dataset import TextBatches, TextRows, TokenTable
+from sbert_search.training.data.text_dataset import TextBatches, TextRows
+from sbert_search.training.data.token_table import TokenTable
 from sbert_search.training.loop.batching import BatchingConfig, Rows
 from sbert_search.training.loop.objective import Batch
 
@@ -203,6 +205,7 @@ class PairBatches(TextBatches):
         seed: int,
         loss: str,
         weights: Sequence[float] = (),
+        ranks: Ranks | None = None,
     ) -> None:
         """Count the tokens of all pairs.
 
@@ -214,9 +217,10 @@ class PairBatches(TextBatches):
             loss: Name of the loss. It decides whether the loss is a sum over pairs of texts, over
                 rows, or over pairs of candidates with different grades.
             weights: For each file, how often its rows occur in an epoch.
+            ranks: The ranks, each of which tokenises a part of the texts.
         """
         self.model, tokenizer = model, model.tokenizer
-        table = TokenTable.of(rows.texts, tokenizer)
+        table = TokenTable.of(rows.texts, tokenizer, ranks)
         super().__init__(rows, table, config, seed=seed, summed=loss, weights=weights)
         # A length in `table` includes the special tokens of a text alone; a pair has other ones.
         extra = tokenizer.pair.size - 2 * tokenizer.single.size

@@ -20,76 +20,13 @@ from sbert_search.encoder.packed import PackedTokens
 from sbert_search.errors import TrainingError
 from sbert_search.runtime.progress import warn
 from sbert_search.runtime.seed import generator
-from sbert_search.tokens.tokenizer import TextTokenizer
 from sbert_search.training.data.examples import Example
 from sbert_search.training.data.no_duplicates import without_duplicates
+from sbert_search.training.data.token_table import TokenTable
 from sbert_search.training.loop.batching import Batches, BatchingConfig, Rows, plan_epoch
 from sbert_search.training.loop.objective import Batch
 
 NO_TEXT = -1  # fills the text ids of rows with fewer texts than the longest
-_TOKENIZED_AT_ONCE = 4096
-
-
-@dataclass(frozen=True, slots=True)
-class TokenTable:
-    """Token ids of many texts, concatenated.
-
-    Attributes:
-        ids: Token ids of all texts, int32 (tokens,).
-        starts: Offset of each text, and the total at the end, int64 (texts + 1,).
-        types: Segment id of each token, uint8 (tokens,); None: all are 0.
-    """
-
-    ids: NDArray[np.int32]
-    starts: NDArray[np.int64]
-    types: NDArray[np.uint8] | None = None
-
-    @classmethod
-    def of(cls, texts: Sequence[str], tokenizer: TextTokenizer) -> TokenTable:
-        """Tokenise the texts; a note says how many were truncated."""
-        parts, lost = [], []
-        for start in range(0, len(texts), _TOKENIZED_AT_ONCE):
-            ids, cut = tokenizer.encode(texts[start : start + _TOKENIZED_AT_ONCE])
-            parts += [np.array(each, dtype=np.int32) for each in ids]
-            lost.append(cut)
-        if n_long := int(np.count_nonzero(np.concatenate(lost))):
-            warn(f"{n_long:,} of {len(texts):,} texts are truncated to {tokenizer.max_len} tokens.")
-        return cls.join(parts)
-
-    @classmethod
-    def join(
-        cls,
-        ids: Sequence[NDArray[np.int32]],
-        types: Sequence[NDArray[np.uint8]] | None = None,
-    ) -> TokenTable:
-        """Concatenate the ids of each text, and their segment ids."""
-        starts = np.cumsum([0, *map(len, ids)], dtype=np.int64)
-        return cls(np.concatenate(ids), starts, None if types is None else np.concatenate(types))
-
-    @property
-    def lengths(self) -> NDArray[np.int64]:
-        """Number of tokens of each text, (texts,)."""
-        return np.diff(self.starts)
-
-    def fingerprint(self, *arrays: NDArray[np.generic]) -> str:
-        """Hash the table, and arrays that belong to its texts."""
-        digest = xxhash.xxh3_128()
-        for array in (self.ids, self.starts, self.types, *arrays):
-            digest.update(b"" if array is None else np.ascontiguousarray(array).tobytes())
-        return digest.hexdigest()
-
-    def pack(self, texts: NDArray[np.integer]) -> PackedTokens:
-        """Concatenate the tokens of some texts, without padding, as one batch."""
-        slices = [slice(self.starts[text], self.starts[text + 1]) for text in texts.tolist()]
-        return PackedTokens(
-            _joined(self.ids, slices),
-            tuple(self.lengths[texts].tolist()),
-            None if self.types is None else _joined(self.types, slices),
-        )
-
-
-def _joined(values: NDArray[np.integer], slices: Sequence[slice]) -> Tensor:
-    return torch.from_numpy(np.concatenate([values[part] for part in slices]).astype(np.int64))
 
 
 @dataclass(frozen=True, eq=False, slots=True)

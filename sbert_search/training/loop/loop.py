@@ -17,6 +17,7 @@ from sbert_search.errors import ConfigError
 from sbert_search.runtime.device import resolve_device
 from sbert_search.runtime.distributed import Ranks, join_ranks
 from sbert_search.runtime.overlap import prefetch
+from sbert_search.training.loop.agreement import require_agreement
 from sbert_search.training.loop.batching import Batches, BatchingConfig
 from sbert_search.training.loop.checkpoint import (
     Checkpoint,
@@ -110,10 +111,12 @@ def train(
             checkpoint.
         recipe: The whole resolved recipe, if ``config`` is only a part of it.
         resume: Resume from the newest checkpoint in ``out``.
-        allow_inexact: Resume although data, recipe, threads or versions differ.
+        allow_inexact: Resume although data, recipe, threads or versions differ; and train on ranks
+            that differ in threads or versions.
 
     Raises:
-        TrainingError: A loss or gradient is not finite, or a row does not fit in memory.
+        TrainingError: A loss or gradient is not finite, a row does not fit in memory, the ranks
+            differ in recipe or data, or another rank ended.
         CheckpointError: There is no usable checkpoint to resume from, ``out`` holds another run, or
             a write failed.
         KeyboardInterrupt: After Ctrl-C, once a checkpoint is saved.
@@ -124,6 +127,7 @@ def train(
         run = _Run(
             objective, batches, config, model, out, evaluate, save_model, recipe, ranks, saved
         )
+        run.require_agreement(allow_inexact=allow_inexact)
         if saved is not None:
             run.resume(saved, allow_inexact=allow_inexact)
         else:
@@ -162,6 +166,13 @@ class _Run:
         self.schedule = Schedule(config.schedule, config.budget, self.batches)
         self.fingerprint = run_fingerprint(self.recipe, self.batches.fingerprint, self.context)
         self.state = RunState()
+
+    def require_agreement(self, *, allow_inexact: bool) -> None:
+        """Refuse ranks that differ in data, recipe or checkpoint, or in anything if exact."""
+        names = {"recipe", "data"} if allow_inexact else {*self.fingerprint}
+        settings = {name: value for name, value in self.fingerprint.items() if name in names}
+        checkpoint = None if self.resumed is None else self.resumed.path.name
+        require_agreement(self.ranks, {**settings, "checkpoint": checkpoint})
 
     def start(self) -> None:
         """Begin at step 0; every rank takes the weights of the first rank."""

@@ -99,9 +99,9 @@ def restore(
     """
     # "circumstances" is the `run_fingerprint` of the saved run.
     saved = _with_defaults(_table(checkpoint, "circumstances"), settings)
-    differing = differences(saved, current)
-    if differing:
-        problem = f"{checkpoint.path} was made with other settings: {'; '.join(differing)}."
+    changed = differences(saved, current)
+    if changed:
+        problem = f"{checkpoint.path} was made with other settings: {'; '.join(changed)}."
         if not allow_inexact:
             raise CheckpointError(
                 f"{problem} Restore them, or resume inexactly with --allow-inexact "
@@ -120,18 +120,23 @@ def model_tensors(model: nn.Module) -> dict[str, Tensor]:
     return {**dict(model.named_parameters()), **buffers}
 
 
-def differences(
-    saved: Mapping[str, object], current: Mapping[str, object], path: str = ""
-) -> list[str]:
+def differences(saved: Mapping[str, object], current: Mapping[str, object]) -> list[str]:
     """Describe every differing value of two nested mappings."""
-    lines = []
-    for name in sorted({*saved, *current}):
-        before, after = saved.get(name), current.get(name)
-        if isinstance(before, Mapping) and isinstance(after, Mapping):
-            lines += differences(before, after, f"{path}{name}.")
-        elif before != after:
-            lines.append(f"{path}{name} was {before!r}, is {after!r}")
-    return lines
+    return [
+        f"{name} was {before!r}, is {after!r}" for name, before, after in differing(saved, current)
+    ]
+
+
+def differing(
+    one: Mapping[str, object], other: Mapping[str, object], path: str = ""
+) -> Iterator[tuple[str, object, object]]:
+    """Yield the dotted name and both values of every difference of two nested mappings."""
+    for name in sorted({*one, *other}):
+        left, right = one.get(name), other.get(name)
+        if isinstance(left, Mapping) and isinstance(right, Mapping):
+            yield from differing(left, right, f"{path}{name}.")
+        elif left != right:
+            yield f"{path}{name}", left, right
 
 
 def _with_defaults(

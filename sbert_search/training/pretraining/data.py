@@ -212,7 +212,12 @@ def _shards(
         fields = FieldNames(text=data.text_field)
         reader = CorpusReader([sources] if isinstance(sources, str) else sources, fields=fields)
         write_token_shards(reader, tokenizer.backend, folder, wrapped=data.wrapped)
-    ranks.from_first([0.0])  # the others wait here
+    ranks.wait()
+    if not (ranks.first or folder.is_dir()):
+        raise CorpusError(
+            f"Rank {ranks.rank} of {ranks.world} does not see {folder}, which rank 0 wrote. Put "
+            "--out or data.folder on a file system that all machines share."
+        )
     return TokenShards(folder)
 
 

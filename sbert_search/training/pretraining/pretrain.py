@@ -117,7 +117,7 @@ def pretrain(
         ModelError: A model or tokenizer cannot be loaded, or the two do not match.
         CheckpointError: As for `training.loop.loop.train`.
     """
-    with starting(recipe, out, resume=resume) as ranks:
+    with starting(recipe, out, resume=resume) as (ranks, resume):
         model, objective = build(recipe)
         if recipe.data.dev is not None or recipe.data.held_out > 0:
             require_metric(recipe.evaluation, dev_metric_names(objective))

@@ -21,7 +21,7 @@ from sbert_search.records import Question
 from sbert_search.runtime.device import resolve_device
 from sbert_search.runtime.distributed import Ranks
 from sbert_search.runtime.seed import seed_all
-from sbert_search.training.data.text_dataset import TokenTable
+from sbert_search.training.data.token_table import TokenTable
 from sbert_search.training.loop.batching import Batches, Rows
 from sbert_search.training.loop.early_stopping import DevMetrics
 from sbert_search.training.loop.loop import Result
@@ -67,7 +67,7 @@ def train_answerer(
         TrainingError: As for `training.loop.loop.train`.
         CheckpointError: As for `training.loop.loop.train`.
     """
-    with starting(recipe, out, resume=resume) as ranks:
+    with starting(recipe, out, resume=resume) as (ranks, resume):
         rows, dev = _read(recipe.data)
         seed_all(recipe.seed, "init")
         model = QuestionAnswerer.start(

@@ -28,7 +28,7 @@ from sbert_search.records import LabelledText
 from sbert_search.runtime.device import resolve_device
 from sbert_search.runtime.distributed import Ranks
 from sbert_search.runtime.seed import seed_all
-from sbert_search.training.data.text_dataset import TokenTable
+from sbert_search.training.data.token_table import TokenTable
 from sbert_search.training.loop.batching import Batches, BatchingConfig, Rows
 from sbert_search.training.loop.early_stopping import DevMetrics
 from sbert_search.training.loop.loop import Result
@@ -129,7 +129,7 @@ def train_classifier(
         TrainingError: As for `training.loop.loop.train`, or all rows have the same label.
         CheckpointError: As for `training.loop.loop.train`.
     """
-    with starting(recipe, out, resume=resume) as ranks:
+    with starting(recipe, out, resume=resume) as (ranks, resume):
         rows, dev = _read(recipe)
         labels = _labels(recipe, [*rows, *dev])
         seed_all(recipe.seed, "init")

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from sbert_search.models.sequence_classifier import SequenceClassifier
-from sbert_search.training.data.text_dataset import TokenTable
+from sbert_search.training.data.token_table import TokenTable
 from sbert_search.training.task_heads.frozen import CachedStates, train_only
 
 

@@ -105,7 +105,7 @@ def train_tagger(
         TrainingError: As for `training.loop.loop.train`, or no token is in an entity.
         CheckpointError: As for `training.loop.loop.train`.
     """
-    with starting(recipe, out, resume=resume) as ranks:
+    with starting(recipe, out, resume=resume) as (ranks, resume):
         rows, dev = _read(recipe)
         labels = _labels(recipe, [*rows, *dev])
         seed_all(recipe.seed, "init")

@@ -18,7 +18,7 @@ from sbert_search.runtime.progress import warn
 from sbert_search.tag_schemes import OUTSIDE
 from sbert_search.tokens.batching import TOKENS_AT_ONCE, token_batches
 from sbert_search.tokens.word_spans import TRUNCATED, encode_words, join_words
-from sbert_search.training.data.text_dataset import TokenTable
+from sbert_search.training.data.token_table import TokenTable
 from sbert_search.training.loop.batching import Rows
 
 

@@ -15,10 +15,10 @@ from sbert_search.training.data.examples import Example
 from sbert_search.training.data.text_dataset import (
     StepTexts,
     TextBatches,
-    TokenTable,
     arrange,
     check_targets,
 )
+from sbert_search.training.data.token_table import TokenTable
 from sbert_search.training.loop.batching import BatchingConfig
 from tests.models.tiny import tiny_tokenizer
 

@@ -1,0 +1,112 @@
+"""Token ids of many texts in arrays, tokenised by one process or by all ranks together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+import xxhash
+from numpy.typing import NDArray
+from torch import Tensor
+
+from sbert_search.encoder.packed import PackedTokens
+from sbert_search.runtime.distributed import Ranks
+from sbert_search.runtime.progress import warn
+from sbert_search.tokens.tokenizer import TextTokenizer
+
+_TOKENIZED_AT_ONCE = 4096
+_EXCHANGED_AT_ONCE = 1 << 18  # texts whose tokens the ranks exchange together
+
+
+@dataclass(frozen=True, slots=True)
+class TokenTable:
+    """Token ids of many texts, concatenated.
+
+    Attributes:
+        ids: Token ids of all texts, int32 (tokens,).
+        starts: Offset of each text, and the total at the end, int64 (texts + 1,).
+        types: Segment id of each token, uint8 (tokens,); None: all are 0.
+    """
+
+    ids: NDArray[np.int32]
+    starts: NDArray[np.int64]
+    types: NDArray[np.uint8] | None = None
+
+    @classmethod
+    def of(
+        cls, texts: Sequence[str], tokenizer: TextTokenizer, ranks: Ranks | None = None
+    ) -> TokenTable:
+        """Tokenise the texts; a note says how many were truncated.
+
+        Args:
+            texts: The texts, equal on all ranks.
+            tokenizer: The tokenizer.
+            ranks: Each of these ranks tokenises a part of the texts, and gets the tokens of the
+                other parts from the others; None: this process tokenises all texts.
+        """
+        ranks = ranks or Ranks()
+        ids, lengths, n_long = list[NDArray[np.int32]](), list[NDArray[np.int64]](), 0.0
+        for start in range(0, len(texts), _EXCHANGED_AT_ONCE):
+            block = texts[start : start + _EXCHANGED_AT_ONCE]
+            cuts = [len(block) * rank // ranks.world for rank in (ranks.rank, ranks.rank + 1)]
+            own, own_lengths, long = _tokenised(block[slice(*cuts)], tokenizer)
+            ids.append(ranks.gather(torch.from_numpy(own))[0].numpy())
+            lengths.append(ranks.gather(torch.from_numpy(own_lengths))[0].numpy())
+            n_long += ranks.sum([long])[0]
+        if n_long:
+            warn(
+                f"{n_long:,.0f} of {len(texts):,} texts are truncated to {tokenizer.max_len} "
+                "tokens."
+            )
+        starts = np.cumsum(np.concatenate([[0], *lengths]), dtype=np.int64)
+        return cls(np.concatenate(ids), starts)
+
+    @classmethod
+    def join(
+        cls,
+        ids: Sequence[NDArray[np.int32]],
+        types: Sequence[NDArray[np.uint8]] | None = None,
+    ) -> TokenTable:
+        """Concatenate the ids of each text, and their segment ids."""
+        starts = np.cumsum([0, *map(len, ids)], dtype=np.int64)
+        return cls(np.concatenate(ids), starts, None if types is None else np.concatenate(types))
+
+    @property
+    def lengths(self) -> NDArray[np.int64]:
+        """Number of tokens of each text, (texts,)."""
+        return np.diff(self.starts)
+
+    def fingerprint(self, *arrays: NDArray[np.generic]) -> str:
+        """Hash the table, and arrays that belong to its texts."""
+        digest = xxhash.xxh3_128()
+        for array in (self.ids, self.starts, self.types, *arrays):
+            digest.update(b"" if array is None else np.ascontiguousarray(array).tobytes())
+        return digest.hexdigest()
+
+    def pack(self, texts: NDArray[np.integer]) -> PackedTokens:
+        """Concatenate the tokens of some texts, without padding, as one batch."""
+        slices = [slice(self.starts[text], self.starts[text + 1]) for text in texts.tolist()]
+        return PackedTokens(
+            _joined(self.ids, slices),
+            tuple(self.lengths[texts].tolist()),
+            None if self.types is None else _joined(self.types, slices),
+        )
+
+
+def _tokenised(
+    texts: Sequence[str], tokenizer: TextTokenizer
+) -> tuple[NDArray[np.int32], NDArray[np.int64], int]:
+    """Return the token ids of the texts, their lengths, and how many texts were truncated."""
+    parts, lengths, n_long = [np.empty(0, np.int32)], list[int](), 0
+    for start in range(0, len(texts), _TOKENIZED_AT_ONCE):
+        ids, cut = tokenizer.encode(texts[start : start + _TOKENIZED_AT_ONCE])
+        parts += [np.array(each, dtype=np.int32) for each in ids]
+        lengths += map(len, ids)
+        n_long += int(np.count_nonzero(cut))
+    return np.concatenate(parts), np.array(lengths, dtype=np.int64), n_long
+
+
+def _joined(values: NDArray[np.integer], slices: Sequence[slice]) -> Tensor:
+    return torch.from_numpy(np.concatenate([values[part] for part in slices]).astype(np.int64))
