@@ -60,6 +60,8 @@ if TYPE_CHECKING:  # for type checkers and editors; a test compares the names wi
     from sbert_search.exchange.plan import ExportReport as ExportReport
     from sbert_search.index.documents import Page as Page
     from sbert_search.index.index import Index as Index
+    from sbert_search.shards.index import ShardedIndex as ShardedIndex
+    from sbert_search.shards.index import open_index as open_index
     from sbert_search.index.ingestion.build import BuildSettings as BuildSettings
     from sbert_search.index.ingestion.ingest import (
         IngestReport as IngestReport,
@@ -170,6 +172,7 @@ _NAMES_IN = {  # public names by the module that defines them
     "exchange.plan": ["ExportReport"],
     "index.documents": ["Page"],
     "index.index": ["Index"],
+    "shards.index": ["ShardedIndex", "open_index"],
     "index.ingestion.build": ["BuildSettings"],
     "index.ingestion.ingest": ["IngestReport", "ReadSettings"],
     "index.ingestion.sync": ["SyncReport"],

@@ -92,7 +92,10 @@ for _name in [name for name in vars(Disk) if not name.startswith("_")]:
 
 
 def every_step(
-    fault: Fault, prepare: Callable[[], object], work: Callable[[], object]
+    fault: Fault,
+    prepare: Callable[[], object],
+    work: Callable[[], object],
+    stride: int = 1,
 ) -> Iterator[BaseException | None]:
     """Fail each step of some work in turn, yielding what each failing run raised.
 
@@ -100,8 +103,9 @@ def every_step(
         fault: What goes wrong.
         prepare: Makes the state that the work starts from; runs on a sound disk.
         work: What is tried.
+        stride: Steps from one that fails to the next that does.
     """
-    for fail_at in range(1, 10_000):
+    for fail_at in range(1, 10_000, stride):
         prepare()
         disk = FaultDisk(fail_at, fault)
         raised: BaseException | None = None

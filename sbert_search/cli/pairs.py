@@ -84,11 +84,12 @@ def _open_index(ctx: click.Context, sources: tuple[str, ...]) -> Iterator[Index]
     """Open the index that the user named, or build a temporary one."""
     from sbert_search.index.index import Index
     from sbert_search.index.ingestion.build import BuildSettings
-    from sbert_search.index.storage.manifest import NAME
+    from sbert_search.index.storage.manifest import NAME, SHARDS
     from sbert_search.index.tuning.settings import TuneSettings
+    from sbert_search.shards.index import open_index
 
-    if len(sources) == 1 and (Path(sources[0]) / NAME).exists():
-        index = Index.open(sources[0])
+    if len(sources) == 1 and any((Path(sources[0]) / name).exists() for name in (NAME, SHARDS)):
+        index = open_index(sources[0])
         index.require_finished()
         yield index
         return

@@ -20,6 +20,7 @@ from sbert_search.records import Qrels, Query, Run
 from sbert_search.search.engine import SearchEngine
 from sbert_search.search.options import SearchOptions
 from sbert_search.search.rerankers.maxp import BestWindow
+from sbert_search.shards.index import open_index
 
 
 def evaluate_retrieval(
@@ -145,7 +146,7 @@ def _opened(
         The index, and counts of its build if it was built here.
     """
     if index is not None:
-        yield Index.open(index), {}
+        yield open_index(index), {}
         return
     with tempfile.TemporaryDirectory(prefix="sbert-search-eval-") as scratch:
         out = Path(scratch) / "index"

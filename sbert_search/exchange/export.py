@@ -11,6 +11,7 @@ from sbert_search.exchange import faiss_flat, parquet_file
 from sbert_search.exchange.plan import TARGETS, ExportPlan, ExportReport, Target
 from sbert_search.index.index import Index
 from sbert_search.runtime.disk.same_file import require_apart, require_possible_output
+from sbert_search.shards.index import open_index
 
 
 def export_index(
@@ -41,7 +42,7 @@ def export_index(
     started = time.perf_counter()
     if to not in TARGETS:
         raise ConfigError(f"to is {to!r}; it must be one of {', '.join(TARGETS)}.")
-    opened = index if isinstance(index, Index) else Index.open(index)
+    opened = index if isinstance(index, Index) else open_index(index)
     opened.require_finished()
     if out is None:
         raise ConfigError(f"An export to {to} writes a file; name it with --out.")

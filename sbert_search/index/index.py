@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Unpack, cast
+from typing import TYPE_CHECKING, Self, TypedDict, Unpack, cast
 
 from sbert_search.config import unknown_name
 from sbert_search.embedding.arguments import CheckedOptions, EmbedderOptions, ModelLike
@@ -24,7 +24,7 @@ from sbert_search.errors import (
 from sbert_search.index.documents import DocIds, id_texts
 from sbert_search.index.maintained import MaintainedIndex
 from sbert_search.index.storage.manifest import StoreSettings
-from sbert_search.index.store import IndexStore
+from sbert_search.index.store import IndexStore, StoreMaker
 from sbert_search.models.loading.identity import ModelIdentity
 from sbert_search.runtime import memory
 from sbert_search.runtime.progress import detail, note, warn
@@ -39,11 +39,21 @@ if TYPE_CHECKING:
     from sbert_search.index.ingestion.build import BuildKeywords, BuildSettings
     from sbert_search.index.ingestion.ingest import IngestReport, Mode, ReadKeywords, ReadSettings
     from sbert_search.index.ingestion.sync import SyncReport
+    from sbert_search.index.tuning.recall import Floats
     from sbert_search.index.tuning.settings import TuneSettings
     from sbert_search.index.tuning.tune import TuneReport
     from sbert_search.index.writer import IndexWriter
 
 TUNING_BYTES = 64 << 20  # memory of a tuning in addition to its sample of vectors
+
+
+class GivenToBuild(TypedDict):
+    """Arguments of `Index.build` that are no settings."""
+
+    model: ModelLike | None
+    vectors: VectorsLike | None
+    memory_bytes: int | None
+    runner: EmbedBatches | None
 
 
 class Index(MaintainedIndex):
@@ -55,7 +65,7 @@ class Index(MaintainedIndex):
     """
 
     @classmethod
-    def open(cls, path: str | Path, *, wait_s: float = 0.0) -> Index:
+    def open(cls, path: str | Path, *, wait_s: float = 0.0) -> Self:
         """Open an index and verify its files.
 
         Args:
@@ -80,7 +90,7 @@ class Index(MaintainedIndex):
         memory_bytes: int | None = None,
         runner: EmbedBatches | None = None,
         **keywords: Unpack[BuildKeywords],
-    ) -> Index:
+    ) -> Self:
         """Build an index from files or from rows in memory, or resume a build that was stopped.
 
         Rows in memory are copied to a temporary file first, since a build reads its source twice.
@@ -117,6 +127,25 @@ class Index(MaintainedIndex):
                 index.
             ModelMismatch: The vectors have another dimension than those of the model.
         """
+        given: GivenToBuild = {
+            "model": model,
+            "vectors": vectors,
+            "memory_bytes": memory_bytes,
+            "runner": runner,
+        }
+        return cls._build(IndexStore, sources, out, settings, keywords, given)
+
+    @classmethod
+    def _build(
+        cls,
+        stores: StoreMaker,
+        sources: Sources,
+        out: str | Path | None,
+        settings: BuildSettings | None,
+        keywords: BuildKeywords,
+        chosen: GivenToBuild,
+    ) -> Self:
+        """Build an index of the kind that ``stores`` makes; other arguments as for `build`."""
         from sbert_search.embedding.pipeline import embed_batches
         from sbert_search.index.ingestion.build import (
             BuildKeywords,
@@ -127,26 +156,28 @@ class Index(MaintainedIndex):
         from sbert_search.index.ingestion.ingest import split_keywords
 
         _require_known(keywords, BuildKeywords)
+        model = chosen["model"]
         settings, options = split_keywords(settings or BuildSettings(), keywords)
-        given, fields = split_vectors(vectors, settings.fields)
+        given, fields = split_vectors(chosen["vectors"], settings.fields)
         settings = replace(settings, fields=fields)
         has_model = model is not None or not (given or fields.vector)
         if not has_model:
             refuse_model_options(options)
-        open_model = _opener(model, out, cast("EmbedderOptions", options))
+        open_model = _opener(model, out, cast("EmbedderOptions", options), stores)
         build = partial(
             build_index,
             sources,
             open_model=open_model if has_model else None,
             settings=settings,
             vectors=given,
-            memory_bytes=memory_bytes,
-            embed=runner or embed_batches,
+            memory_bytes=chosen["memory_bytes"],
+            embed=chosen["runner"] or embed_batches,
+            stores=stores,
         )
         return cls._built(build, out)
 
     @classmethod
-    def _built(cls, build: Callable[[Path], object], out: str | Path | None) -> Index:
+    def _built(cls, build: Callable[[Path], object], out: str | Path | None) -> Self:
         """Build into a folder, or a temporary one that lives as long as the index."""
         if out is not None:
             build(Path(out))
@@ -174,7 +205,7 @@ class Index(MaintainedIndex):
         model: ModelLike | None = None,
         vectors: VectorsLike | None = None,
         **keywords: Unpack[BuildKeywords],
-    ) -> Index:
+    ) -> Self:
         """Build an index from texts in memory.
 
         Args:
@@ -205,7 +236,7 @@ class Index(MaintainedIndex):
         dim: int | None = None,
         settings: BuildSettings | None = None,
         **keywords: Unpack[BuildKeywords],
-    ) -> Index:
+    ) -> Self:
         """Make an index without documents, for `add`, `upsert` or `sync`.
 
         Args:
@@ -221,6 +252,19 @@ class Index(MaintainedIndex):
             TypeError: There is no such keyword.
             IndexStoreError: The folder is not empty, or cannot become an index.
         """
+        return cls(cls._create(IndexStore, out, model, dim, settings, keywords))
+
+    @classmethod
+    def _create(
+        cls,
+        stores: StoreMaker,
+        out: str | Path,
+        model: ModelLike | None,
+        dim: int | None,
+        settings: BuildSettings | None,
+        keywords: BuildKeywords,
+    ) -> IndexStore:
+        """Make an empty index of the kind that ``stores`` makes; arguments as for `create`."""
         from sbert_search.index.ingestion.build import BuildKeywords, BuildSettings, create_empty
         from sbert_search.index.ingestion.given_vectors import refuse_model_options
         from sbert_search.index.ingestion.ingest import split_keywords
@@ -230,14 +274,14 @@ class Index(MaintainedIndex):
         settings, options = split_keywords(settings or BuildSettings(), keywords)
         if dim is None:
             embedder = as_embedder(model, **cast("EmbedderOptions", options))
-            return cls(create_empty(Path(out).absolute(), embedder, embedder.dim, settings))
+            return create_empty(Path(out).absolute(), embedder, embedder.dim, settings, stores)
         if model is not None or dim < 1:
             raise ConfigError(
                 f"dim is {dim}; name the dimension, 1 or more, of an index without a model, or "
                 "name the model."
             )
         refuse_model_options(options)
-        return cls(create_empty(Path(out).absolute(), None, dim, settings))
+        return create_empty(Path(out).absolute(), None, dim, settings, stores)
 
     @classmethod
     def from_vectors(
@@ -248,7 +292,7 @@ class Index(MaintainedIndex):
         out: str | Path | None = None,
         model: ModelLike | None = None,
         **keywords: Unpack[BuildKeywords],
-    ) -> Index:
+    ) -> Self:
         """Build an index of vectors and ids, without texts, about as fast as the disk can write.
 
         For rows that have texts or metadata too, pass ``vectors`` to `build` or `from_texts`.
@@ -515,7 +559,6 @@ class Index(MaintainedIndex):
         """
         from sbert_search.corpus.labelled.beir import read_queries
         from sbert_search.index.tuning.settings import TuneSettings
-        from sbert_search.index.tuning.tune import tune
 
         self.require_finished()
         settings = settings or TuneSettings()
@@ -524,12 +567,19 @@ class Index(MaintainedIndex):
             memory.give_back_freed(budget)
             memory.require(budget, TUNING_BYTES + budget // 4, "Tuning")
         if queries is None:
-            return tune(self.store, settings, dry_run=dry_run)
+            return self._tune(settings, None, "documents", dry_run)
         embedder = self.matching_embedder(model, **options)
         asked = read_queries(Path(queries), memory_bytes=budget)
         vectors = embedder.encode_query([query.text for query in asked])
         origin = f"queries of {Path(queries).name}"
-        return tune(self.store, settings, vectors, origin=origin, dry_run=dry_run)
+        return self._tune(settings, vectors, origin, dry_run)
+
+    def _tune(
+        self, settings: TuneSettings, queries: Floats | None, origin: str, dry_run: bool
+    ) -> TuneReport:
+        from sbert_search.index.tuning.tune import tune
+
+        return tune(self.store, settings, queries, origin=origin, dry_run=dry_run)
 
     def _by_graph(self, model: str | Path, report: Callable[[str], None]) -> TextEmbedder | None:
         """Open a model's exported ONNX graph; if that is impossible, note why and return None.
@@ -697,7 +747,10 @@ def _note_torch(error: SbertSearchError) -> None:
 
 
 def _opener(
-    model: ModelLike | None, out: str | Path | None, options: EmbedderOptions
+    model: ModelLike | None,
+    out: str | Path | None,
+    options: EmbedderOptions,
+    stores: StoreMaker = IndexStore,
 ) -> Callable[[], TextEmbedder]:
     """Return a function that opens the model of a build into the folder ``out``."""
     from sbert_search.index.ingestion.build import open_for_build
@@ -705,7 +758,7 @@ def _opener(
 
     opened = partial(as_embedder, model)
     if out is not None and (model is None or isinstance(model, (str, Path))):
-        return partial(open_for_build, Path(out), model, opened, **options)
+        return partial(open_for_build, Path(out), model, opened, stores=stores, **options)
     return partial(opened, **options)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from sbert_search.index.lexical.bm25 import LexicalPart, LexicalSearch
 from sbert_search.index.lexical.postings import Live, Postings
 from sbert_search.index.lexical.vocabulary import Vocabulary, WordList
 from sbert_search.index.norms import divide_by_norms, norms_of
+from sbert_search.index.spec import IndexSpec
 from sbert_search.index.storage import ids, npy
 from sbert_search.index.storage.distinct import DistinctValues, distinct_values
 from sbert_search.index.storage.manifest import ColumnType, Manifest, StoreSettings
@@ -70,6 +72,11 @@ class Snapshot:
         self._distinct: dict[str, DistinctValues] = {}
         self._live = self._mark_live(dead)
         self._selections = [None if live is None else Selection(live) for live in self._live]
+
+    def with_spec(self, spec: IndexSpec) -> Snapshot:
+        """Return this state with another spec; its files are not opened again."""
+        changed = replace(self.manifest, settings=replace(self.settings, spec=spec))
+        return Snapshot(self.folder, changed, self)
 
     @property
     def path(self) -> Path:
@@ -346,6 +353,13 @@ class Snapshot:
             vectors[here] = segment.vectors[at]
         return vectors
 
+    def holds(self, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Return which rows are in the index, dead or live, bool (n,)."""
+        held = np.zeros(rows.shape, bool)
+        for segment in self.segments:
+            held |= segment.positions(rows) >= 0
+        return held
+
     def live(self, index: int) -> Live:
         """Return which positions of a segment are live, bool (n_rows,); None: all of them."""
         return self._live[index]
@@ -437,6 +451,10 @@ class Snapshot:
     def words(self, index: int) -> WordList | None:
         """Return the words of a segment; None if they are not listed, or the list is damaged."""
         return self._derived.words(index, self.segments[index])
+
+    def selection(self, index: int) -> Selection | None:
+        """Return the selection of the live rows of a segment; None: all of them."""
+        return self._selections[index]
 
     def live_docs(self, index: int) -> Live:
         """Return which documents of a segment are live, bool (n_docs,); None: all."""

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from sbert_search.errors import CorruptIndex, IndexLocked, IndexStoreError, NotAnIndex
 from sbert_search.index.snapshot import Snapshot
@@ -16,6 +16,7 @@ from sbert_search.index.storage.manifest import (
     FOLDERS,
     LOCK,
     OPEN_TRIES,
+    SHARDS,
     BuildCursor,
     ColumnType,
     Manifest,
@@ -29,7 +30,26 @@ if TYPE_CHECKING:
     from sbert_search.index.storage.held_folder import HeldFolder
     from sbert_search.index.writer import IndexWriter
 
+H = TypeVar("H", bound="HeldFolder")
+
 LOOK_AGAIN_S = 0.2  # seconds to wait for a lock before checking whether the folder was replaced
+
+
+class StoreMaker(Protocol):
+    """Makes and opens indexes of one kind on disk; the class `IndexStore` is one."""
+
+    def open(self, path: str | Path, /) -> IndexStore:
+        """Open an index for reading."""
+
+    def create(
+        self,
+        path: str | Path,
+        settings: StoreSettings,
+        columns: Mapping[str, ColumnType] | None = None,
+        *,
+        build: BuildCursor | None = None,
+    ) -> IndexStore:
+        """Make an empty index in a folder that is absent or empty."""
 
 
 class IndexStore:
@@ -56,6 +76,7 @@ class IndexStore:
         columns: Mapping[str, ColumnType] | None = None,
         *,
         build: BuildCursor | None = None,
+        first_row: int = 0,
     ) -> IndexStore:
         """Make an empty index in a folder that is absent or empty.
 
@@ -64,6 +85,7 @@ class IndexStore:
             settings: Settings of the index.
             columns: Metadata columns.
             build: Progress of the build that creates the index, at its start.
+            first_row: Number of the first row, which is not 0 only in a shard.
 
         Raises:
             IndexStoreError: The folder is not empty, or the file system lacks operations that
@@ -76,14 +98,16 @@ class IndexStore:
         path = Path(path).absolute()
         if not settings.spec.is_flat:
             faiss_runtime.require_faiss()
-        empty = Manifest(settings=settings, columns=dict(columns or {}), build=build)
+        empty = Manifest(
+            settings=settings, columns=dict(columns or {}), build=build, next_row=first_row
+        )
         try:
             with contextlib.suppress(FileExistsError):
                 files.disk.make_folder(path)
                 files.disk.fsync_folder(path.parent)
             _check_free(Folder.open(path))
-            with contextlib.ExitStack() as held:
-                folder, lock = _take_lock(held, path, 0.0)
+            with contextlib.ExitStack() as stack:
+                folder, lock = take_lock(stack, path, 0.0)
                 _check_free(folder)  # again, since another process may have created an index
                 locks.check_renames(folder)
                 _add_folders(folder)
@@ -127,10 +151,12 @@ class IndexStore:
             IndexLocked: Another process is writing.
             IndexStoreError: The folder cannot be written.
         """
+        from sbert_search.index.storage.held_folder import HeldFolder
         from sbert_search.index.storage.transaction import remove_unreferenced, require_files
         from sbert_search.index.writer import IndexWriter
 
-        with _held(self.path, max(self.wait_s, at_least_s)) as held_folder:
+        _require_no_shard(self.path)
+        with held(self.path, max(self.wait_s, at_least_s), HeldFolder) as held_folder:
             self.snapshot = _newest(held_folder.folder, self.snapshot)
             require_files(held_folder.folder, self.snapshot.manifest)
             remove_unreferenced(held_folder, self.snapshot.manifest)
@@ -197,22 +223,32 @@ def _always_changing(path: Path) -> IndexStoreError:
 
 
 @contextlib.contextmanager
-def _held(path: Path, wait_s: float) -> Iterator[HeldFolder]:
-    """Hold the lock of an index, and keep its sub-folders open to notice when one is replaced."""
-    from sbert_search.index.storage.held_folder import HeldFolder
+def held(path: Path, wait_s: float, kind: type[H]) -> Iterator[H]:
+    """Hold the lock of an index, and keep its sub-folders open to notice when one is replaced.
 
-    with contextlib.ExitStack() as held:
+    Args:
+        path: The folder.
+        wait_s: Seconds to wait for another process's lock.
+        kind: `HeldFolder`, or a class derived from it, of which an object is made.
+    """
+    with contextlib.ExitStack() as stack:
         try:
-            folder, lock = _take_lock(held, path, wait_s)
+            folder, lock = take_lock(stack, path, wait_s)
             _add_folders(folder)  # an index made by an earlier version may lack some
-            held.enter_context(folder.kept_open(FOLDERS))
+            stack.enter_context(folder.kept_open(FOLDERS))
         except OSError as error:
             raise IndexStoreError(f"{path} cannot be written: {error}.") from error
-        yield HeldFolder(folder, lock)
+        yield kind(folder, lock)
 
 
-def _take_lock(held: contextlib.ExitStack, path: Path, wait_s: float) -> tuple[Folder, locks.Lock]:
-    """Wait for the lock of the index at the path, and follow the path if the folder is replaced."""
+def take_lock(stack: contextlib.ExitStack, path: Path, wait_s: float) -> tuple[Folder, locks.Lock]:
+    """Wait for the lock of the index at the path, and follow the path if the folder is replaced.
+
+    Args:
+        stack: Releases the lock when it is closed.
+        path: The folder.
+        wait_s: Seconds to wait for another process's lock.
+    """
     until = time.monotonic() + wait_s
     while True:
         folder, left_s = manifests.open_folder(path), max(until - time.monotonic(), 0.0)
@@ -221,7 +257,7 @@ def _take_lock(held: contextlib.ExitStack, path: Path, wait_s: float) -> tuple[F
             with contextlib.ExitStack() as taken:
                 lock = taken.enter_context(attempt)
                 if folder.is_at_its_path():
-                    held.enter_context(taken.pop_all())
+                    stack.enter_context(taken.pop_all())
                     return folder, lock
         except locks.LockHeld as error:
             if left_s <= LOOK_AGAIN_S:
@@ -229,6 +265,16 @@ def _take_lock(held: contextlib.ExitStack, path: Path, wait_s: float) -> tuple[F
                     f"{path} is being written by process {error.pid} since {error.since}; "
                     "wait for it (--wait SECONDS), or end it. Searching is possible meanwhile."
                 ) from error
+
+
+def _require_no_shard(path: Path) -> None:
+    """Refuse to change a shard on its own."""
+    whole = path.parent
+    if path.name.startswith("shard-") and (whole / SHARDS).is_file():
+        raise IndexStoreError(
+            f"{path} is a shard of a sharded index, which would no longer know its state. Change "
+            f"{whole} instead."
+        )
 
 
 def _add_folders(folder: Folder) -> None:

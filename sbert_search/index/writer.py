@@ -138,6 +138,7 @@ class IndexWriter:
         cursor: BuildCursor | None = None,
         starts_block: bool = True,
         ends_block: bool = True,
+        rows: NDArray[np.int64] | None = None,
     ) -> None:
         """Add passages durably; documents with the same ids are replaced.
 
@@ -154,6 +155,8 @@ class IndexWriter:
                 batch extends it.
             ends_block: Whether the batch has the last rows of its block; segments are merged only
                 after such a batch.
+            rows: The row of each passage, int64 (n_rows,), ascending and above those in use; None:
+                the next ones. A document's rows are consecutive.
 
         Raises:
             IndexStoreError: The passages cannot be stored, or the disk failed; the index is as
@@ -167,7 +170,7 @@ class IndexWriter:
         extends = bool(cursor and old.segments and not starts_block)
         with self._rewriting() if extends else self._transaction() as work:
             new = dataclasses.replace(old, columns=self._columns, build=cursor or old.build)
-            new = self._with_batch(work, new, batch, extends=extends) if batch else new
+            new = self._with_batch(work, new, batch, rows, extends=extends) if batch else new
             work.commit(new)
         self._forget(batch.documents if batch else ())
         if ends_block and (groups := merge_policy.groups_after_commit(self.snapshot)):
@@ -222,7 +225,7 @@ class IndexWriter:
             CommitUnknown: The last step of the commit failed; reopen the index to see its state.
         """
         rows = self.snapshot.lookup(doc_ids)
-        self._delete_documents(rows[rows >= 0])
+        self.delete_documents(rows[rows >= 0])
         return [doc_id for doc_id, row in zip(doc_ids, rows, strict=True) if row < 0]
 
     def delete_where(self, where: str) -> int:
@@ -238,11 +241,11 @@ class IndexWriter:
         mask = self.snapshot.filter_mask(where)
         segments = zip(self.snapshot.segments, mask.parts, strict=True)
         first_rows = [segment.rows[part & (segment.chunks == 0)] for segment, part in segments]
-        self._delete_documents(np.concatenate([np.empty(0, np.int64), *first_rows]))
+        self.delete_documents(np.concatenate([np.empty(0, np.int64), *first_rows]))
         return mask.n_docs
 
-    def _delete_documents(self, first_rows: NDArray[np.int64]) -> None:
-        """Delete documents, given the rows of their first passages."""
+    def delete_documents(self, first_rows: NDArray[np.int64]) -> None:
+        """Delete documents, given the rows of their first passages; errors as for `delete`."""
         if len(first_rows):
             with self._transaction() as work:
                 work.commit(self._with_dead(work, work.old, first_rows))
@@ -390,16 +393,22 @@ class IndexWriter:
         work.remove(f.name for f in work.old.files if f.name not in needed)
 
     def _with_batch(
-        self, work: Transaction, new: Manifest, batch: PassageBatch, *, extends: bool
+        self,
+        work: Transaction,
+        new: Manifest,
+        batch: PassageBatch,
+        rows: NDArray[np.int64] | None,
+        *,
+        extends: bool,
     ) -> Manifest:
-        part, table = make_part(batch, new.next_row, new.settings, new.columns)
-        n_rows = len(part.vectors)
+        at = new.next_row if rows is None else rows
+        part, table = make_part(batch, at, new.settings, new.columns)
         replaced = self.snapshot.lookup([document.doc_id for document in batch.documents])
         new = self._with_dead(work, new, replaced[replaced >= 0])
         older = self.snapshot if extends else None
         segment = compaction.written(work, new, part, table, older)
         kept = new.segments[:-1] if extends else new.segments
-        return dataclasses.replace(new, segments=(*kept, segment), next_row=new.next_row + n_rows)
+        return dataclasses.replace(new, segments=(*kept, segment), next_row=segment.row_end)
 
     def _with_dead(
         self, work: Transaction, new: Manifest, first_rows: NDArray[np.int64]

@@ -27,6 +27,7 @@ from sbert_search.search.options import SearchOptions
 from sbert_search.search.queries import QueryLike
 from sbert_search.search.results import Hits
 from sbert_search.search.stages.rerank import PairScorer
+from sbert_search.shards.index import open_index
 
 WAIT_S = 30.0  # seconds that a writer waits for another writer of the index
 
@@ -73,7 +74,7 @@ class Collection:
         self._engine: SearchEngine | None = None
         self.path = Path(path).absolute() if path is not None else self._temporary()
         try:
-            self._use(Index.open(self.path, wait_s=wait_s))
+            self._use(open_index(self.path, wait_s=wait_s))
         except NotAnIndex:
             if self.path.is_dir() and any(self.path.iterdir()):
                 raise
@@ -103,7 +104,7 @@ class Collection:
         """The engine on the newest commit; None: there is no index yet."""
         if self._engine is None:
             try:
-                self._use(Index.open(self.path, wait_s=self._wait_s))
+                self._use(open_index(self.path, wait_s=self._wait_s))
             except NotAnIndex:
                 return None
         elif self._writing.acquire(blocking=False):  # a write refreshes the index itself

@@ -43,6 +43,7 @@ from sbert_search.search.retrieval import (
 )
 from sbert_search.search.stages.dense import nearest_documents
 from sbert_search.search.threads import Threads
+from sbert_search.shards.index import open_index
 
 # Functions that need these modules import them, so that searches without them start faster.
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ class SearchEngine:
     threads can search between two blocks.
 
     Args:
-        index: An open index, or the folder of an index, which the engine opens.
+        index: An open index, or the folder of an index or sharded index, which the engine opens.
         embedder: An `Embedder` or a ``SentenceTransformer``; or the name or folder of a model,
             which is opened at the first query. None: the model named in the index.
         reranker: Scores the first hits of every search again. It reads query and passage together.
@@ -95,7 +96,7 @@ class SearchEngine:
         **options: Unpack[MatchingOptions],
     ) -> None:
         memory.let_freed_memory_stay()
-        self.index = index if isinstance(index, Index) else Index.open(index)
+        self.index = index if isinstance(index, Index) else open_index(index)
         self.index.require_finished()
         if reranker is not None and not callable(getattr(reranker, "predict", None)):
             raise ConfigError(

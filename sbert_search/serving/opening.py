@@ -23,6 +23,7 @@ from sbert_search.serving.models.embedder import ServedEmbedder
 from sbert_search.serving.models.reranker import ServedReranker
 from sbert_search.serving.models.warm import WarmEmbedder
 from sbert_search.serving.state import Served
+from sbert_search.shards.index import open_index
 
 _LOCAL_HOSTS = ("localhost", "127.0.0.1", "[::1]")
 
@@ -94,7 +95,7 @@ def open_served(settings: ServeSettings) -> Served:
     reranker = next(iter(rerankers.values()), None)
     indexes: dict[str, ServedIndex] = {}
     for name, path in settings.indexes.items():
-        index = Index.open(path, wait_s=settings.wait_s)
+        index = open_index(path, wait_s=settings.wait_s)
         index.require_finished()
         model = None
         if index.identity.is_model:

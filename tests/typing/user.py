@@ -73,6 +73,7 @@ from sbert_search import (
     SbertSearchError,
     SearchEngine,
     SearchOptions,
+    ShardedIndex,
     StageScore,
     SyncReport,
     TagRecipe,
@@ -93,6 +94,7 @@ from sbert_search import (
     import_index,
     load_recipe,
     map_index,
+    open_index,
     pretrain,
     save_with_map,
     set_progress,
@@ -140,6 +142,10 @@ def build(model: ModelLike) -> Index:
         metadata_fields=["year"],
         column_types={"year": "int"},
     )
+    sharded = ShardedIndex.build("corpus.jsonl", out="my.shards", model=model, n_shards=8)
+    assert_type(sharded, ShardedIndex)
+    assert_type(open_index("my.shards", wait_s=5.0), Index)
+    assert_type(sharded.n_shards, int)
     Index.build("library.sqlite", query="SELECT id, body AS text FROM books")
     assert_type(index.delete(where="year < 2000"), int)
     assert_type(index.delete(12), int)

@@ -30,6 +30,7 @@ from sbert_search.index.snapshot import Snapshot
 from sbert_search.records import MetadataValue
 from sbert_search.runtime import memory
 from sbert_search.runtime.progress import note, progress
+from sbert_search.shards.index import open_index
 
 TEXT_CHARACTERS = 24_000_000  # characters of all texts on a page
 LONGEST_TEXT, LONGEST_TITLE = 1000, 100  # characters of a text and of a title on a page
@@ -66,7 +67,7 @@ def map_index(
     """
     settings = replace(settings or MapSettings(), **keywords)
     require_layout_library()
-    opened = index if isinstance(index, Index) else Index.open(index)
+    opened = index if isinstance(index, Index) else open_index(index)
     opened.require_finished()
     snapshot = opened.state
     language = _lexical_settings(snapshot, settings.language)

@@ -48,11 +48,11 @@ def fusion(
     """
     from sbert_search.corpus.labelled.beir import read_qrels, read_queries
     from sbert_search.evaluation.fusion_selection import choose_fusion, name_of
-    from sbert_search.index.index import Index
+    from sbert_search.shards.index import open_index
 
     qrels = read_qrels(data, split)
     queries = [query for query in read_queries(data) if query.query_id in qrels]
-    index = Index.open(path)
+    index = open_index(path)
     embedder = index.matching_embedder(model, allow_inexact=allow_inexact, **model_options(ctx))
     choice = choose_fusion(index, embedder, queries, qrels, measure=measure, folds=folds, seed=seed)
     if as_json:

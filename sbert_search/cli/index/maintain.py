@@ -26,9 +26,9 @@ _folder: Decorator = click.argument("path", metavar="DIR", type=click.Path(path_
 @shared_options("json")
 def info(path: Path, as_json: bool) -> None:
     """Print contents, size and settings of the index DIR."""
-    from sbert_search.index.index import Index
+    from sbert_search.shards.index import open_index
 
-    report = Index.open(path).info()
+    report = open_index(path).info()
     if as_json:
         emit(to_mapping(report))
     else:
@@ -56,12 +56,12 @@ def check(
 
     The exit code is 1 if a file is damaged. Advice of --drift does not change the exit code.
     """
-    from sbert_search.index.index import Index
-    from sbert_search.index.maintenance.check import check as check_index
+    from sbert_search.shards.check import check_index
+    from sbert_search.shards.index import open_index
 
     report = check_index(path)
     problems = [str(problem) for problem in report.problems]
-    drifted = Index.open(path).drift(recall) if drift and not problems else None
+    drifted = open_index(path).drift(recall) if drift and not problems else None
     if as_json:
         more = {"drift": to_mapping(drifted)} if drifted else {}
         emit({**to_mapping(report), "index": str(path), "problems": problems, **more})
@@ -86,9 +86,9 @@ def repair(path: Path, as_json: bool) -> None:
     deleted. Damaged documents and vectors are not repaired: restore them from a backup, or build
     the index again.
     """
-    from sbert_search.index.index import Index
+    from sbert_search.shards.index import open_index
 
-    dropped = Index.open(path).repair()
+    dropped = open_index(path).repair()
     if as_json:
         emit({"index": str(path), "dropped": dropped})
     else:
@@ -108,9 +108,9 @@ def compact(
     that is worthwhile; this command merges segments up to a million rows each and removes all
     dead rows.
     """
-    from sbert_search.index.index import Index
+    from sbert_search.shards.index import open_index
 
-    index = Index.open(path, wait_s=wait_s)
+    index = open_index(path, wait_s=wait_s)
     before = index.info()
     index.compact(memory_bytes=memory_bytes, retrain=retrain)
     after = index.info()
@@ -145,14 +145,14 @@ def lexical(ctx: click.Context, /, path: Path, as_json: bool, **_: object) -> No
     Settings that are not given keep their values. An index without postings starts with english,
     a title weight of 2, k1 = 1.2 and b = 0.75. Postings are computed again if a change needs it.
     """
-    from sbert_search.index.index import Index
     from sbert_search.index.lexical_settings import LexicalSettings
+    from sbert_search.shards.index import open_index
 
     names = given(ctx) & {"language", "title_weight", "k1", "b"}
     changes = {name: ctx.params[name] for name in names}
     if "language" in changes:
         changes["stop_words"] = None  # the stop words of the language
-    index = Index.open(path)
+    index = open_index(path)
     settings = replace(index.state.settings.lexical or LexicalSettings(), **changes)
     index.set_lexical(settings)
     if as_json:
@@ -171,9 +171,9 @@ def snapshot(path: Path, target: Path, as_json: bool) -> None:
     Files are hard-linked if the file system can do that, so the backup is quick and takes little
     space. Otherwise they are copied.
     """
-    from sbert_search.index.index import Index
+    from sbert_search.shards.index import open_index
 
-    index = Index.open(path)
+    index = open_index(path)
     if os.path.lexists(target):
         raise click.UsageError(f"{target} exists already; name a new folder for the backup.")
     index.backup(target)

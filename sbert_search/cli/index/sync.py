@@ -91,11 +91,11 @@ class _Sync:
 
     def run(self) -> SyncReport:
         from sbert_search.errors import NotAnIndex
-        from sbert_search.index.index import Index
+        from sbert_search.shards.index import open_index
 
         options = self._ctx.params
         try:
-            index = Index.open(self._path, wait_s=options["wait_s"])
+            index = open_index(self._path, wait_s=options["wait_s"])
         except NotAnIndex:
             if report := self._preview():
                 return report

@@ -65,11 +65,11 @@ def tune(
     time is not built.
     """
     from sbert_search.corpus.labelled.beir import queries_file
-    from sbert_search.index.index import Index
     from sbert_search.index.tuning.report import COLUMNS, draw, remarks, tables, verdict
     from sbert_search.index.tuning.settings import TuneSettings
     from sbert_search.runtime.disk import files
     from sbert_search.runtime.disk.same_file import require_apart, require_possible_output
+    from sbert_search.shards.index import open_index
 
     if svg:
         inputs = [path, *([queries_file(queries)] if queries else [])]
@@ -83,7 +83,7 @@ def tune(
         max_minutes=max_minutes,
         seed=seed,
     )
-    report = Index.open(path, wait_s=wait_s).tune(
+    report = open_index(path, wait_s=wait_s).tune(
         settings,
         queries=queries,
         dry_run=dry_run,

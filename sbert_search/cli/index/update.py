@@ -110,6 +110,12 @@ def _predicted_options(function: F) -> F:
     type=click.Path(path_type=Path),
     help="TOML file with checksums, model and settings; options override its settings.",
 )
+@click.option(
+    "--shards",
+    "n_shards",
+    type=click.IntRange(1, 1024),
+    help="Make a sharded index: a folder of so many indexes that are used as one.",
+)
 @index_options
 @_predicted_options
 @source_options
@@ -133,6 +139,7 @@ def build(
     sources: tuple[str, ...],
     out: Path,
     recipe_file: Path | None,
+    n_shards: int | None,
     memory_bytes: int | None,
     as_json: bool,
     **_: object,
@@ -142,7 +149,9 @@ def build(
     from sbert_search.index.ingestion.given_vectors import refuse_model_options, split_vectors
     from sbert_search.index.ingestion.model_check import as_embedder
     from sbert_search.index.ingestion.recipe import load_recipe
+    from sbert_search.shards.store import stores_of
 
+    stores = stores_of(out, n_shards)
     settings: BuildSettings = BuildSettings()
     recipe = None
     opened: Callable[..., TextEmbedder] = partial(as_embedder, ctx.params["model"])
@@ -153,7 +162,7 @@ def build(
         if "model" not in given(ctx):
             opened = recipe.open_model
     named: str | None = ctx.params["model"] or (recipe.model if recipe else None)
-    open_model = partial(open_for_build, out, named, opened, **model_options(ctx))
+    open_model = partial(open_for_build, out, named, opened, stores=stores, **model_options(ctx))
     settings = with_overrides(settings, ctx)
     vectors, fields = split_vectors(ctx.params["vectors"], settings.fields)
     no_model = has_vectors(ctx, settings) and not named
@@ -172,6 +181,7 @@ def build(
             vectors=vectors,
             memory_bytes=memory_bytes,
             embed=embed,
+            stores=stores,
         )
     finish(ctx, report, out, "index", as_json=as_json)
 
@@ -245,17 +255,17 @@ def delete(
 
     Spaces are part of an id. A file of ids is UTF-8; its lines end in LF or CRLF, and empty lines
     are skipped. Put an id that contains a comma into a file. Delete an id that contains a line end
-    with the Python API: Index.open(DIR).delete(["..."]).
+    with the Python API: open_index(DIR).delete(["..."]).
     """
     from sbert_search.corpus.ids_file import read_ids
-    from sbert_search.index.index import Index
+    from sbert_search.shards.index import open_index
 
     if sum(option is not None for option in (ids, ids_file, where)) != 1:
         raise click.UsageError("Say what to delete with one of --ids, --ids-file and --where.")
     doc_ids = None if ids is None else ids.split(",")
     if ids_file:
         doc_ids = read_ids(ids_file, ids_file.name)
-    index = Index.open(path, wait_s=wait_s)
+    index = open_index(path, wait_s=wait_s)
     deleted = index.delete(doc_ids, where=where)
     absent = len(set(doc_ids)) - deleted if doc_ids else 0
     if as_json:
@@ -266,9 +276,9 @@ def delete(
 
 
 def _update(ctx: click.Context, path: Path, mode: Literal["add", "upsert"], as_json: bool) -> None:
-    from sbert_search.index.index import Index
+    from sbert_search.shards.index import open_index
 
-    index = Index.open(path, wait_s=ctx.params["wait_s"])
+    index = open_index(path, wait_s=ctx.params["wait_s"])
     ingest = index.add if mode == "add" else index.upsert
     settings = with_read_options(index.read_settings, ctx)
     opens_model = ctx.params["model"] is not None or not has_vectors(ctx, settings)

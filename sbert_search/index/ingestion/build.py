@@ -40,7 +40,7 @@ from sbert_search.index.storage.manifest import (
     StoreSettings,
     VectorType,
 )
-from sbert_search.index.store import IndexStore
+from sbert_search.index.store import IndexStore, StoreMaker
 from sbert_search.index.writer import IndexWriter
 from sbert_search.runtime.disk.same_file import require_apart
 from sbert_search.runtime.progress import note
@@ -101,6 +101,7 @@ def build_index(
     vectors: RowVectors | None = None,
     memory_bytes: int | None = None,
     embed: EmbedBatches = embed_batches,
+    stores: StoreMaker = IndexStore,
 ) -> IngestReport:
     """Build an index, or resume an interrupted build.
 
@@ -117,6 +118,7 @@ def build_index(
         vectors: The vectors to index, one for each row; None: those of a field or of the model.
         memory_bytes: Memory limit of the process; mapped files do not count. None: no limit.
         embed: Embeds the documents, in this process or in others.
+        stores: Makes the index; another kind than `IndexStore` makes a sharded index.
 
     Raises:
         ConfigError: The spec does not fit the memory budget or the vectors; or ``out`` is a source.
@@ -127,7 +129,7 @@ def build_index(
     """
     given = vectors is not None or settings.fields.vector is not None
     out = out.absolute()
-    refuse_finished(out)
+    refuse_finished(out, stores)
     require_memory(memory_bytes)
     reader = CorpusReader(
         sources,
@@ -169,7 +171,14 @@ def build_index(
         )
 
     return build_from(
-        survey, out, open_model, settings, write, root=reader.root, memory_bytes=memory_bytes
+        survey,
+        out,
+        open_model,
+        settings,
+        write,
+        root=reader.root,
+        memory_bytes=memory_bytes,
+        stores=stores,
     )
 
 
@@ -182,6 +191,7 @@ def build_from(
     *,
     root: Path | None = None,
     memory_bytes: int | None = None,
+    stores: StoreMaker = IndexStore,
 ) -> IngestReport:
     """Build an index from a surveyed source, or resume a build of it; see `build_index`.
 
@@ -193,6 +203,7 @@ def build_from(
         write: Writes the rows after the cursor, and finishes the build.
         root: The folder that ids are relative to, if there is one.
         memory_bytes: Memory limit of the process; None: no limit.
+        stores: As for `build_index`.
     """
     embedder = open_model() if open_model else None
     settings.chunking(embedder)  # refuses a size that the model cannot read
@@ -206,7 +217,7 @@ def build_from(
         settings=settings.stored_values(),
         root=str(root) if root else None,
     )
-    store = _create_or_resume(out, fixed, start, survey)
+    store = _create_or_resume(stores, out, fixed, start, survey)
     with note_resume_on_interrupt(store), store.writer() as writer:
         _take_over(writer, fixed, start, survey)
         cursor = writer.snapshot.manifest.build or start
@@ -226,6 +237,7 @@ def open_for_build(
     model: str | Path | None,
     open_model: Callable[..., TextEmbedder],
     /,
+    stores: StoreMaker = IndexStore,
     **options: Unpack[EmbedderOptions],
 ) -> TextEmbedder:
     """Open a model as an unfinished build did, so that the build ends with the same bits.
@@ -234,18 +246,23 @@ def open_for_build(
         out: Folder of the index, which may be absent.
         model: Name or folder of the model; None: the default, or that of a recipe.
         open_model: Opens the model with the options.
+        stores: As for `build_index`.
         options: Options of the command. A precision that they name is taken, not that of the build.
     """
     stored = None
     with contextlib.suppress(NotAnIndex):
-        manifest = IndexStore.open(out).snapshot.manifest
+        manifest = stores.open(out).snapshot.manifest
         if manifest.segments and manifest.settings.identity:
             stored = manifest.settings
     return open_model(**(options if stored is None else with_kept_choices(model, options, stored)))
 
 
 def create_empty(
-    out: Path, embedder: TextEmbedder | None, dim: int, settings: BuildSettings
+    out: Path,
+    embedder: TextEmbedder | None,
+    dim: int,
+    settings: BuildSettings,
+    stores: StoreMaker = IndexStore,
 ) -> IndexStore:
     """Make an index without documents; without an embedder, their vectors will be given.
 
@@ -257,7 +274,7 @@ def create_empty(
     faiss_build.require_possible(fixed)
     settings = replace(settings, predicted_by=settings.predicted.hashes)
     cursor = BuildCursor(source_sha256="", rows=0, settings=settings.stored_values(), finished=True)
-    return IndexStore.create(out, fixed, build=cursor)
+    return stores.create(out, fixed, build=cursor)
 
 
 @contextlib.contextmanager
@@ -274,10 +291,10 @@ def note_resume_on_interrupt(store: IndexStore) -> Iterator[None]:
         raise
 
 
-def refuse_finished(out: Path) -> None:
+def refuse_finished(out: Path, stores: StoreMaker = IndexStore) -> None:
     """Refuse a target that holds a finished or damaged index, before any other work."""
     try:
-        manifest = IndexStore.open(out).snapshot.manifest
+        manifest = stores.open(out).snapshot.manifest
     except NotAnIndex:
         return
     _require_unfinished(manifest, out)
@@ -315,16 +332,16 @@ def _take_over(
 
 
 def _create_or_resume(
-    out: Path, fixed: StoreSettings, start: BuildCursor, survey: Survey
+    stores: StoreMaker, out: Path, fixed: StoreSettings, start: BuildCursor, survey: Survey
 ) -> IndexStore:
     with contextlib.suppress(NotAnIndex):
-        return IndexStore.open(out)
+        return stores.open(out)
     try:
-        return IndexStore.create(out, fixed, survey.columns, build=start)
+        return stores.create(out, fixed, survey.columns, build=start)
     except IndexStoreError as refused:
         # Another process may have just created the index. Then the lock decides which one writes.
         try:
-            return IndexStore.open(out)
+            return stores.open(out)
         except NotAnIndex:
             raise refused from None
 

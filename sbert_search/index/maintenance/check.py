@@ -68,6 +68,11 @@ def check(path: Path) -> CheckReport:
     raise IndexStoreError(f"{path} changed {OPEN_TRIES} times while it was opened; try again.")
 
 
+def check_state(folder: Folder, manifest: Manifest) -> CheckReport:
+    """Verify the files of one state of an index."""
+    return _report(folder, manifest, _Opened(folder, manifest))
+
+
 def damaged_derived_files(folder: Folder, manifest: Manifest) -> set[str]:
     """Return the names of derived files that differ from their records."""
     return {

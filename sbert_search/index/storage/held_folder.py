@@ -6,8 +6,11 @@ held.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from sbert_search.errors import IndexStoreError
 from sbert_search.index.storage import manifest as manifests
+from sbert_search.index.storage.manifest import Manifest
 from sbert_search.runtime.disk.folders import Folder
 from sbert_search.runtime.disk.locks import Lock
 
@@ -48,9 +51,20 @@ class HeldFolder:
             )
         self._next = self._stamp(manifests.TEMPORARY)
 
-    def committed(self) -> None:
-        """From now on, treat the manifest that was just committed as the expected one."""
+    def write_manifest(self, manifest: Manifest) -> None:
+        """Replace the manifest, which is the commit, and expect the new one from now on.
+
+        Raises:
+            OSError: The disk failed; the old state holds.
+            IndexStoreError: The folder is no longer the one that was opened; the old state holds.
+            CommitUnknown: The disk failed at the last step; the old or the new state holds.
+        """
+        manifests.write(self.folder, manifest, ready=self.require)
         self._manifest = self._next
+
+    def removable(self, names: Iterable[str]) -> Iterable[str]:
+        """Return those of some unreferenced files that may be removed now: all of them."""
+        return names
 
     @property
     def problem(self) -> str:

@@ -62,7 +62,7 @@ class PassageBatch(Protocol):
 
 def make_part(
     batch: PassageBatch,
-    first_row: int,
+    rows: int | NDArray[np.int64],
     settings: StoreSettings,
     columns: Mapping[str, ColumnType],
 ) -> tuple[SegmentPart, ids.IdTable]:
@@ -70,7 +70,8 @@ def make_part(
 
     Args:
         batch: At least one document.
-        first_row: Row number, in the index, for the first passage of the batch.
+        rows: Row, in the index, of the first passage that is kept; the others follow it. Or the row
+            of each passage of the batch, int64 (n_rows,), ascending.
         settings: Settings of the index.
         columns: Metadata columns of the index.
 
@@ -87,7 +88,10 @@ def make_part(
     documents = [batch.documents[i] for i in kept_docs]
     doc_of = np.searchsorted(kept_docs, np.asarray(batch.doc_of)[kept_passages])
     vectors = _stored_vectors(batch, kept_passages, settings)
-    rows = np.arange(first_row, first_row + len(kept_passages))
+    if isinstance(rows, int):
+        rows = np.arange(rows, rows + len(kept_passages))
+    else:
+        rows = rows[kept_passages]
     chunk = np.asarray(batch.chunk)[kept_passages]
     doc_if_first = [documents[d] if c == 0 else None for d, c in zip(doc_of, chunk, strict=True)]
     arrays = {

@@ -78,13 +78,12 @@ class Transaction:
         # new manifest in place. `undo` must then keep the new files.
         self._may_be_committed = True
         try:
-            manifests.write(self.folder, new, ready=self._held_folder.require)
+            self._held_folder.write_manifest(new)
         except CommitUnknown:
             raise
         except (OSError, IndexStoreError):
             self._may_be_committed = False
             raise
-        self._held_folder.committed()
         self.committed = new
 
     def remove(self, names: Iterable[str]) -> list[str]:
@@ -160,7 +159,7 @@ def remove(held_folder: HeldFolder, names: Iterable[str], *, grace_s: float = 0.
         The names of the removed files.
     """
     removed: list[str] = []
-    for name in names:
+    for name in held_folder.removable(names):
         with contextlib.suppress(OSError):
             status = held_folder.folder.stat(name)
             young = 0 <= time.time() - status.st_mtime < grace_s

@@ -51,7 +51,7 @@ class FullTrials:
         If no finalist reaches the targets, the manifest has no FAISS files, and searches are exact.
         """
         settings = self._budget.settings
-        choosing, verifying = self._find_ground_truths()
+        choosing, verifying = self.find_ground_truths()
         for finalist in chosen:
             self._build(finalist, choosing, work)
         best = fastest(self.built, settings.recall, settings.latency_ms)
@@ -86,7 +86,7 @@ class FullTrials:
             note(f"{full.spec.factory} is not built: {why}.")
             return
         start = time.monotonic()
-        new = _bare(self._snapshot.manifest, full.spec)
+        new = bare(self._snapshot.manifest, full.spec)
         new = compaction.with_ann(work, self._snapshot, new, memory_bytes=settings.memory_bytes)
         unmeasured_trial = replace(
             finalist.trial,
@@ -106,13 +106,13 @@ class FullTrials:
         self.built.append(best)
 
     def _exact_trial(self, truth: GroundTruth) -> Trial:
-        exact = _bare(self._snapshot.manifest, IndexSpec())
+        exact = bare(self._snapshot.manifest, IndexSpec())
         spec = exact.settings.spec
         self._options[spec] = exact
         search = _searching(self._opened(exact), spec)
         return measure(search, spec, truth, unmeasured(spec, exact.n_rows))
 
-    def _find_ground_truths(self) -> tuple[GroundTruth, GroundTruth]:
+    def find_ground_truths(self) -> tuple[GroundTruth, GroundTruth]:
         """Find exact neighbours over all rows, for the choosing and for the verifying queries.
 
         If the time does not suffice for all of them, only the first queries of both are used.
@@ -144,11 +144,10 @@ def _searching(snapshot: Snapshot, spec: IndexSpec) -> Search:
 
     Files that the snapshot has open are not opened again.
     """
-    changed = replace(snapshot.manifest, settings=replace(snapshot.settings, spec=spec))
-    return Snapshot(snapshot.folder, changed, snapshot).search
+    return snapshot.with_spec(spec).search
 
 
-def _bare(manifest: Manifest, spec: IndexSpec) -> Manifest:
+def bare(manifest: Manifest, spec: IndexSpec) -> Manifest:
     """Return a state with another spec and without FAISS files."""
     bare = manifest.without({s.ann.name for s in manifest.segments if s.ann})
     return replace(bare, settings=replace(bare.settings, spec=spec))

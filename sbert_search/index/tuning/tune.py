@@ -84,7 +84,7 @@ def tune(
     sampled = store.snapshot  # the state from which the sample is drawn
     rng = np.random.default_rng(settings.seed)
     drawn = partial(draw, settings=settings, queries=queries, origin=origin, rng=rng)
-    budget = _budget(sampled, settings)
+    budget = budget_of(sampled, settings)
     try:
         query_split, sample = drawn(sampled)
         measured = _sweep(sample, query_split, sampled, budget)
@@ -94,7 +94,7 @@ def tune(
                 if (newest := writer.snapshot) is not sampled:
                     _require_alike(sampled, newest)
                     note(f"{store.path} changed meanwhile; the choice is made on its newest state.")
-                    budget = replace(_budget(newest, settings), started=budget.started)
+                    budget = replace(budget_of(newest, settings), started=budget.started)
                     query_split = drawn(newest)[0]
                     final, candidates, chosen = _plan_full_trials(
                         newest, query_split, budget, measured
@@ -127,7 +127,11 @@ def _plan_full_trials(
     chosen = finalists(candidates)
     if not chosen:
         raise IndexStoreError(_nothing_fits(candidates, budget.settings))
-    return FullTrials(snapshot, query_split, budget, pareto(_trials(measured))), candidates, chosen
+    return (
+        FullTrials(snapshot, query_split, budget, pareto(all_trials(measured))),
+        candidates,
+        chosen,
+    )
 
 
 def _require_alike(sampled: Snapshot, newest: Snapshot) -> None:
@@ -143,7 +147,12 @@ def _sizes(snapshot: Snapshot) -> tuple[int, ...]:
     return tuple(segment.n_rows for segment in snapshot.segments)
 
 
-def _budget(snapshot: Snapshot, settings: TuneSettings) -> Budget:
+def budget_of(snapshot: Snapshot, settings: TuneSettings) -> Budget:
+    """Return the limits of a tuning that starts now.
+
+    Raises:
+        IndexStoreError: The index is too small.
+    """
     if snapshot.n_rows < 3:
         raise IndexStoreError(
             f"{snapshot.path} has {snapshot.n_rows} passages; a tuning needs at least 3. Without "
@@ -174,7 +183,8 @@ def _sample_queries(query_split: QuerySplit) -> tuple[Floats, NDArray[np.int64]]
     return query_split.choosing[0], np.full(len(query_split.choosing[0]), -1, np.int64)
 
 
-def _trials(measured: Sequence[MeasuredFamily]) -> list[Trial]:
+def all_trials(measured: Sequence[MeasuredFamily]) -> list[Trial]:
+    """Return the measurements of all families."""
     return [trial for family in measured for trial in family.trials]
 
 

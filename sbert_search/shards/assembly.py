@@ -1,0 +1,103 @@
+"""Making a sharded index of indexes that exist already, without copying their files."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from sbert_search.errors import IndexStoreError
+from sbert_search.index import store as stores
+from sbert_search.index.snapshot import Snapshot
+from sbert_search.index.storage import manifest as manifests
+from sbert_search.index.storage.manifest import Manifest
+from sbert_search.index.store import IndexStore
+from sbert_search.runtime.disk import files
+from sbert_search.runtime.disk.folders import Folder
+from sbert_search.shards import manifest as shard_manifests
+from sbert_search.shards.manifest import ShardManifest, ShardRecord
+from sbert_search.shards.routing import shards_of_hashes
+from sbert_search.shards.states import read_bytes, require_alike
+from sbert_search.shards.store import ShardedStore, require_free
+
+
+def assemble(path: Path, parts: Sequence[Path]) -> ShardedStore:
+    """Move finished indexes into a new folder, as the shards of one index.
+
+    Part ``n`` must hold exactly the documents of shard ``n`` (`routing.shard_of`), and no row
+    number may be in two parts. The parts are renamed, so they lie on the file system of ``path``.
+    If the call is interrupted, the same call goes on.
+
+    Args:
+        path: The new folder; absent or empty, or the remains of an interrupted call.
+        parts: Folders of the indexes, in the order of the shards.
+
+    Raises:
+        IndexStoreError: A part is unfinished, has other settings than the first one, holds a
+            document of another shard or a row of another part; or the folder cannot be written.
+        CorruptIndex: A file of a part is damaged.
+    """
+    shard_manifests.require_number(len(parts))
+    path = path.absolute()
+    names = [shard_manifests.folder_name(number) for number in range(len(parts))]
+    places = [path / name for name in names]
+    found = [
+        place if place.is_dir() else part.absolute()
+        for place, part in zip(places, parts, strict=True)
+    ]
+    _check_parts(path, [IndexStore.open(part).snapshot for part in found])
+    try:
+        with contextlib.suppress(FileExistsError):
+            files.disk.make_folder(path)
+            files.disk.fsync_folder(path.parent)
+        with contextlib.ExitStack() as stack:
+            root, _ = stores.take_lock(stack, path, 0.0)
+            require_free(path, names)
+            for part, place in zip(found, places, strict=True):
+                if part != place:
+                    files.disk.replace(part, place)
+                    files.disk.fsync_folder(part.parent)
+            files.disk.fsync_folder(root)
+            records = [_record(place, name) for place, name in zip(places, names, strict=True)]
+            shard_manifests.write(root, ShardManifest(shards=tuple(records)))
+    except OSError as error:
+        raise IndexStoreError(f"No index can be made at {path}: {error}.") from error
+    return ShardedStore.open(path)
+
+
+def rows_from(number: int) -> int:
+    """Return the first row of shard ``number`` where the parts number their rows on their own.
+
+    An empty index that is created with this ``next_row`` has other rows than all other parts.
+    """
+    return number << 48
+
+
+def _check_parts(path: Path, parts: Sequence[Snapshot]) -> None:
+    """Refuse parts that cannot be the shards of one index."""
+    require_alike(path, parts)
+    for number, part in enumerate(parts):
+        if (build := part.manifest.build) is not None and not build.finished:
+            raise IndexStoreError(f"{part.path} is an unfinished build; finish it first.")
+        for segment in part.segments:
+            actual = shards_of_hashes(segment.ids[0], len(parts))
+            if (wrong := actual != number).any():
+                raise IndexStoreError(
+                    f"{part.path} shall be shard {number}, but holds a document of shard "
+                    f"{actual[wrong][0]}. Give shard_of(doc_id, {len(parts)}) of each document."
+                )
+    rows = np.sort(np.concatenate([part.live_rows() for part in parts]))
+    if (twice := rows[1:] == rows[:-1]).any():
+        raise IndexStoreError(
+            f"Row {rows[1:][twice][0]} is in two of the parts of {path}. Number the rows of each "
+            "part apart (`assembly.rows_from`)."
+        )
+
+
+def _record(place: Path, name: str) -> ShardRecord:
+    folder = Folder.open(place)
+    data = read_bytes(folder, manifests.NAME)
+    manifest: Manifest = manifests.decode(data)
+    return ShardRecord(folder=name, generation=manifest.generation, sha256=data[:64].decode())

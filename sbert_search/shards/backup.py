@@ -1,0 +1,58 @@
+"""Backups of a sharded index: a folder with a backup of each shard, and their manifest."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from pathlib import Path
+
+from sbert_search.errors import IndexStoreError
+from sbert_search.index.maintenance import backup
+from sbert_search.runtime.disk import files
+from sbert_search.runtime.disk.folders import Folder
+from sbert_search.shards import manifest as shard_manifests
+from sbert_search.shards.manifest import ShardManifest, ShardRecord
+from sbert_search.shards.snapshot import ShardedSnapshot
+
+
+def backup_shards(snapshot: ShardedSnapshot, target: Path) -> None:
+    """Copy a state to a new folder, by hard links if possible, as `backup.backup_to` does.
+
+    The new folder gets its final name when it is complete.
+
+    Args:
+        snapshot: The state.
+        target: A folder that does not exist.
+
+    Raises:
+        FileNotFoundError: A file is gone, as after a compaction by another process.
+        IndexStoreError: The target exists, or the disk failed; nothing is left of the new folder.
+        CorruptIndex: A file is damaged; no target is made.
+    """
+    target = target.absolute()
+    opened = [backup.opened_files(shard.folder, shard.manifest) for shard in snapshot.shards]
+    try:
+        parent = Folder.open(target.parent)
+        if parent.has(target.name):
+            raise IndexStoreError(f"{target} exists already; name a new folder for the backup.")
+        making = target.with_name(f".{target.name}.partial-{os.urandom(4).hex()}")
+        files.disk.make_folder(making)
+        try:
+            records = []
+            for number, (shard, views) in enumerate(zip(snapshot.shards, opened, strict=True)):
+                place = making / shard_manifests.folder_name(number)
+                backup.backup_to(shard.folder, shard.manifest, place, views)
+                records.append(ShardRecord.of(number, shard.manifest))
+            generation = snapshot.record.generation
+            new = ShardManifest(generation=generation, shards=tuple(records))
+            shard_manifests.write(Folder.open(making), new)
+            files.disk.replace(making, target)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                files.remove_tree(making)
+            raise
+        files.disk.fsync_folder(parent)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise IndexStoreError(f"The backup to {target} failed: {error}.") from error

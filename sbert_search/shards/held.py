@@ -1,0 +1,182 @@
+"""The lock of a sharded index and of each of its shards, and commits of several shards at once."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+from sbert_search.errors import CommitUnknown, IndexStoreError
+from sbert_search.index import store as stores
+from sbert_search.index.storage import manifest as manifests
+from sbert_search.index.storage import transaction
+from sbert_search.index.storage.held_folder import HeldFolder
+from sbert_search.index.storage.manifest import Manifest
+from sbert_search.runtime.disk import files
+from sbert_search.runtime.disk.folders import Folder
+from sbert_search.runtime.disk.locks import Lock
+from sbert_search.shards import manifest as shard_manifests
+from sbert_search.shards.manifest import ShardManifest, ShardRecord
+from sbert_search.shards.states import NEXT, StaleShard, open_shard, read_bytes
+
+
+class HeldShard(HeldFolder):
+    """The opened folder of a shard, whose new manifests wait for the commit of all shards.
+
+    Attributes:
+        waiting: The newest manifest that waits in the file `NEXT`; None if none does.
+    """
+
+    def __init__(self, folder: Folder, lock: Lock) -> None:
+        super().__init__(folder, lock)
+        self.waiting: Manifest | None = None
+        self._superseded: list[str] = []
+        self._defers = False
+
+    def begin(self) -> None:
+        """From now on, let manifests and removals wait for `publish` or `undo`."""
+        self.waiting, self._superseded, self._defers = None, [], True
+
+    def write_manifest(self, manifest: Manifest) -> None:
+        """Write the manifest of the next state durably, beside that of the present state."""
+        files.replace_file(self.folder / NEXT, manifests.encode(manifest))
+        self.waiting = manifest
+
+    def removable(self, names: Iterable[str]) -> Iterable[str]:
+        """Return the files that may be removed now: none before the commit of all shards."""
+        if not self._defers:
+            return names
+        self._superseded += names
+        return ()
+
+    def publish(self) -> None:
+        """Give the waiting manifest its final name, and remove the files it no longer needs.
+
+        Raises:
+            OSError: The disk failed. The next writer does it again.
+        """
+        self._defers = False
+        if self.waiting is not None:
+            publish_next(self.folder)
+            self._manifest = self._stamp(manifests.NAME)
+            needed = {file.name for file in self.waiting.files}
+            transaction.remove(self, (n for n in self._superseded if n not in needed))
+        self.waiting = None
+
+    def undo(self, old: Manifest) -> None:
+        """Remove what was written since `begin`, as far as the disk allows."""
+        self._defers = False
+        needed = {file.name for file in old.files}
+        with contextlib.suppress(OSError, IndexStoreError):
+            if self.folder.has(NEXT):
+                files.disk.unlink(self.folder / NEXT)
+            names = transaction.numbered_names(self.folder)
+            new = [n for n in names if transaction.number_of(n) >= old.next_file]
+            transaction.remove(self, (name for name in new if name not in needed))
+        self.waiting = None
+
+
+class HeldShards:
+    """The opened folder of a sharded index, its lock, and its shards with theirs.
+
+    Args:
+        root: The sharded index.
+        lock: The lock on its lock file.
+        shards: The shards, in the order of their numbers.
+    """
+
+    def __init__(self, root: Folder, lock: Lock, shards: Sequence[HeldShard]) -> None:
+        self.root, self._lock, self.shards = root, lock, tuple(shards)
+
+    def require(self) -> None:
+        """Refuse to commit if the folder, a lock or a manifest was replaced.
+
+        Raises:
+            IndexStoreError: One of them was replaced; the index is as before.
+        """
+        for shard in self.shards:
+            shard.require()
+        if not (self._lock.is_in_place() and self.root.is_at_its_path()):
+            raise IndexStoreError(
+                f"{self.root} or its {manifests.LOCK} was moved or replaced while the index was "
+                "written, so this commit was not made. Find out which program changed the folder, "
+                "then run the command again."
+            )
+
+    def commit(self, old: ShardManifest) -> ShardManifest:
+        """Make the waiting manifests of all shards current, in one step.
+
+        Raises:
+            OSError: The disk failed; the old state holds.
+            IndexStoreError: A folder is no longer the one that was opened; the old state holds.
+            CommitUnknown: The disk failed at the last step; the old or the new state holds.
+        """
+        records = [
+            record if shard.waiting is None else ShardRecord.of(number, shard.waiting)
+            for number, (record, shard) in enumerate(zip(old.shards, self.shards, strict=True))
+        ]
+        new = ShardManifest(generation=old.generation + 1, shards=tuple(records))
+        shard_manifests.write(self.root, new, ready=self.require)
+        return new
+
+    def publish(self) -> None:
+        """Finish a commit in the folders of the shards.
+
+        Raises:
+            CommitUnknown: The commit is done, but the disk failed afterwards.
+        """
+        try:
+            for shard in self.shards:
+                shard.publish()
+        except OSError as error:
+            raise CommitUnknown(
+                f"{self.root}: the commit is done, but the disk failed after it ({error}). Free or "
+                "repair the disk, and open the index again."
+            ) from error
+
+
+@contextlib.contextmanager
+def held(path: Path, wait_s: float) -> Iterator[tuple[HeldShards, ShardManifest]]:
+    """Hold the locks of a sharded index and of its shards, and finish an interrupted commit.
+
+    Raises:
+        IndexLocked: Another process is writing.
+        IndexStoreError: The folder cannot be written.
+        CorruptIndex: A shard is in no state that belongs to the index.
+    """
+    with contextlib.ExitStack() as stack:
+        try:
+            root, lock = stores.take_lock(stack, path, wait_s)
+            manifest = shard_manifests.read(root)
+            shards = []
+            for record in manifest.shards:
+                finish_commit(root, record)
+                shards.append(
+                    stack.enter_context(stores.held(root.path / record.folder, wait_s, HeldShard))
+                )
+        except OSError as error:
+            raise IndexStoreError(f"{path} cannot be written: {error}.") from error
+        yield HeldShards(root, lock, shards), manifest
+
+
+def finish_commit(root: Folder, record: ShardRecord) -> None:
+    """Give a shard the manifest that belongs to the index, if a commit was interrupted.
+
+    Raises:
+        StaleShard: The shard has no such manifest.
+    """
+    folder = open_shard(root, record)
+    waits = folder.has(NEXT)
+    if read_bytes(folder, manifests.NAME)[:64] == record.sha256.encode():
+        if waits:  # of a commit that was not made
+            files.disk.unlink(folder / NEXT)
+    elif read_bytes(folder, NEXT)[:64] == record.sha256.encode():
+        publish_next(folder)
+    else:
+        raise StaleShard(folder, record)
+
+
+def publish_next(folder: Folder) -> None:
+    """Rename the waiting manifest of a shard over its present one."""
+    files.disk.replace(folder / NEXT, folder / manifests.NAME)
+    files.disk.fsync_folder(folder)

@@ -1,0 +1,184 @@
+"""`ShardedIndex`: the class `Index` over a folder of shards; `open_index` opens either."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Self, Unpack
+
+from sbert_search.embedding.arguments import ModelLike
+from sbert_search.errors import ConfigError, NotAnIndex
+from sbert_search.index.index import GivenToBuild, Index
+from sbert_search.shards.manifest import require_number
+from sbert_search.shards.snapshot import ShardedSnapshot
+from sbert_search.shards.states import is_sharded
+from sbert_search.shards.store import ShardedStore, ShardedStores
+
+# A search must not wait for the import of code that writes indexes, so the methods import it.
+if TYPE_CHECKING:
+    from sbert_search.corpus.id_column import IdsLike
+    from sbert_search.corpus.spool import Sources
+    from sbert_search.corpus.vectors import VectorsLike
+    from sbert_search.embedding.pipeline import EmbedBatches
+    from sbert_search.index.ingestion.build import BuildKeywords, BuildSettings
+    from sbert_search.index.maintenance.check import CheckReport
+    from sbert_search.index.maintenance.info import IndexInfo
+    from sbert_search.index.tuning.recall import Floats
+    from sbert_search.index.tuning.settings import TuneSettings
+    from sbert_search.index.tuning.tune import TuneReport
+
+DEFAULT_SHARDS = 4
+
+
+class ShardedIndex(Index):
+    """Several indexes in one folder that are searched, changed and kept as one index.
+
+    The id of a document decides which shard holds it. All methods of `Index` work on all shards. An
+    update of several shards is one commit: it is durable and visible in all of them or in none.
+    """
+
+    store: ShardedStore
+
+    def __init__(self, store: ShardedStore) -> None:
+        super().__init__(store)
+
+    @property
+    def state(self) -> ShardedSnapshot:
+        """The state that this object reads."""
+        return self.store.snapshot
+
+    @property
+    def n_shards(self) -> int:
+        """Number of shards."""
+        return len(self.state.shards)
+
+    @classmethod
+    def open(cls, path: str | Path, *, wait_s: float = 0.0) -> Self:
+        """Open a sharded index and verify its files.
+
+        Args:
+            path: The folder.
+            wait_s: Seconds that a writer waits for another process's lock.
+
+        Raises:
+            NotAnIndex: The folder holds no sharded index.
+            CorruptIndex: A file or a shard differs from what was committed.
+            IndexStoreError: A shard belongs to another index.
+        """
+        return cls(ShardedStore.open(path, wait_s=wait_s))
+
+    @classmethod
+    def build(
+        cls,
+        sources: Sources,
+        *,
+        out: str | Path | None = None,
+        model: ModelLike | None = None,
+        vectors: VectorsLike | None = None,
+        settings: BuildSettings | None = None,
+        memory_bytes: int | None = None,
+        runner: EmbedBatches | None = None,
+        n_shards: int = DEFAULT_SHARDS,
+        **keywords: Unpack[BuildKeywords],
+    ) -> Self:
+        """Build a sharded index, or resume a build that was stopped.
+
+        Args:
+            sources: As for `Index.build`.
+            out: As for `Index.build`.
+            model: As for `Index.build`.
+            vectors: As for `Index.build`.
+            settings: As for `Index.build`.
+            memory_bytes: As for `Index.build`.
+            runner: As for `Index.build`.
+            n_shards: Number of shards, from 1 to 1024. It never changes.
+            keywords: As for `Index.build`.
+
+        Raises:
+            ConfigError, TypeError, CorpusError, IndexStoreError, ModelMismatch: As for
+                `Index.build`; also if the folder holds a build with another number of shards.
+        """
+        require_number(n_shards)
+        given: GivenToBuild = {
+            "model": model,
+            "vectors": vectors,
+            "memory_bytes": memory_bytes,
+            "runner": runner,
+        }
+        return cls._build(ShardedStores(n_shards), sources, out, settings, keywords, given)
+
+    @classmethod
+    def create(
+        cls,
+        out: str | Path,
+        *,
+        model: ModelLike | None = None,
+        dim: int | None = None,
+        settings: BuildSettings | None = None,
+        n_shards: int = DEFAULT_SHARDS,
+        **keywords: Unpack[BuildKeywords],
+    ) -> Self:
+        """Make a sharded index without documents; see `Index.create` and `build`."""
+        require_number(n_shards)
+        cls._create(ShardedStores(n_shards), out, model, dim, settings, keywords)
+        return cls.open(out)
+
+    @classmethod
+    def from_vectors(
+        cls,
+        vectors: VectorsLike,
+        *,
+        ids: IdsLike | None = None,
+        out: str | Path | None = None,
+        model: ModelLike | None = None,
+        **keywords: Unpack[BuildKeywords],
+    ) -> Self:
+        """Refuse vectors without texts as one block; `build` takes rows with ``vectors``.
+
+        Raises:
+            ConfigError: Always.
+        """
+        raise ConfigError(
+            "from_vectors makes no sharded index. Use ShardedIndex.build(ROWS, vectors=VECTORS), "
+            "where ROWS may have ids and no texts."
+        )
+
+    def info(self) -> IndexInfo:
+        """Describe the contents of the index and how it was made."""
+        from sbert_search.index.maintenance.info import describe
+        from sbert_search.index.maintenance.merge_policy import advice
+
+        each = (advice(shard.manifest) for shard in self.state.shards)
+        return replace(describe(self.state), advice=next(filter(None, each), ""))
+
+    def check(self) -> CheckReport:
+        """Read every file of every shard and verify its checksum and structure."""
+        from sbert_search.shards.check import check_shards
+
+        return check_shards(self.path)
+
+    def _tune(
+        self, settings: TuneSettings, queries: Floats | None, origin: str, dry_run: bool
+    ) -> TuneReport:
+        from sbert_search.shards.tuning import tune_shards
+
+        return tune_shards(self.store, settings, queries, origin=origin, dry_run=dry_run)
+
+
+def open_index(path: str | Path, *, wait_s: float = 0.0) -> Index:
+    """Open the index of a folder: an `Index`, or a `ShardedIndex` where the folder holds shards.
+
+    Args:
+        path: The folder.
+        wait_s: Seconds that a writer waits for another process's lock.
+
+    Raises:
+        NotAnIndex: The folder holds no index.
+        CorruptIndex: A file differs from what was committed.
+    """
+    try:
+        return Index.open(path, wait_s=wait_s)
+    except NotAnIndex:
+        if not is_sharded(path):
+            raise
+    return ShardedIndex.open(path, wait_s=wait_s)

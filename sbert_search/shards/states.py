@@ -1,0 +1,132 @@
+"""Reading one state of a sharded index: the manifest of the whole, and that of each shard."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from sbert_search.errors import CorruptIndex, IndexStoreError
+from sbert_search.index.snapshot import Snapshot
+from sbert_search.index.storage import manifest as manifests
+from sbert_search.index.storage.manifest import Manifest
+from sbert_search.runtime.disk import files
+from sbert_search.runtime.disk.folders import Folder
+from sbert_search.shards import manifest as shard_manifests
+from sbert_search.shards.manifest import ShardManifest, ShardRecord
+
+NEXT = "NEXT.json"
+"""The manifest that a shard gets with the next commit of the sharded index.
+
+It is durable before the commit. After the commit it is renamed to ``MANIFEST.json``. A state can be
+read at any time, since one of the two files is the manifest that shards.json names.
+"""
+
+_SAME = ("identity", "dim", "metric", "dtype", "spec", "lexical")
+
+
+class StaleShard(CorruptIndex):
+    """A shard is in no state that shards.json names."""
+
+    def __init__(self, folder: Folder, record: ShardRecord) -> None:
+        super().__init__(
+            f"{folder.path}/{manifests.NAME}",
+            f"the manifest of commit {record.generation}, which {shard_manifests.NAME} names",
+            "that of another commit",
+            "The shard was changed or restored on its own. Restore the whole sharded index from a "
+            "backup, or build it again.",
+        )
+
+
+def open_shard(root: Folder, record: ShardRecord) -> Folder:
+    """Open the folder of a shard.
+
+    Raises:
+        CorruptIndex: There is no such folder.
+        IndexStoreError: This process has no permission to read it, or too many files open.
+    """
+    try:
+        return (root / record.folder).opened()
+    except OSError as error:
+        if not files.is_fault_of_file(error):
+            raise IndexStoreError(f"{root / record.folder} cannot be read: {error}.") from error
+        remedy = "Restore the folder from a backup, or build the index again."
+        place = str(root / record.folder)
+        raise CorruptIndex(place, "the folder of a shard", str(error), remedy) from error
+
+
+def read_shard(folder: Folder, record: ShardRecord) -> Manifest:
+    """Read the manifest of a shard that belongs to a state of the sharded index.
+
+    Raises:
+        StaleShard: The shard has no such manifest.
+        CorruptIndex: The manifest is damaged.
+    """
+    # A commit may rename the second file to the first between two looks.
+    for name in (manifests.NAME, NEXT, manifests.NAME):
+        if (data := read_bytes(folder, name))[:64] == record.sha256.encode():
+            return manifests.decode(data)
+    raise StaleShard(folder, record)
+
+
+def read_bytes(folder: Folder, name: str) -> bytes:
+    """Read a manifest of a shard; empty if there is none that can be read."""
+    try:
+        return bytes(files.map_file(folder / name)[: manifests.MAX_BYTES + 1])
+    except OSError as error:
+        if not files.is_fault_of_file(error):
+            raise IndexStoreError(f"{folder / name} cannot be read: {error}.") from error
+        return b""
+
+
+def open_snapshots(
+    root: Folder,
+    manifest: ShardManifest,
+    reuse: tuple[ShardManifest, Sequence[Snapshot]] | None = None,
+) -> list[Snapshot]:
+    """Open the states of all shards.
+
+    Args:
+        root: The sharded index.
+        manifest: Its manifest.
+        reuse: An earlier state of the same folder, whose open files are used again.
+
+    Raises:
+        FileNotFoundError: A file is gone, as after a compaction by another process.
+        CorruptIndex: A shard or a file of it differs from what was committed.
+        IndexStoreError: A shard has other settings than the first one.
+    """
+    known = dict(zip(reuse[0].shards, reuse[1], strict=True)) if reuse else {}
+    earlier = {r.folder: s for r, s in known.items()}
+    shards = []
+    for record in manifest.shards:
+        old = earlier.get(record.folder)
+        if record in known:
+            shards.append(known[record])
+            continue
+        folder = open_shard(root, record)
+        same = old is not None and old.folder.identity == folder.identity
+        shards.append(Snapshot(folder, read_shard(folder, record), old if same else None))
+    require_alike(root.path, shards)
+    return shards
+
+
+def require_alike(path: Path, shards: Sequence[Snapshot]) -> None:
+    """Refuse shards that were built with different models or settings.
+
+    Raises:
+        IndexStoreError: A setting of a shard differs; the message names the shard and the setting.
+    """
+    first = shards[0].settings
+    for shard in shards[1:]:
+        for name in _SAME:
+            if getattr(shard.settings, name) != getattr(first, name):
+                raise IndexStoreError(
+                    f"{path}: {shard.path} is a shard of another index: its {name} differs from "
+                    f"that of {shards[0].path}. Restore the shard from a backup, or build the "
+                    "sharded index again."
+                )
+
+
+def is_sharded(path: str | Path) -> bool:
+    """Whether a folder holds a sharded index."""
+    return (Path(path) / shard_manifests.NAME).is_file()

@@ -1,0 +1,239 @@
+"""Creating, opening and locking a sharded index on disk."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sbert_search.errors import CorruptIndex, IndexStoreError, NotAnIndex
+from sbert_search.index import store as stores
+from sbert_search.index.storage import manifest as manifests
+from sbert_search.index.storage.manifest import (
+    LOCK,
+    OPEN_TRIES,
+    BuildCursor,
+    ColumnType,
+    StoreSettings,
+)
+from sbert_search.index.store import IndexStore, StoreMaker
+from sbert_search.runtime.disk import files, locks
+from sbert_search.runtime.disk.folders import Folder
+from sbert_search.shards import manifest as shard_manifests
+from sbert_search.shards.manifest import ShardManifest, ShardRecord
+from sbert_search.shards.snapshot import ShardedSnapshot
+from sbert_search.shards.states import StaleShard, is_sharded, open_snapshots
+
+# A search must not wait for the import of code that writes, so the methods that write import it.
+if TYPE_CHECKING:
+    from sbert_search.shards.writer import ShardedWriter
+
+
+class ShardedStore(IndexStore):
+    """A sharded index on disk: a snapshot to read, and a writer while no other process writes.
+
+    Args:
+        snapshot: The state to read.
+        wait_s: Seconds that a writer waits for another process's lock.
+    """
+
+    snapshot: ShardedSnapshot
+
+    def __init__(self, snapshot: ShardedSnapshot, *, wait_s: float = 0.0) -> None:
+        super().__init__(snapshot, wait_s=wait_s)
+
+    @classmethod
+    def open(cls, path: str | Path, *, wait_s: float = 0.0) -> ShardedStore:
+        """Open a sharded index for reading, without a lock; errors as for `ShardedIndex.open`."""
+        return cls(open_state(Path(path)), wait_s=wait_s)
+
+    def __reduce__(self) -> tuple[Callable[..., ShardedStore], tuple[str]]:
+        """Pickle the path, since mapped files cannot be sent; unpickling opens the newest state."""
+        return partial(ShardedStore.open, wait_s=self.wait_s), (str(self.path),)
+
+    def refresh(self) -> bool:
+        """Move to the newest state of the index; return whether it differs from the old one."""
+        before = self.snapshot
+        self.snapshot = open_state(self.path, before)
+        return self.snapshot is not before
+
+    @contextlib.contextmanager
+    def writer(self, *, at_least_s: float = 0.0) -> Iterator[ShardedWriter]:
+        """Lock the index and yield its writer; each commit updates `snapshot` of this store.
+
+        Args:
+            at_least_s: Seconds to wait for another process's lock, even if ``wait_s`` is less.
+
+        Raises:
+            IndexLocked: Another process is writing.
+            IndexStoreError: The folder cannot be written.
+        """
+        from sbert_search.index.storage.transaction import remove_unreferenced, require_files
+        from sbert_search.shards.held import held
+        from sbert_search.shards.writer import ShardedWriter
+
+        with held(self.path, max(self.wait_s, at_least_s)) as (shards, manifest):
+            self.snapshot = _opened(shards.root, manifest, self.snapshot)
+            for shard, state in zip(shards.shards, self.snapshot.shards, strict=True):
+                require_files(shard.folder, state.manifest)
+                remove_unreferenced(shard, state.manifest)
+            yield ShardedWriter(self.snapshot, shards, self._move)
+
+    def backup_to(self, target: str | Path) -> None:
+        """Copy the newest state to another folder; see `backup.backup_shards`."""
+        from sbert_search.shards.backup import backup_shards
+
+        for _ in range(OPEN_TRIES):
+            self.refresh()
+            with contextlib.suppress(FileNotFoundError):  # a compaction removed files
+                backup_shards(self.snapshot, Path(target))
+                return
+        raise _always_changing(self.path)
+
+
+@dataclass(frozen=True)
+class ShardedStores:
+    """Makes and opens sharded indexes of a number of shards, as `IndexStore` does one index."""
+
+    n_shards: int
+
+    def open(self, path: str | Path) -> IndexStore:
+        """Open the index of a path.
+
+        Raises:
+            IndexStoreError: It has another number of shards.
+        """
+        store = ShardedStore.open(path)
+        if (n_shards := len(store.snapshot.shards)) != self.n_shards:
+            raise IndexStoreError(
+                f"{path} has {n_shards} shards, not {self.n_shards}. Build with --shards "
+                f"{n_shards}, name another folder, or remove this one."
+            )
+        return store
+
+    def create(
+        self,
+        path: str | Path,
+        settings: StoreSettings,
+        columns: Mapping[str, ColumnType] | None = None,
+        *,
+        build: BuildCursor | None = None,
+    ) -> IndexStore:
+        """Make empty shards and their manifest; arguments and errors as `IndexStore.create`.
+
+        A creation that was interrupted is finished by the next one.
+        """
+        shard_manifests.require_number(self.n_shards)
+        path = Path(path).absolute()
+        names = [shard_manifests.folder_name(number) for number in range(self.n_shards)]
+        try:
+            with contextlib.suppress(FileExistsError):
+                files.disk.make_folder(path)
+                files.disk.fsync_folder(path.parent)
+            require_free(path, names)
+            with contextlib.ExitStack() as stack:
+                root, _ = stores.take_lock(stack, path, 0.0)
+                require_free(path, names)
+                records = []
+                for number, name in enumerate(names):
+                    manifest = _empty_shard(path / name, settings, columns, build)
+                    records.append(ShardRecord.of(number, manifest))
+                files.disk.fsync_folder(root)
+                shard_manifests.write(root, ShardManifest(shards=tuple(records)))
+        except OSError as error:
+            raise IndexStoreError(f"No index can be made at {path}: {error}.") from error
+        return ShardedStore.open(path)
+
+
+def stores_of(path: Path, n_shards: int | None) -> StoreMaker:
+    """Return what makes and opens the index of a build.
+
+    Args:
+        path: Folder of the index, which may be absent.
+        n_shards: Number of shards; None: an index without shards.
+
+    Raises:
+        IndexStoreError: The folder holds an index of the other kind.
+    """
+    if n_shards is None:
+        if is_sharded(path):
+            raise IndexStoreError(
+                f"{path} holds a sharded index. Give --shards to resume its build, name another "
+                "folder, or remove this one."
+            )
+        return IndexStore
+    if (path / manifests.NAME).exists():
+        raise IndexStoreError(
+            f"{path} holds an index without shards. Leave out --shards to resume its build, name "
+            "another folder, or remove this one."
+        )
+    return ShardedStores(n_shards)
+
+
+def open_state(path: Path, reuse: ShardedSnapshot | None = None) -> ShardedSnapshot:
+    """Open the newest state; start over if a commit or a compaction changes the files meanwhile.
+
+    Args:
+        path: The folder.
+        reuse: An earlier state. Its open files are used again if the folder is the same.
+    """
+    for _ in range(OPEN_TRIES):
+        root = manifests.open_folder(path)
+        manifest = shard_manifests.read(root)
+        if reuse and reuse.folder.identity != root.identity:
+            reuse = None
+        try:
+            return _opened(root, manifest, reuse)
+        except (FileNotFoundError, StaleShard) as error:
+            if shard_manifests.read(root) == manifest and root.is_at_its_path():
+                if isinstance(error, StaleShard):
+                    raise
+                missing = Path(str(error.filename)).relative_to(path)
+                raise CorruptIndex(str(missing), "the file", "no such file") from error
+    raise _always_changing(path)
+
+
+def _opened(
+    root: Folder, manifest: ShardManifest, reuse: ShardedSnapshot | None
+) -> ShardedSnapshot:
+    if reuse and reuse.record == manifest:
+        return reuse
+    known = (reuse.record, reuse.shards) if reuse else None
+    return ShardedSnapshot(root, manifest, open_snapshots(root, manifest, known))
+
+
+def _always_changing(path: Path) -> IndexStoreError:
+    return IndexStoreError(f"{path} changed {OPEN_TRIES} times while it was opened; try again.")
+
+
+def require_free(path: Path, names: list[str]) -> None:
+    """Refuse a folder that is not empty; remains of an interrupted creation are allowed."""
+    entries = Folder.open(path).listing()
+    if entries.keys() & {manifests.NAME, manifests.SHARDS}:
+        raise IndexStoreError(f"{path} already holds an index; add to it, or name another folder.")
+    allowed = {LOCK, f"{manifests.SHARDS}.tmp", *locks.PROBES, *names}
+    if foreign := sorted(entries.keys() - allowed):
+        raise IndexStoreError(
+            f"{path} is not empty (it holds {foreign[0]!r}); name a new folder for the index."
+        )
+
+
+def _empty_shard(
+    path: Path,
+    settings: StoreSettings,
+    columns: Mapping[str, ColumnType] | None,
+    build: BuildCursor | None,
+) -> manifests.Manifest:
+    """Make a shard, or take one over that an interrupted creation has left."""
+    with contextlib.suppress(NotAnIndex):
+        left = IndexStore.open(path).snapshot.manifest
+        if left.segments or left.generation:
+            raise IndexStoreError(
+                f"{path} holds an index, but its folder has no {manifests.SHARDS}. Restore that "
+                "file, or remove the folder."
+            )
+        files.remove_tree(path)
+    return IndexStore.create(path, settings, columns, build=build).snapshot.manifest

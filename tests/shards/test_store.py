@@ -1,0 +1,124 @@
+"""A sharded index is opened whole or not at all, and messages name the shard and the remedy."""
+
+from __future__ import annotations
+
+import copy
+import shutil
+from pathlib import Path
+
+import pytest
+
+from sbert_search.errors import (
+    ConfigError,
+    CorruptIndex,
+    IndexLocked,
+    IndexStoreError,
+    NotAnIndex,
+)
+from sbert_search.index.index import Index
+from sbert_search.index.store import IndexStore
+from sbert_search.shards.store import ShardedStore, ShardedStores, stores_of
+from tests.index.faults.model import SETTINGS, Operation, apply, contents
+from tests.shards.sharded import N_SHARDS, new_sharded
+
+PUT = Operation("put", tuple((f"d{i}", 0, 1) for i in range(12)))
+MORE = Operation("put", tuple((f"e{i}", 0, 1) for i in range(12)))
+
+
+@pytest.fixture
+def sharded(tmp_path: Path) -> Path:
+    new_sharded(tmp_path / "i", [PUT])
+    return tmp_path / "i"
+
+
+def change(path: Path) -> None:
+    with ShardedStore.open(path).writer() as writer:
+        apply(writer, MORE)
+
+
+def test_a_missing_shard_is_named(sharded: Path) -> None:
+    shutil.rmtree(sharded / "shard-0001")
+    with pytest.raises(CorruptIndex, match="shard-0001 is corrupt: expected the folder of a shard"):
+        ShardedStore.open(sharded)
+
+
+def test_a_shard_that_was_restored_on_its_own_is_named(sharded: Path) -> None:
+    shutil.copytree(sharded / "shard-0002", sharded.parent / "old")
+    change(sharded)
+    shutil.rmtree(sharded / "shard-0002")
+    shutil.copytree(sharded.parent / "old", sharded / "shard-0002")
+    with pytest.raises(CorruptIndex, match=r"shard-0002/MANIFEST\.json.*restored on its own"):
+        ShardedStore.open(sharded)
+    with pytest.raises(CorruptIndex), ShardedStore.open(sharded).writer():
+        pass
+
+
+def test_a_shard_is_not_changed_on_its_own(sharded: Path) -> None:
+    shard = IndexStore.open(sharded / "shard-0001")
+    with pytest.raises(IndexStoreError, match=r"is a shard.*Change .*/i instead"), shard.writer():
+        pass
+
+
+def test_a_shard_is_an_ordinary_index_to_read(sharded: Path) -> None:
+    sizes = [len(Index.open(sharded / f"shard-{n:04d}")) for n in range(N_SHARDS)]
+    assert sum(sizes) == 12
+    assert min(sizes) > 0
+
+
+def test_an_ordinary_open_names_the_sharded_index(sharded: Path) -> None:
+    with pytest.raises(NotAnIndex, match=r"is a sharded index.*open_index"):
+        Index.open(sharded)
+
+
+def test_other_folders_are_refused(sharded: Path, tmp_path: Path) -> None:
+    with pytest.raises(NotAnIndex, match="no such folder"):
+        ShardedStore.open(tmp_path / "absent")
+    with pytest.raises(IndexStoreError, match="already holds an index"):
+        ShardedStores(3).create(sharded, SETTINGS)
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "notes.txt").touch()
+    with pytest.raises(IndexStoreError, match=r"not empty \(it holds 'notes\.txt'\)"):
+        ShardedStores(3).create(tmp_path / "full", SETTINGS)
+    with pytest.raises(ConfigError, match="number of shards is 0"):
+        ShardedStores(0).create(tmp_path / "none", SETTINGS)
+
+
+def test_a_build_goes_on_only_with_its_number_of_shards(sharded: Path, tmp_path: Path) -> None:
+    with pytest.raises(IndexStoreError, match="has 3 shards, not 4"):
+        ShardedStores(4).open(sharded)
+    with pytest.raises(IndexStoreError, match=r"holds a sharded index\. Give --shards"):
+        stores_of(sharded, None)
+    IndexStore.create(tmp_path / "one", SETTINGS)
+    with pytest.raises(IndexStoreError, match=r"without shards\. Leave out --shards"):
+        stores_of(tmp_path / "one", 2)
+
+
+def test_one_process_writes_at_a_time(sharded: Path) -> None:
+    store = ShardedStore.open(sharded)
+    with store.writer(), pytest.raises(IndexLocked), ShardedStore.open(sharded).writer():
+        pass
+
+
+def test_a_reader_moves_to_a_newer_state_only_by_refresh(sharded: Path) -> None:
+    reader = ShardedStore.open(sharded)
+    before = contents(reader.snapshot)
+    assert not reader.refresh()
+    change(sharded)
+    assert contents(reader.snapshot) == before
+    assert reader.refresh()
+    assert len(contents(reader.snapshot)) == 24
+    assert reader.snapshot.manifest.generation == 2
+
+
+def test_a_copy_for_another_process_opens_the_path_again(sharded: Path) -> None:
+    again = copy.copy(ShardedStore.open(sharded, wait_s=2.0))
+    assert contents(again.snapshot) == contents(ShardedStore.open(sharded).snapshot)
+    assert again.wait_s == 2.0
+
+
+def test_an_index_over_moved_folders_is_not_written(sharded: Path) -> None:
+    with ShardedStore.open(sharded).writer() as writer:
+        sharded.rename(sharded.with_name("elsewhere"))
+        with pytest.raises(IndexStoreError, match="moved"):
+            apply(writer, MORE)
+    assert len(contents(ShardedStore.open(sharded.with_name("elsewhere")).snapshot)) == 12
