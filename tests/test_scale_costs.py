@@ -92,11 +92,16 @@ def test_a_failure_costs_the_work_since_the_last_commit_and_the_restart(
 
 def test_free_machines_take_the_shards_of_slow_ones(modules: dict[str, ModuleType]) -> None:
     simulation = modules["cluster_simulation"]
-    cluster = simulation.Cluster(
-        machines=2, shards=6, shard_hours=1.0, commit_hours=1.0, restart_hours=0.0
-    )
-    slow = [1.0, 3.0]  # in 4 h: the first does 4 shards, the second 1; the sixth ends after 5 h
-    assert simulation.finishing_time(cluster, slow, [lives(), lives()]) == 5.0
+
+    def hours(shards: int) -> float:
+        cluster = simulation.Cluster(
+            machines=2, shards=shards, shard_hours=1.0, commit_hours=1.0, restart_hours=0.0
+        )
+        time: float = simulation.finishing_time(cluster, [1.0, 3.0], [lives(), lives()])
+        return time
+
+    assert hours(5) == 4.0  # the first machine does 4 shards in 4 h, the slow one 1 in 3 h
+    assert hours(6) == 6.0  # the slow one begins the sixth after 3 h
 
 
 def test_the_mean_of_random_failures_is_that_of_the_formula(

@@ -20,9 +20,12 @@ from sbert_search.models.pretraining import MaskedLanguageModel
 from sbert_search.models.replaced_token_detection import ReplacedTokenModel
 from sbert_search.models.student_init import alternate
 from sbert_search.models.vocabulary_extension import extend_vocabulary
+from sbert_search.runtime.distributed import Ranks
+from sbert_search.tokens.tokenizer import TextTokenizer
 from sbert_search.tokens.wordpiece.training import VocabularySettings, train_tokenizer
 from sbert_search.training.loop.log import LOG, read_log
 from sbert_search.training.loop.loop import Result
+from sbert_search.training.pretraining.data import prepare
 from sbert_search.training.pretraining.pretrain import PretrainRecipe, build, pretrain
 from sbert_search.training.recipe import load_recipe, shipped_recipes
 from tests.training.words import write_texts, write_vocabulary
@@ -319,3 +322,24 @@ def test_a_distillation_without_true_words_needs_another_figure(tmp_path: Path) 
         "cosine",
         "mlm_accuracy",
     }
+
+
+class SecondRank(Ranks):
+    """A rank on another machine, whose folder the first rank does not write to."""
+
+    def wait(self) -> None:
+        pass
+
+
+def test_a_rank_that_does_not_see_the_tokens_of_the_first_one_says_so(tmp_path: Path) -> None:
+    recipe = small_recipe("bert", tmp_path)
+    with pytest.raises(CorpusError, match=r"Rank 1 of 2 does not see .*tokens/train, which rank 0"):
+        prepare(
+            recipe.data,
+            TextTokenizer.from_folder(tmp_path / "vocabulary", 32),
+            recipe.segments,
+            recipe.mask,
+            out=tmp_path / "run",
+            seed=0,
+            ranks=SecondRank(1, 2),
+        )
