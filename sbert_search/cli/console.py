@@ -15,8 +15,9 @@ if TYPE_CHECKING:
 
 REJECTED_ROWS = 3  # exit code of a command that rejected rows
 
-# Characters that JSON allows in a string but that a terminal interprets (C1 controls), that some
-# readers take for a line end (U+2028, U+2029), or that no encoding can write (lone surrogates).
+# Characters that JSON allows in a string but that a terminal interprets (DEL, C1 controls), that
+# some readers take for a line end (U+2028, U+2029), or that no encoding can write (lone
+# surrogates).
 _UNSAFE = re.compile("[\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 
 
@@ -67,7 +68,7 @@ def show_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None
 
 
 def show_facts(facts: Mapping[str, object]) -> None:
-    """Print one name and value a line, with the values aligned in a column."""
+    """Print each name with its value on a line of its own; the values are aligned in a column."""
     width = max(map(len, facts), default=0)
     for name, value in facts.items():
         say(f"{name:<{width}}  {_cell(value)}")

@@ -13,7 +13,7 @@ from sbert_search.config import to_mapping
 if TYPE_CHECKING:
     from sbert_search.runtime.diagnosis import Diagnosis
 
-# Tokens of a step and of a text for which training is measured: 16 pairs of sentences.
+# Training is measured on steps of 512 tokens in texts of 16 tokens: 16 pairs of sentences.
 _STEP_TOKENS, _TEXT_TOKENS = 512, 16
 
 
@@ -22,15 +22,16 @@ _STEP_TOKENS, _TEXT_TOKENS = 512, 16
     "--measure",
     "model",
     metavar="NAME|FOLDER",
-    help="Measure now in which precision this machine computes and trains a model faster.",
+    help="Measure now which precision is faster on this machine, for inference with this model "
+    "and for its training.",
 )
 @shared_options("json")
 def doctor(model: str | None, as_json: bool) -> None:
     """Describe this machine and installation.
 
-    It prints the processor, memory, GPUs and versions; what was measured here so far; which extras
-    are installed; the cache folders; and what would make searches and training faster. Nothing is
-    measured without --measure.
+    It prints the processor, memory, GPUs and versions; the precision that earlier measurements
+    found faster; which extras are installed; the cache folders; and what would make searches and
+    training faster. Nothing is measured without --measure.
     """
     from sbert_search.runtime.diagnosis import diagnose
 
@@ -59,7 +60,9 @@ def _measure(model: str) -> None:
             training_precision(encoder, tokens=_STEP_TOKENS, length=_TEXT_TOKENS),
         )
     if None in found:
-        note(f"The layers of {model} are so small that the precision does not matter: fp32.")
+        note(
+            f"The layers of {model} are so small that the precision does not matter; fp32 is used."
+        )
 
 
 def _show(diagnosis: Diagnosis) -> None:
@@ -97,5 +100,5 @@ def _show(diagnosis: Diagnosis) -> None:
     if not diagnosis.caches:
         say("  none yet")
     say("\nWhat would make it faster:")
-    for line in diagnosis.advice or ("nothing that is known here",):
+    for line in diagnosis.advice or ("nothing that sbert-search knows of",):
         say(f"  {line}")

@@ -22,9 +22,9 @@ _REMEDIES = {
     errno.ENOMEM: " Memory ran out: raise the limit of this process (ulimit -v), or free some.",
     errno.EAGAIN: " Raise the limit on processes and threads of this user (ulimit -u).",
 }
-# Parts of messages of errors that lack of memory causes. The first are from Python's threads,
-# torch's allocators and C++. The second are from oneDNN and name no cause, so they count as lack of
-# memory only if the memory of this process is limited.
+# Parts of the messages of errors that occur if memory runs out. Those of _OUT_OF_MEMORY are from
+# Python's threads, torch's allocators and C++. Those of _MAYBE_OUT_OF_MEMORY are from oneDNN. They
+# name no cause, so they count as lack of memory only if the memory of this process is limited.
 _OUT_OF_MEMORY = ("can't start new thread", "can't allocate memory", "out of memory", "bad_alloc")
 _MAYBE_OUT_OF_MEMORY = ("could not create a primitive", "could not create a memory object")
 
@@ -85,7 +85,7 @@ def _has_memory_limit() -> bool:
 
 
 def _record(error: Exception) -> str:
-    """Write the traceback to a temporary file and return where the user finds it."""
+    """Write the traceback to a temporary file; return words that say where the user finds it."""
     import tempfile
     import traceback
 

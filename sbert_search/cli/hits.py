@@ -102,7 +102,7 @@ def _wrapped(text: Text, console: Console, width: int, most: int) -> list[Text]:
 
 
 def _paragraphs(hit: Hit) -> Iterator[tuple[Text, int]]:
-    """Yield the paragraphs of a hit, and how many lines each may have: together twelve."""
+    """Yield the paragraphs of a hit, each with the maximum number of its lines."""
     from rich.text import Text
 
     title = _line(hit.title)

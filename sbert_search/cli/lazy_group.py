@@ -65,10 +65,11 @@ def _configured(ctx: click.Context, name: str, command: click.Command) -> click.
     """Take the defaults of a command from the configuration file, if there is one.
 
     Returns:
-        The command; with ``--show-config``, one that prints its options.
+        The command; with ``--show-config``, a command that prints the options of this one.
 
     Raises:
-        ConfigError: The file is wrong.
+        ConfigError: The file cannot be read or is no TOML, or a table, an option or a value in it
+            is wrong.
     """
     given = ctx.find_root().params
     path, shows = given.get("config"), given.get("show_config", False)
@@ -91,12 +92,12 @@ def _configured(ctx: click.Context, name: str, command: click.Command) -> click.
 def lazy_group(
     homes: Mapping[str, str], lines: Mapping[str, str] | None = None
 ) -> type[click.Group]:
-    """Make a group class that lists its commands as ``homes`` does and imports each on first use.
+    """Make a group class that lists its commands in the order of ``homes`` and imports each at use.
 
     Args:
         homes: ``module:attribute`` of each command, by name.
-        lines: The first sentence of the help of commands, by name. The help of the group shows it
-            without importing the command.
+        lines: The first sentence of the help of a command, by the name of the command. The help of
+            the group shows it without importing the command; it imports commands without a line.
     """
     known = lines or {}
 

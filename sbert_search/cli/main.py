@@ -45,7 +45,7 @@ _COMMANDS: dict[str, str] = {
     "doctor": "sbert_search.cli.doctor:doctor",
     "completion": "sbert_search.cli.completion:completion",
 }
-_LINES = {  # the first sentence of each command's help, so that --help imports no command
+_LINES = {  # the first sentence of a command's help, so that --help does not import the command
     "demo": "Index and search the docstrings of Python.",
     "index": "Build, update, check and tune an index.",
     "embed": "Embed the documents of SOURCE and write a Parquet file.",
@@ -122,7 +122,7 @@ def main() -> NoReturn:
 
 
 def _exit(code: int) -> NoReturn:
-    """End this process without freeing its modules, which takes a fifth of a query's time.
+    """End this process without freeing its modules, which takes a fifth of the time of `search`.
 
     If other threads still run, Python ends in its usual way, which waits for them.
     """

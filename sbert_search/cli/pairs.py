@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from sbert_search.index.snapshot import Snapshot
     from sbert_search.search.pairs import Pairs
 
-EXACT_ROWS = 200_000  # rows above which FAISS searches: exact comparison takes quadratic time
+# A temporary index of more rows gets a FAISS index, since exact comparison takes quadratic time.
+EXACT_ROWS = 200_000
 _BATCH_PAIRS = 1000  # number of pairs whose texts are in memory at the same time
 
 

@@ -40,7 +40,7 @@ def _single_without_collections(function: Callable[..., None]) -> Callable[..., 
     """Collect no cyclic garbage during a single query, unlike during a file of queries.
 
     The imports of a search make objects that live on, among which collections would look for
-    garbage. That takes a twentieth of a query.
+    garbage. That takes a twentieth of the time of a query.
     """
 
     @wraps(function)
@@ -92,7 +92,7 @@ def _single_without_collections(function: Callable[..., None]) -> Callable[..., 
     help="Number of edits by which words may differ from those of the query, in lexical and hybrid "
     "search.",
 )
-@click.option("--offset", default=0, help="Number of the best documents to leave out.")
+@click.option("--offset", default=0, help="Number of best documents to leave out.")
 @click.option("--min-score", type=Finite(), help="Lowest score of a document that is returned.")
 @click.option(
     "--like",
@@ -107,7 +107,8 @@ def _single_without_collections(function: Callable[..., None]) -> Callable[..., 
     "--vector-file",
     type=click.Path(path_type=Path),
     metavar="FILE.npy",
-    help="Vector to search by. With QUERY, it is the vector of QUERY; with --queries, one each.",
+    help="Vector to search by. With QUERY, it is the vector of QUERY. With --queries, the file "
+    "holds one vector for each query.",
 )
 @ranking_options("auto")
 @order_options

@@ -115,7 +115,7 @@ def _verdict(comparison: Comparison) -> str:
 
 
 def _show_settings(comparisons: Sequence[Comparison]) -> None:
-    """Print the settings that differ between the runs; name the tasks unless all share them."""
+    """Print each setting that differs between the runs; name its tasks unless it is all tasks."""
     tasks = {comparison.task: comparison.differs for comparison in comparisons}
     lines: dict[str, list[str]] = defaultdict(list)
     for task, differs in tasks.items():

@@ -13,7 +13,9 @@ from sbert_search.cli.options.shared import shared_options
 @click.command()
 @click.argument("sources", metavar="SOURCE...", nargs=-1, required=True)
 @click.option("--model", required=True, metavar="NAME|FOLDER", help="Masked language model.")
-@click.option("--max-len", default=128, show_default=True, help="Number of tokens of one example.")
+@click.option(
+    "--max-len", default=128, show_default=True, help="Maximum number of tokens of one example."
+)
 @click.option("--examples", default=512, show_default=True, help="Maximum number of examples.")
 @click.option(
     "--pseudo",

@@ -1,4 +1,4 @@
-"""The argument and options of the `eval` commands that run tasks, and how these open models."""
+"""The argument and options of the `eval` commands that run tasks; models opened with them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ no_cache = click.option(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EvalOptions:
-    """The values of `eval_options` and `no_cache`."""
+    """The values of the argument and the options that `eval_options` and `no_cache` add."""
 
     tasks: tuple[str, ...]
     suite: Path | None
@@ -118,7 +118,7 @@ def eval_options(function: F) -> F:
             type=FOLDER,
             default="data",
             show_default=True,
-            help="Folder that the paths in task files start from.",
+            help="Folder that the paths in task files are relative to.",
         ),
         click.option("--suite", type=FILE, help="File that lists the tasks of one report."),
         click.argument("tasks", nargs=-1, metavar="[TASK|DATA]..."),

@@ -25,7 +25,20 @@ def report(
     options: EvalOptions,
     baselines: Mapping[str, Evaluate] | None = None,
 ) -> int:
-    """Evaluate all tasks, print and write the scores, and compare them with expected scores."""
+    """Evaluate all tasks, print and write the scores, and compare them with expected scores.
+
+    Args:
+        kind: Kind of the tasks.
+        evaluate: Evaluates the model on one task.
+        options: Options of the command.
+        baselines: Functions that evaluate other systems on one task, by the name of the system.
+
+    Returns:
+        Exit code: 1 if a score is outside the tolerance of its expected score, else 0.
+
+    Raises:
+        UsageError: The command names both tasks and a suite, or neither.
+    """
     from sbert_search.evaluation.expected import judge, load_expected
     from sbert_search.evaluation.report import refuse_overwriting, write_reports
     from sbert_search.evaluation.tasks import distinct_tasks, find_task, load_suite

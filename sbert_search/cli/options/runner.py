@@ -46,11 +46,11 @@ def runner_options(function: F) -> F:
 
 @contextlib.contextmanager
 def opened_runner(ctx: click.Context) -> Iterator[EmbedBatches]:
-    """Connect to the cluster that the options name, or embed in this process.
+    """Yield a function that embeds batches, on the cluster of the options or in this process.
 
     Raises:
-        UsageError: There are options of a cluster without --runner ray.
-        ConfigError: Ray is not installed, or the cluster is too small.
+        UsageError: --ray-address or --workers is given without --runner ray.
+        ConfigError: Ray is not installed, or the cluster has too few CPUs.
         ClusterError: The cluster cannot be reached.
     """
     if ctx.params["runner"] == "local":

@@ -39,7 +39,8 @@ def training_command(
 
     Args:
         kind: Kind of training.
-        settings: Imports the dataclass of the recipes, which the help of a recipe describes.
+        settings: Imports and returns the dataclass of the recipes. The help of a recipe describes
+            its fields.
     """
 
     def decorate(function: Command) -> click.Command:
@@ -53,7 +54,7 @@ def training_command(
 
 
 def _recipes(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
-    """Return the shipped recipes that begin with what a user has typed, for a shell."""
+    """Return the names of shipped recipes that complete what the user has typed in a shell."""
     kind = next((kind for kind in get_args(Kind) if kind == ctx.info_name), None)
     return [name for name in shipped_recipes(kind) if name.startswith(incomplete)] if kind else []
 
@@ -125,7 +126,7 @@ def _recipe_and_folder(
 
 
 def _facts(result: Result) -> dict[str, object]:
-    """Return the final state of a run and the dev metrics of its last evaluation."""
+    """Return the final state of a run, and the dev metrics at its start and its last evaluation."""
     from sbert_search.training.loop.log import LOG, read_log
 
     state, run = result.state, result.last.parent
