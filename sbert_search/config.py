@@ -41,7 +41,8 @@ def from_mapping(
             libraries may contain.
 
     Raises:
-        UnknownSettingError: A name is unknown; the message suggests the nearest known one.
+        UnknownSettingError: A name is unknown; the message suggests the nearest known name, or
+            lists all known names.
         ConfigError: A required name is missing, or a value has the wrong type.
     """
     fields = _fields(typing.cast(Hashable, cls))
@@ -113,7 +114,8 @@ def read_toml(path: Path) -> dict[str, object]:
     """Read a TOML file.
 
     Raises:
-        ConfigError: The file is absent, unreadable or not TOML; the message has file and line.
+        ConfigError: The file is absent, unreadable, too large or not TOML; the message names the
+            file and, if its syntax is wrong, the line.
     """
     import tomllib  # most commands read no TOML
 

@@ -30,8 +30,9 @@ class Columns:
     - A typed value (JSON, Parquet) must fit the type of the first value in its column. An int64
       column may become float64 if that rounds no integer (docs/decisions.md, "No integer is
       rounded where a column widens").
-    - A list has the type of its values. A new column whose lists have different types, or that has
-      a text beside lists, is a string column with the lists as JSON text.
+    - The type of a list names the type of its values, such as list[int64]. A new column is a string
+      column with the lists as JSON text if it has both texts and lists, or lists of different
+      types. Lists of int64 and of float64 make a list[float64] column if that rounds no integer.
     - CSV cells are untyped. A column of cells gets the narrowest type that fits all its cells:
       int64, float64, bool or date, otherwise string.
     - A string with an ISO 8601 time fits a timestamp column, and one with an ISO 8601 date a date
@@ -45,7 +46,8 @@ class Columns:
         declared: Types that the user has chosen, by column.
 
     Raises:
-        ConfigError: A declared type is not the known type of the column.
+        ConfigError: A declared type is not the known type of the column. A column that was declared
+            int64 may have become float64.
     """
 
     def __init__(
@@ -66,8 +68,8 @@ class Columns:
         }
         self._untyped: set[str] = set()  # columns with only untyped cells so far
         self._empty: set[str] = set()  # list columns with only empty lists so far
-        # Columns that must not become float64: they have an integer that it would round, or are
-        # lists of an index.
+        # Columns that must not become float64: those with an integer that float64 would round, and
+        # list columns of an existing index.
         self._exact_only: set[str] = {n for n, kind in self.types.items() if element_type(kind)}
 
     def learn(self, metadata: Mapping[str, Any], *, typed: bool) -> None:
@@ -118,7 +120,7 @@ class Columns:
         return values
 
     def _type_with(self, name: str, value: Any, typed: bool) -> ColumnType:
-        """Return the type of a column after a value."""
+        """Return the type that a column has after a value is added; raises as `learn`."""
         if name in self._declared:
             as_declared(value, self._declared[name], name)
             return self._declared[name]
@@ -138,7 +140,10 @@ class Columns:
         return known
 
     def _list_type(self, name: str, known: ColumnType, own: ColumnType, value: Any) -> ColumnType:
-        """Return the type of a column that has a list, or gets one, of another type."""
+        """Return the type of a column of type ``known`` after a value of another type, ``own``.
+
+        One of the two types, or both, are lists.
+        """
         if name in self._known or (isinstance(value, list) and not present(value)):
             return known
         if name in self._empty and element_type(own):

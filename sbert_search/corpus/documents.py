@@ -38,20 +38,22 @@ __all__ = ["ColumnType", "CorpusReader", "FieldNames", "ReadBatch", "Reject", "S
 
 
 _ROWS_A_REPORT = 256  # rows after which the survey reports its progress
-_OF_FILES = Roles(id="id", text=("text",), title="title")  # of files that are documents
+_OF_FILES = Roles(id="id", text=("text",), title="title")  # fields of files that are documents
 
 
 @dataclass(frozen=True, slots=True)
 class ReadBatch:
-    """Documents of consecutive input rows, and the rows among them that were rejected.
+    """A batch of consecutive input rows: their documents, and the rejected rows.
+
+    `CorpusReader.batches` explains blocks.
 
     Attributes:
-        documents: In input order.
-        rejects: In input order.
+        documents: Documents in input order.
+        rejects: Rejected rows in input order.
         rows_end: Number of input rows from the start of the first source to the end of this batch.
             A later pass can resume there.
-        vectors: The given vectors of the documents, float32 (n_documents, dim); None: a model makes
-            them.
+        vectors: The given vectors of the documents, float32 (n_documents, dim); None: no vectors
+            are given, so a model computes them.
         starts_block: Whether the batch is the first one of its block.
         ends_block: Whether the batch is the last one of its block.
     """
@@ -71,9 +73,10 @@ class Survey:
     Attributes:
         rows: Number of input rows, including the rejected ones.
         rejected: Number of rejected rows.
-        sha256: Hash of the content of all sources, see `sources.content_sha256`.
+        sha256: Hash of the content of all sources, see `sources.content_sha256`; if an array of
+            vectors is given, of the array too.
         columns: Type of every metadata column.
-        dim: Dimensions of the given vectors; None: there is none.
+        dim: Dimensions of the given vectors; None: no vectors are given.
     """
 
     rows: int
@@ -89,7 +92,7 @@ class _FilePlan:
 
     file: SourceFile
     stamp: tuple[int, int]  # size and modification time
-    first_row: int  # rows of the files before this one
+    first_row: int  # number of rows of all files before this one
     roles: Roles | None = None  # None: the file has no valid row
     names: tuple[str, ...] = ()  # fields of the first rows
     first_valid: str = ""  # position of the first row that can be read
@@ -102,7 +105,8 @@ class CorpusReader:
 
     A row is rejected if it cannot be read, if it has no id although its file has an id field, if
     its title and text are both blank, or if a value has the wrong type. Blank lines are not rows.
-    If a file has no id field, the id of a row is ``<file name>#<line>``. Rows with given vectors
+    If a file has no id field, the id of a row is ``<file name>#<number>``, with the number of its
+    line, or in Parquet and Arrow of its row. Rows with given vectors
     need no title and text; such a row is rejected if its vector cannot be used.
 
     A damaged container, such as a truncated gzip file, counts as one rejected row. In a damaged
@@ -124,17 +128,22 @@ class CorpusReader:
             of a row and of a batch. None: no budget; a row may have 64 MiB in its file.
         vectors: Given vectors, one for each row in input order; None: there are none, unless
             ``fields`` names a field of vectors.
-        vector_rule: What the vectors must be.
-        root: The folder below which a file's path is its id.
-        text_as: What a document is in a ``.txt`` file; None: a line, and a note says so.
+        vector_rule: Dimensions and values that given vectors must have.
+        root: Folder; the id of a file that is a document is its path relative to this folder.
+            "common": the deepest folder that contains all such files. None, or a file outside of
+            the folder: the path is relative to the folder that the source names.
+        text_as: Whether "lines" or the whole "file" are documents, for a ``.txt`` file that is
+            itself a source; None: lines, and a note says so.
         metadata_fields: The fields that become metadata columns; None: all but those of id, text,
             title and vector.
         column_types: Types of metadata columns whose values are to be converted, by column, as
             `column_types.parse_type` takes them.
-        query: The query that gives the rows of a database; None: a database has one table.
+        query: The query whose result is the rows of a database; None: a database must have only one
+            table, which is read.
 
     Raises:
-        ConfigError: A column has another type in ``columns`` than in ``column_types``.
+        ConfigError: A column has another type in ``columns`` than in ``column_types``; or ``query``
+            is given, and no source is a database.
         CorpusError: There is no source, or one does not exist.
     """
 
@@ -176,12 +185,12 @@ class CorpusReader:
 
     @property
     def root(self) -> Path | None:
-        """The folder below which a file's path is its id; None: no source is a file below it."""
+        """The folder to which the ids of files are relative paths; None: no id is such a path."""
         return next((file.root for file in self._files if file.root), None)
 
     @property
     def paths(self) -> list[Path]:
-        """All files to read, including each file in a folder of files."""
+        """All files to read, including each file in a folder of files, and all databases."""
         files = [path for file in self._files for path, _ in members(file) if path is not None]
         return files + [file.origin for file in self._files if file.origin is not None]
 
@@ -196,9 +205,9 @@ class CorpusReader:
             allow_empty: Whether the sources may hold no rows.
 
         Raises:
-            CorpusError: There are no rows; or the number of given vectors is not that of the rows;
-                or, with ``on_error="stop"``, there is a bad row. The message has the row's
-                position, the reason and the bad value.
+            CorpusError: There are no rows; or a named field occurs in no row; or the number of
+                given vectors is not that of the rows; or, with ``on_error="stop"``, there is a bad
+                row. Then the message has the row's position, the reason and the bad value.
         """
         self._columns = Columns(self._known, self._widens, self._declared)
         self._unseen = {*self._fields.texts, *(self._chosen or ()), *self._declared}
@@ -236,7 +245,7 @@ class CorpusReader:
                 where the shares add up to 1. None: a batch is a whole block.
 
         Raises:
-            CorpusError: In the same cases as `survey`.
+            CorpusError: In the same cases as `survey`, or a file was changed after the survey.
         """
         if not self._plans:
             self.survey()

@@ -73,7 +73,8 @@ class FieldNames:
 
         Raises:
             CorpusError: There is no text field, although rows need one, or a named field does not
-                exist; the message lists the field names.
+                exist; the message suggests a similar field name or lists all. Of several named text
+                fields, one must exist.
         """
         names = list(names)
         texts = [name for name in self.texts if name in names] or self.texts[:1]
@@ -106,7 +107,7 @@ class Roles:
         title: Field of the title; None: there is none.
         vector: Field of a given vector; None: there is none.
         needs_text: Whether a row without title and text is bad.
-        metadata: Fields that are kept as metadata; None: all others.
+        metadata: Fields that are kept as metadata; None: all fields not named above.
     """
 
     id: str | None
@@ -132,9 +133,9 @@ def row_parts(row: RawRow, roles: Roles, file_name: str) -> RowParts:
     """Check a row and split it into its parts.
 
     Raises:
-        BadRow: The id is missing although the file has an id field; the id, title or text has the
-            wrong type; title and text are both blank, although a row needs a text; or a string has
-            a lone surrogate or a NUL.
+        BadRow: The file has an id field, and the id is missing, blank or too long; the id, title or
+            text has the wrong type; title and text are both blank, although a row needs a text; or
+            a string has a lone surrogate or a NUL.
     """
     metadata = dict(row.values)
     vector = metadata.pop(roles.vector, None) if roles.vector else None
@@ -183,7 +184,8 @@ def checked_id(value: object, name: str) -> str:
     """Return the text of an id.
 
     Raises:
-        BadRow: It is missing, blank, too long, or neither a text nor an integer.
+        BadRow: The id is missing, blank, too long, or neither a text nor an integer; or it has a
+            lone surrogate or a NUL.
     """
     if value is None or value == "":
         raise BadRow(f"no {name!r}, the id of the row")

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-# Memory of a small Python value with the reference to it, and of an empty dict.
+# Memory of a small Python value with the reference to it, and of an empty dict, in bytes.
 _VALUE_BYTES, _DICT_BYTES = 64, 232
 
 Sizes = NDArray[np.int64]
@@ -45,7 +45,7 @@ def _sizes(column: pa.Array, held: bool) -> Sizes:
     if types.is_fixed_size_binary(kind):
         return sizes + int(kind.byte_width)
     if types.is_string_view(kind) or types.is_binary_view(kind):
-        # A view has 16 bytes, the first 4 of them are the length of the value. pyarrow has no
+        # A view has 16 bytes, of which the first 4 are the length of the value. pyarrow has no
         # function that returns these lengths.
         lengths = np.frombuffer(column.buffers()[1], "<i4")[::4].astype(np.int64)
         return sizes + (4 if held else 1) * lengths[column.offset : column.offset + len(column)]

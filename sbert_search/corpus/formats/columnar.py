@@ -31,8 +31,8 @@ def read_parquet(
     """Yield the rows of a Parquet file, after the first ``skip`` rows.
 
     A row group with only skipped rows is not read. If a row group is damaged or needs too much
-    memory, each of its rows from the first that cannot be decoded to its end becomes a reject, so
-    that every row is counted. A file with an unreadable footer becomes one reject.
+    memory, its first row that cannot be decoded and each row of the group after it become a reject,
+    so that every row is counted. A file with an unreadable footer becomes one reject.
     """
     try:
         file = pq.ParquetFile(path, buffer_size=1 << 20, page_checksum_verification=True)
@@ -94,8 +94,8 @@ def read_arrow(
 ) -> Iterator[RawRow | Reject]:
     """Yield the rows of an Arrow IPC file or stream, or of a Feather file (version 2).
 
-    A record batch is a block of rows in these formats. If one is damaged, one reject stands for it
-    and the rest of the file; the batches before it are kept.
+    A record batch is a block of rows in these formats. If a batch is damaged, one reject stands for
+    this batch and the rest of the file; the batches before it are kept.
     """
     number, index = 0, 0
     try:
@@ -135,7 +135,10 @@ def _record_batches(path: Path) -> Iterator[pa.RecordBatch]:
 
 
 def rows_of_batch(batch: pa.RecordBatch, limit: RowLimit) -> Iterator[dict[str, object] | BadRow]:
-    """Yield the rows of a batch, converted in blocks of at most ``limit.block_bytes`` bytes."""
+    """Yield the rows of a batch, converted in blocks of at most ``limit.block_bytes`` bytes.
+
+    A larger row is a block of its own. A row above the limit of a row becomes a `BadRow`.
+    """
     sizes = row_bytes(batch, held=limit.budget is not None)
     ends = np.cumsum(sizes)
     start = 0

@@ -53,7 +53,7 @@ def read_delimited(
 def read_records(
     stream: BinaryIO, delimiter: str | None, limit: RowLimit = NO_BUDGET
 ) -> Iterator[tuple[int, list[str] | BadRow]]:
-    """Yield the first line number of each record, with its cells, or a `BadRow` if it is bad."""
+    """Yield the number of each record's first line, and its cells, or a `BadRow` if it is bad."""
     csv.field_size_limit(MAX_ROW_BYTES)  # a setting of the whole csv module; default: 128 KiB
     read = read_lines(stream, limit)
     if delimiter is None:

@@ -10,7 +10,7 @@ from sbert_search.runtime.memory import MAX_ROW_BYTES, mib, shares
 MAX_DECOMPRESSOR_BYTES = 512 << 20  # used if there is no memory budget
 
 _MAX_MEMORY_PER_BYTE = 1 << 10  # a row's memory is at most this many times its size in the file
-_OBJECT_BYTES, _LIST_BYTES, _CELL_BYTES = 200, 72, 64  # memory of a JSON object, a list, an element
+_OBJECT_BYTES, _LIST_BYTES, _CELL_BYTES = 200, 72, 64  # bytes of a JSON object, a list, an element
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,8 @@ class RowLimit:
         """Reject a row that needs more memory than the limit.
 
         Raises:
-            BadRow: The reason has the size, the limit, and the option that raises the limit.
+            BadRow: The reason has the size, the limit, and the option that raises the limit, if
+                there is one.
         """
         if n_bytes > self.n_bytes:
             raise BadRow(f"{what} {mib(n_bytes)} of memory, and one row may take {self}")
@@ -85,7 +86,7 @@ class RowLimit:
         return self.budget is not None and len(data) > self.n_bytes // _MAX_MEMORY_PER_BYTE
 
     def __str__(self) -> str:
-        """Format the limit, with the option that raises it."""
+        """Format the limit; if it comes from a budget, name the option --memory too."""
         if self.budget is None:
             return mib(self.n_bytes)
         more = "" if self.n_bytes >= MAX_ROW_BYTES else "; raise --memory"
@@ -96,8 +97,12 @@ NO_BUDGET = RowLimit()
 
 
 def _char_bytes(data: bytes, escaped: bool = False) -> int:
-    """Return the bytes per character of the decoded text.
+    """Return an upper bound of the bytes per character of a text that is decoded from ``data``.
 
     Python stores every character of a string in 4 bytes if one of them needs so many.
+
+    Args:
+        data: Bytes of the text.
+        escaped: Whether JSON escapes in it may stand for characters that are not ASCII.
     """
     return 1 if data.isascii() and not escaped else 4

@@ -16,7 +16,7 @@ BLOCK_ROWS = 1024
 BUFFER_BYTES = 1 << 20  # bytes read from the file at a time, for each column
 MAX_PAGE_BYTES = 256 << 20  # maximum size of one page if there is no memory budget
 
-# Bytes of a value. The schema has the width of FIXED_LEN_BYTE_ARRAY; a BYTE_ARRAY has none.
+# Minimum bytes of a value by its type. The schema has the width of a FIXED_LEN_BYTE_ARRAY.
 _WIDTHS = {
     "BOOLEAN": 1, "INT32": 4, "INT64": 8, "INT96": 12, "FLOAT": 4, "DOUBLE": 8, "BYTE_ARRAY": 1
 }  # fmt: skip
@@ -54,7 +54,13 @@ def plan_group(file: pq.ParquetFile, path: Path, group: int, limit: RowLimit) ->
 
 
 def _check(total: int, largest: int, limit: RowLimit) -> None:
-    """Reject a row group whose pages need too much memory, before decompressing them."""
+    """Reject a row group whose pages need too much memory, before decompressing them.
+
+    Args:
+        total: Memory of all columns' pages that are in memory at a time; limited by a budget.
+        largest: Size of the largest page; limited if there is no budget.
+        limit: The memory budget, if there is one.
+    """
     budget = limit.budget
     needed, allowed = (largest, MAX_PAGE_BYTES) if budget is None else (total, budget // 8)
     if needed > allowed:
@@ -85,7 +91,10 @@ def _longest_value(
 def _longest_in_dictionary(
     path: Path, group: int, chunk: pq.ColumnChunkMetaData, pages: ColumnPages
 ) -> int:
-    """Return the bytes of the longest value of a dictionary page; every row may have this value."""
+    """Return the bytes of the longest value of a dictionary page; every row may have this value.
+
+    If pyarrow cannot return the dictionary of the column, the result is the size of the page.
+    """
     name = chunk.path_in_schema
     if "." in name:
         return pages.dictionary

@@ -47,8 +47,9 @@ class RawRow:
         number: Number of the line (text formats) or row (Parquet, Arrow) in the file, from 1.
         values: Values by field name; None means the same as a missing field.
         typed: False if the format has no types (CSV, TSV), so that every value is text.
-        fingerprint: For a file, or a page of a PDF, that is one document: a hash from the bytes of
-            the file, by which an index sees a change. None: the file has many rows.
+        fingerprint: Of a row that is a whole file or a page of a PDF: a hash of the bytes of the
+            file, by which an index recognises that the file was changed. None: the row is one of
+            many in a file of rows.
     """
 
     source: str

@@ -24,11 +24,12 @@ from sbert_search.corpus.formats.rows import BadRow, RawRow, Reject
 from sbert_search.errors import CorpusError
 
 BLOCK_ROWS = 1024
-BLOCK_CHARS = 1 << 22  # characters of all strings of a block; a longer row is a block of its own
+BLOCK_CHARS = 1 << 22  # a block ends with the row that brings its strings to so many characters
 
 _HEADER = struct.Struct("<qq")
-# The column of the values that one Arrow column cannot hold: lists, objects and columns of several
-# types. It has one JSON object a row. The name has a NUL, which no field of a corpus may have.
+# The column of the values that an Arrow column of their own cannot hold: objects, arrays, lists of
+# lists, and values of a field that has several types. It has one JSON object a row. The name has a
+# NUL, which no field of a corpus may have.
 _REST = "\0"
 
 Rows = Iterable[Mapping[str, object]]
@@ -48,7 +49,7 @@ def write_rows(
         rows: The rows, which are read once.
         shown: Name of the rows in messages.
         advance: Called with the number of rows of each block that was written.
-        vector: Name of the field of vectors, which are kept as Arrow lists.
+        vector: Name of the field of vectors, which are kept as Arrow lists; None: there is none.
 
     Raises:
         CorpusError: A row is not a mapping, a field name is not a string, or a value has a type
@@ -157,7 +158,7 @@ def _vectors(values: list[object]) -> pa.Array | None:
 
 
 def _column(values: list[object]) -> pa.Array | None:
-    """Return the values as an Arrow array; None if they are objects or of several types."""
+    """Return the values of a field as an Arrow array; None if `_REST` must hold them."""
     # pyarrow itself would convert some mixtures: an integer beside a date becomes a date.
     kinds = {type(value) for value in values} - {type(None)}
     if kinds == {list}:
