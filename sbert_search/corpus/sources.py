@@ -46,7 +46,11 @@ Format = Literal[
 TextAs = Literal["lines", "file"]
 """Whether a line or the whole file is a document, for a ``.txt`` file that is itself a source."""
 Root = Path | Literal["common"] | None
-"""Folder below which a file's path is its id. "common": the deepest folder with all sources."""
+"""Folder; the id of a file that is a document is its path relative to this folder.
+
+"common": the deepest folder that contains all such files. None: ids are relative to the folder that
+the source names.
+"""
 
 FORMATS: dict[str, Format] = {
     ".jsonl": "jsonl",
@@ -91,10 +95,10 @@ class SourceFile:
         name: Its name in the ids ``<name>#<line>``, which rows get if the file has no id field. If
             the file is a document, its id; of a folder of such files, the beginning of their ids.
         format: Its format.
-        root: The folder below which a file's path is its id. None: the path starts at another
-            folder, since the file lies outside the root; or the file holds rows.
-        only: Paths, below the folder, of the files to read; None: all.
-        origin: The database of which the file holds rows; None: it holds no rows of a database.
+        root: The folder to which ``name`` is a relative path. None: ``name`` is relative to another
+            folder, since there is no root or the file lies outside it; or the file holds rows.
+        only: Paths of the files to read, relative to the folder; None: all.
+        origin: The database whose rows were copied to this file; None: the rows are of no database.
     """
 
     path: Path
@@ -107,7 +111,7 @@ class SourceFile:
 
     @property
     def holds_files(self) -> bool:
-        """Whether each file is a document."""
+        """Whether this is a file, or a folder of files, of which each is a document."""
         return self.format in ("file", "folder")
 
 
@@ -120,20 +124,20 @@ def expand(
 ) -> list[SourceFile]:
     """List the files of all sources, those of a glob in sorted order.
 
-    A BEIR folder counts as its corpus file. The id of a file that is a document is its path below
-    the root; outside the root, its path below the folder that was named, or its name.
+    A BEIR folder counts as its corpus file. If a file is a document, its id is its path relative to
+    the root or, outside the root, relative to the folder that its source names.
 
     Args:
         sources: Paths, globs, or ``-``.
         stdin: The file to read for ``-``.
-        root: The folder below which a file's path is its id.
+        root: The root; see `Root`.
         text_as: What a document is in a ``.txt`` file; None: a line, and a note says so.
 
     Raises:
         CorpusError: A source is absent, of unknown format or not a regular file, or a glob or
             folder contains no readable file.
     """
-    found: list[tuple[SourceFile, Path]] = []  # with the folder that was named
+    found: list[tuple[SourceFile, Path]] = []  # each with the folder that its source names
     for source in sources:
         if stdin is not None and str(source) == "-":
             found.append((stdin, Path()))
@@ -180,11 +184,11 @@ def _located(source: str, text_as: TextAs) -> Iterator[tuple[SourceFile, Path]]:
     if len(unread) == len(paths):
         raise CorpusError(f"{source}: no file that matches can be read: {unread[0]} ... {_KNOWN}")
     if unread:
-        note(f"{source}: files of other kinds are not read: {len(unread):,}, as {unread[0]}.")
+        note(f"{source}: files of other kinds are not read: {len(unread):,}, such as {unread[0]}.")
 
 
 def _below_root(file: SourceFile, folder: Path, root: Path | None) -> SourceFile:
-    """Name a file by its path below the root; outside of it, below the folder that is named."""
+    """Name a file by its path relative to the root or, outside the root, relative to ``folder``."""
     inside = None if root is None else path_below(file.path, root)
     name = inside if inside is not None else path_below(file.path, folder) or file.path.name
     return replace(file, name="" if name == "." else name, root=None if inside is None else root)
@@ -193,7 +197,7 @@ def _below_root(file: SourceFile, folder: Path, root: Path | None) -> SourceFile
 def path_below(path: Path, folder: Path) -> str | None:
     """Return a path relative to a folder, with ``/``; None if it lies elsewhere.
 
-    Links are followed only if the paths as they are written do not lie below each other.
+    Links are followed only if the path as written does not lie in the folder as written.
     """
     for spelled in (os.path.abspath, os.path.realpath):
         if (written := Path(spelled(path))).is_relative_to(spelled(folder)):
@@ -251,7 +255,7 @@ def read_rows(
         limit: Maximum size of a row; larger rows are rejected.
 
     Raises:
-        CorpusError: The file cannot be opened, or has no usable header.
+        CorpusError: The file cannot be opened, has no usable header, or is a database.
     """
     match file.format:
         case "file" | "folder":
@@ -316,8 +320,8 @@ def content_sha256(files: Sequence[SourceFile]) -> str:
     """Return the SHA-256 of the content of files, in hexadecimal.
 
     For one file it is the hash of its bytes, without decompressing them. For several files, or a
-    folder of text files, it is the hash of the lines ``<sha256>  <name>``, as sha256sum prints
-    them.
+    folder whose files are documents, it is the hash of the lines ``<sha256>  <name>``, as sha256sum
+    prints them.
     """
     digests = [(_sha256(path), name) for file in files for path, name in members(file)]
     if len(files) == 1 and files[0].format != "folder":
@@ -327,8 +331,8 @@ def content_sha256(files: Sequence[SourceFile]) -> str:
 
 
 def _sha256(path: Path | None) -> str:
-    # In a folder of text files: a link that leads out or is broken, or a name such as x.txt that is
-    # no regular file. The reader rejects its row.
+    # A folder whose files are documents may have a link that leads out or is broken, or a name such
+    # as x.txt that is no regular file. The reader rejects its row.
     if path is None or not path.is_file():
         return "none"
     with path.open("rb") as stream:

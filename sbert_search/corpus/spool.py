@@ -55,13 +55,13 @@ def source_files(
     vector: str | None = None,
     query: str | None = None,
 ) -> list[SourceFile]:
-    """List the files of paths; copy what can be read only once to a temporary file.
+    """List the files to read; copy what can be read only once to a temporary file.
 
-    These are standard input, rows in memory and the results of queries.
+    Standard input, rows in memory and the results of queries are copied.
 
     Args:
         sources: Paths or rows.
-        owner: The temporary file is deleted when this object is.
+        owner: The object with which the temporary files are deleted.
         root: As for `expand`.
         text_as: As for `expand`.
         vector: Name of the field of given vectors, if there is one.

@@ -107,7 +107,7 @@ class TensorListOptions(_EncodeOptions, total=False):
 
 
 class AnyEncodeOptions(_EncodeOptions, total=False):
-    """Options of encoding, with all their values."""
+    """Options of encoding, with all values that they may have."""
 
     precision: VectorPrecision
     convert_to_numpy: bool
@@ -118,7 +118,7 @@ def check_calibrate(precision: str, texts: CalibrationTexts) -> None:
     """Refuse texts for a calibration that the precision does not need.
 
     Raises:
-        ConfigError: There are texts, and the precision is not int8.
+        ConfigError: There are texts, and the precision is neither int8 nor fastest.
     """
     if texts is not None and precision not in ("int8", "fastest"):
         raise ConfigError(

@@ -1,8 +1,8 @@
 """Measure, once for each shape of model and machine, which batch size in tokens is fastest.
 
-A measurement computes about 14 times as many tokens as a batch has. So it is made only after work
-in whose time it is a small share, and its result is used by embedders that are opened later: the
-batches of an embedder, and so the bits of its vectors, never change while it works.
+A measurement computes about 14 times as many tokens as a batch has. So it is made only after so
+much work that it adds little to the time. Its result is used only by embedders that are opened
+later: the batches of an embedder, and so the bits of its vectors, never change while it works.
 """
 
 from __future__ import annotations

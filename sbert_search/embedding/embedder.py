@@ -76,15 +76,15 @@ class Embedder(EncodeMethods):
             bf16 are not close enough to those in fp32, auto is fp32. Or int8, which is
             faster and less exact, for the engine native on a CPU; the first use calibrates the
             model. Or fastest: the faster of the choice of auto and int8, measured once on a CPU.
-        calibrate: With int8, texts like those that will be encoded: a UTF-8 file with a text in
-            each line, or a list. None: varied texts of this package.
+        calibrate: With int8 or fastest, texts like those that will be encoded: a UTF-8 file with a
+            text in each line, or a list. None: varied texts of this package.
         truncate_dim: Number of leading dimensions to keep; None: the model's own setting.
         prompts: Texts to put before inputs, by name. They are added to the model's own prompts.
         default_prompt_name: Name of the prompt that `encode` uses if a call names no prompt.
         batch_tokens: Maximum tokens of one forward pass. None: the engine's default. auto: for the
             engine native, the fastest number that an earlier embedder measured for this shape of
-            model and this machine; while there is none, the default, and after 450 batches a
-            measurement for later embedders. For other engines, as None.
+            model and this machine. If none has measured it, this embedder uses the default, and
+            measures after 450 batches for later embedders. For other engines, as None.
 
     Raises:
         ConfigError: A setting is invalid.
@@ -202,12 +202,12 @@ class Embedder(EncodeMethods):
 
     @property
     def measured_batch_tokens(self) -> int:
-        """The value of ``batch_tokens`` that "auto" has chosen on a CPU; 0: it was given."""
+        """The value of ``batch_tokens`` that "auto" chose on a CPU; 0: it chose none there."""
         on_cpu = self._search is not None and self.opened.device == "cpu"
         return self._search.budget if self._search is not None and on_cpu else 0
 
     def _budget_search(self) -> BudgetSearch | None:
-        """Return the search for the fastest batches of a model with a folder, computed natively."""
+        """Return the search for the fastest batches; None: the model is in memory or not native."""
         if self._engine.name != "native" or self.opened.folder is None:
             return None
         from sbert_search.embedding.batch_autotune import BudgetSearch
@@ -298,7 +298,8 @@ class Embedder(EncodeMethods):
             chunking: Size, overlap and borders of the passages.
 
         Returns:
-            Start and end of each passage in characters, in order; there is no gap between two.
+            Start and end of each passage in characters, in order; there is no gap between
+            consecutive passages.
         """
         prompt = self._prompt(task, None)
         return self._engine.tokenizer.split(text, prompt=prompt, chunking=chunking)
@@ -349,7 +350,7 @@ class Embedder(EncodeMethods):
         return vectors
 
     def similarity(self, first: Vectors, second: Vectors) -> Vectors:
-        """Compare each first vector with each second vector by the model's similarity function.
+        """Compare each vector of ``first`` with each of ``second``, by the similarity of the model.
 
         Args:
             first: Float (n, dim) or (dim,).
@@ -449,7 +450,7 @@ def open_embedder(
     Args:
         model: As for `Embedder`; or "hashing" or "hashing:DIM" for a `HashingEmbedder`, which
             needs no model.
-        report: Called with the report.
+        report: Called with one line of text on the model and its engine.
         options: Other arguments of `Embedder`.
 
     Raises:

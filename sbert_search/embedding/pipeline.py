@@ -29,7 +29,8 @@ OnTruncate = Literal["warn", "error", "chunk"]
 _STEPS_A_CALL = 4  # forward passes of the model in one call of the embedder
 _CALLS_AHEAD = 64  # finished calls whose vectors may wait while the consumer writes
 _CHARS_AT_ONCE = 1 << 20  # characters of the texts that are tokenised together
-# Memory of the passages of a text and of their token ids, as a multiple of the passages.
+# Memory of the passages of a text and of their token ids together, as a multiple of the memory of
+# the passages alone.
 _CHUNK_COPIES = 5
 
 
@@ -67,7 +68,7 @@ class EmbeddedBatch(Generic[T_co]):
 
 
 def joined(batches: Sequence[EmbeddedBatch[T]]) -> EmbeddedBatch[T]:
-    """Join batches, in order, to one with the payload of the last one; there is at least one."""
+    """Join one or more batches, in order, to one batch with the payload of the last of them."""
     parts = [batch for batch in batches if len(batch.documents)] or batches[-1:]
     if len(parts) == 1:
         return replace(parts[0], payload=batches[-1].payload)
@@ -132,7 +133,7 @@ def embed_batches(
     """
     lost = TruncatedTexts()
     allowance = Allowance(waiting_bytes)
-    end_idle_workers()  # those of a model that computed in this thread would slow the other's
+    end_idle_workers()  # this thread's idle OpenMP threads would slow those of the encoding thread
     with (
         closing(prefetch(_admitted(batches, allowance, on_truncate, chunking))) as read,
         closing(prefetch(_tokenize(read, embedder, on_truncate, chunking))) as tokenized,
@@ -313,7 +314,9 @@ def _encode(
 def encode_batch(
     batch: EmbeddedBatch[T], tokens: TokenizedTexts, embedder: TextEmbedder
 ) -> Iterator[int]:
-    """Compute the vectors of a batch in place, in the order and groups that depend on it alone.
+    """Compute the vectors of a batch and write them into ``batch.vectors``.
+
+    The order and the groups in which passages are encoded depend only on the batch.
 
     Yields:
         After each call of the embedder, the number of documents whose first passage was embedded

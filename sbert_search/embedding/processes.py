@@ -156,7 +156,11 @@ class _Worker:
 
 
 class _Opened(NamedTuple):
-    """Properties of the engine of a worker; they are the same in all workers."""
+    """Properties of the engine of a worker.
+
+    If the precisions of the workers differ, `ProcessEngine` opens all of them again with that of
+    the first worker. It then uses the properties of the first worker for all.
+    """
 
     name: EngineName
     dim: int

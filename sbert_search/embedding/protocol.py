@@ -85,7 +85,8 @@ class TextEmbedder(Protocol):
         """Cut a text into passages that need no truncation.
 
         Returns:
-            Start and end of each passage in characters, in order; there is no gap between two.
+            Start and end of each passage in characters, in order; there is no gap between
+            consecutive passages.
         """
 
     def encode_tokens(self, tokens: TokenizedTexts) -> Vectors:

@@ -9,7 +9,7 @@ from sbert_search.errors import ConfigError
 
 
 def similarity(first: Vectors, second: Vectors, measure: str = "cosine") -> Vectors:
-    """Compute the similarity of each first vector to each second vector; higher is nearer.
+    """Compute the similarity of each vector of ``first`` to each of ``second``; higher is nearer.
 
     Args:
         first: Float (n, dim) or (dim,).

@@ -26,7 +26,8 @@ class Started(NamedTuple):
     """A batch that is being computed.
 
     Attributes:
-        rows: Index of each input of the batch.
+        rows: Index of each input of the batch among all inputs, which is also the row of its
+            result in the output.
         finish: Waits for the result, a vector or scores for each input, and returns it.
     """
 
@@ -64,7 +65,7 @@ def launch_windows(
         windows: Groups of inputs that are tokenised together: the index of each input, and these
             inputs tokenised.
         launch: Starts the batches of one window and yields them; their `Started.rows` are indices
-            into the window.
+            among the inputs of the window.
         advance: Called with the number of inputs of a window after all its batches are started.
     """
     for rows, tokenized in windows:

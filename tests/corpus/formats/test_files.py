@@ -141,7 +141,7 @@ def test_what_a_folder_leaves_out_is_told(notes: Path, capsys: pytest.CaptureFix
     assert "3 files of other kinds (.png 2, without extension 1)" in err
     (notes / "t.csv").write_text("text\nrow\n")
     assert len(read_all(f"{notes}/*")[0]) == len(FILES) + 1  # a.txt and t.csv: one row each
-    assert "files of other kinds are not read: 5, as " in capsys.readouterr().err
+    assert "files of other kinds are not read: 5, such as " in capsys.readouterr().err
     with pytest.raises(CorpusError, match=r"\*\.png: no file that matches can be read: .*a\.png"):
         CorpusReader(f"{notes}/*.png")
 
