@@ -10,7 +10,7 @@ from sbert_search.errors import ConfigError
 
 AttentionTerm = Literal["c2c", "c2p", "p2c"]
 MOST_LAYERS = 1_000
-"""Far more than any model has; a larger number in a ``config.json`` is refused at once."""
+"""Maximum of ``layers`` x ``inner_layers``, far more than any model has."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -39,7 +39,8 @@ def draw_factors(shape: Sequence[int], p: float, dtype: torch.dtype) -> Tensor:
     generator. For 1.6 million elements this takes 0.7 ms, and torch takes 1.4 ms.
     """
     size = math.prod(shape)
-    dropped = min(round(p * _VALUES), _VALUES - 1)  # of p = 0.999995, one element in 65,536 stays
+    # At least one element in 65,536 is kept, even for p = 0.999995.
+    dropped = min(round(p * _VALUES), _VALUES - 1)
     seed = int(torch.empty((), dtype=torch.int64).random_())
     draws = np.random.SFC64(seed).random_raw(-(-size // 4)).view(np.int16)
     # In place, since a comparison that changes the type (to bool) does not use vector instructions.

@@ -31,8 +31,7 @@ class Layout:
         defaults: The published default of each key that ``config.json`` may omit.
         read_more: Computes, from all keys, the fields that are not a copy of one key.
         write_more: Computes, from all fields, the keys that are not a copy of one field.
-        required: Maps each key of ``config.json`` of which this encoder supports only one value to
-            that value.
+        required: Maps a key of ``config.json`` to its only value that this encoder supports.
         names: Maps a parameter of `Encoder` outside the blocks to its published names.
         block: Published prefix of the names in a block. The placeholder ``{block}`` is the number
             of the block. ALBERT's placeholders are ``{group}``, a group of blocks that layers
@@ -122,7 +121,7 @@ BERT = Layout(
 
 
 def _whole(keys: Keys, name: str) -> int:
-    """Return a key's value that must be a whole number."""
+    """Return the value of a key; raise ConfigError if it is not a whole number."""
     value = keys[name]
     if isinstance(value, int) and not isinstance(value, bool):
         return value

@@ -90,7 +90,7 @@ def preset(name: str) -> EncoderConfig:
     """Look up a published configuration.
 
     Raises:
-        ConfigError: The name is unknown; the message suggests the nearest one.
+        ConfigError: The name is unknown; the message suggests the nearest name or lists all.
     """
     if name not in PRESETS:
         raise ConfigError(unknown_name(name, name, PRESETS, "encoder"))

@@ -39,7 +39,7 @@ def read_tensors(folder: Path) -> dict[str, Tensor]:
             ) from error
     for name, tensor in tensors.items():
         # The sum is not finite if a value is not. It is faster than a test of each value, and only
-        # a sum above 1e38 of finite values would be refused by mistake.
+        # finite values whose sum exceeds 3.4e38 would be refused by mistake.
         if not tensor.sum().isfinite():
             raise WeightsError(f"{folder}: {name} holds NaN or infinity. Take another checkpoint.")
     return tensors

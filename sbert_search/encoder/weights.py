@@ -151,7 +151,7 @@ def _check_sizes(config: EncoderConfig, tensors: Mapping[str, Tensor], folder: P
 
 
 class _SkipInit(TorchFunctionMode):
-    """Context in which modules get no random initial weights, as weights of a file follow."""
+    """Context in which modules get no random initial weights; those of a file replace them."""
 
     def __torch_function__(
         self,

@@ -47,8 +47,9 @@ class ItemChange:
     Attributes:
         item: Id of a query, or index of a pair or triplet in its file.
         first: Value of the metric for this item in the first run. For a correlation, which has no
-            value of one item: the difference between the predicted and the gold rank of the pair,
-            as a share of the number of pairs (lower is better).
+            value for one item: the difference between the predicted and the gold rank of the pair,
+            as a share of the number of pairs (lower is better). For a function of sums, such as F1:
+            the value of another metric, such as accuracy.
         second: The same for the second run.
         gain: Improvement of the second run over the first.
     """
@@ -172,7 +173,7 @@ def _paired(
 
 
 def _why_not_comparable(first: EvaluationRecord, second: EvaluationRecord) -> Iterator[str]:
-    """Yield the differences in data, counts and items."""
+    """Yield each difference of the two runs in kind, split, data, counts or items."""
     tasks = first["task"], second["task"]
     if tasks[0]["kind"] != tasks[1]["kind"]:
         yield f"kind {tasks[0]['kind']} and {tasks[1]['kind']}"
@@ -229,7 +230,11 @@ def _compared_correlations(
 def _compared_sums(
     task: str, first: EvaluationRecord, second: EvaluationRecord, metric: str, draws: int, seed: int
 ) -> tuple[Difference, list[ItemChange]]:
-    """Compare a metric of sums; the value of an item is the first of its record, as accuracy."""
+    """Compare a metric that is a function of sums over items, such as F1.
+
+    Such a metric has no value for one item. The changes therefore show the first metric in the
+    records that has one, such as accuracy.
+    """
     records = first["per_item"], second["per_item"]
     n_classes = class_count(*records) if all(CLASSES[0] in own for own in records) else None
     sums = [summed(metric, own, n_classes) for own in records]

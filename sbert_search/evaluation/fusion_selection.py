@@ -72,7 +72,8 @@ def choose_fusion(
         seed: Seed of the split.
 
     Raises:
-        EvaluationError: There are fewer queries than folds.
+        EvaluationError: There are fewer queries than folds, fewer than two folds, or the metric is
+            unknown.
         NoLexicalData: The index has no lexical data.
     """
     if not 2 <= folds <= len(queries):

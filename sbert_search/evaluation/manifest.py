@@ -38,7 +38,7 @@ class Manifest(TypedDict):
 
 
 class TaskRecord(TypedDict):
-    """The fields of an `EvalTask` that readers of a record use; the JSON has all its fields."""
+    """The fields of an `EvalTask` that readers of a record use; the JSON has all of its fields."""
 
     name: str
     kind: Kind
@@ -87,7 +87,7 @@ class Evaluation:
 
     @property
     def interval(self) -> tuple[float, float] | None:
-        """95 % interval of the main metric if it is a mean or a function of sums over items."""
+        """95 % interval of the main metric; None: it is neither a mean nor a function of sums."""
         metric = self.task.main_metric
         if values := self.per_item.get(metric):
             return mean_interval([*values.values()], within=(0, 1))

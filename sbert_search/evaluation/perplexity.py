@@ -40,7 +40,7 @@ class MaskedMetrics:
         unigram_entropy: Entropy of the text's token frequencies, in nats. It is the loss of the
             best model that ignores context.
         pseudo_perplexity: Perplexity with each token masked in turn; None if not requested.
-        pseudo_tokens: Number of tokens over which ``pseudo_perplexity`` is computed.
+        pseudo_tokens: Number of tokens over which ``pseudo_perplexity`` is computed; 0 if none.
     """
 
     loss: float
@@ -123,7 +123,7 @@ def unigram_entropy(shards: TokenShards, tokenizer: TextTokenizer) -> float:
 def _masked_loss(
     model: MaskedLanguageModel, corpus: MaskedCorpus, rows: Ints
 ) -> tuple[float, int, int]:
-    """Return the sum of losses, the number of correct predictions and that of masked tokens."""
+    """Return the sum of losses, the number of correct predictions and of masked tokens."""
     loss, right, masked = 0.0, 0, 0
     with progress("Predicting masked tokens", len(rows), "examples") as advance:
         for part in np.array_split(rows, math.ceil(len(rows) / _ROWS)):

@@ -18,8 +18,10 @@ _MOST_DOTS = 1500
 def draw(record: EvaluationRecord) -> str:
     """Draw a record of an evaluation.
 
-    Correlations: a scatter plot of predicted over gold scores, and a histogram of predicted scores.
-    Other metrics: the value of every item, in descending order.
+    For a correlation, the drawing is a scatter plot of predicted over gold scores, and a histogram
+    of predicted scores. For another metric, it shows the value of every item in descending order.
+    If the metric has no value for an item, such as F1, the first metric of the record that has one
+    is shown instead.
 
     Args:
         record: A record as `manifest.read_evaluation` returns it.

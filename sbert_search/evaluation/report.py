@@ -202,7 +202,7 @@ def _folders(
 
 
 def _how(evaluation: Evaluation) -> str:
-    """Return the search mode and the reranker, for the title."""
+    """Return the search mode and the reranker for the title, or "" if there is neither."""
     settings = evaluation.manifest["settings"]
     parts = [str(settings["mode"])] if "mode" in settings else []
     if "reranker" in settings:

@@ -58,7 +58,7 @@ def evaluate_rerank(task: EvalTask, reranker: Reranker, *, data: Path, seed: int
 
     Args:
         task: A task whose path is a file of pairs with grades. If its ``queries`` is ``clean``,
-            only queries with relevant and irrelevant candidates count; else all queries count.
+            only queries with both relevant and irrelevant candidates count; else all queries.
         reranker: The reranker to evaluate.
         data: Folder that the task's path is relative to.
         seed: Number to record in the manifest; the evaluation has no random part.

@@ -1,4 +1,4 @@
-"""Evaluate retrieval on a judged collection, by the public `Index` and `SearchEngine`."""
+"""Evaluate retrieval on a judged collection with the public `Index` and `SearchEngine`."""
 
 from __future__ import annotations
 
@@ -42,9 +42,10 @@ def evaluate_retrieval(
         data: Folder that the task's path is relative to.
         index: An index of the collection to search. None: an index with exact search is built in
             a temporary folder.
-        search: How documents are found and ordered; ``task.depth`` is their number. None: dense
-            search.
-        reranker: Reranks the first documents found; the others stay below them.
+        search: How documents are found and ordered; ``task.depth`` is the number of documents that
+            are found for a query. None: dense search.
+        reranker: Reranks the first ``search.rerank_depth`` documents of each query, which stay
+            before the others. None: no reranking.
         seed: Number to record in the manifest; the evaluation has no random part.
 
     Raises:

@@ -42,7 +42,7 @@ def dropout_attention(
 
 
 class _Attention(torch.autograd.Function):
-    """Attention with dropout, over windows: adjacent texts of similar length, padded to one length.
+    """Attention with dropout over windows of adjacent texts, which are padded to one length.
 
     For the gradient it saves queries, keys, values, probabilities and dropout factors.
     """

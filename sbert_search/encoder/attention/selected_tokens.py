@@ -42,7 +42,10 @@ class SelectedTokens:
 
     @property
     def starts(self) -> Tensor:
-        """Index of each text's first selected token, then the number of all, int32 (batch + 1,)."""
+        """Index of the first selected token of each text, then the number n of selected tokens.
+
+        Int32 (batch + 1,).
+        """
         return F.pad(self.counts.cumsum(0), (1, 0)).to(torch.int32)
 
 

@@ -32,7 +32,9 @@ from sbert_search.encoder.packed import PackedTokens, Run
 
 _VECTOR = 32  # bfloat16 elements in a vector register of 512 bits
 _SCORES = 2**20  # scores computed at a time: 2 MiB in bfloat16
-_FEWEST_TOKENS = 192  # of a run; on fewer, calling several operators costs more than it saves
+# Fewest tokens of a run that is computed by matrix products. On fewer tokens, calling several
+# operators costs more than it saves.
+_FEWEST_TOKENS = 192
 
 
 class Heads(NamedTuple):
@@ -102,7 +104,7 @@ def _supports_dropout(query: Tensor, *, causal: bool) -> bool:
 
 
 def _are_products_faster(query: Tensor) -> bool:
-    is_training = torch.is_grad_enabled()  # autograd would keep all scores in memory
+    is_training = torch.is_grad_enabled()  # then autograd would keep all scores in memory
     return query.device.type == "cpu" and query.dtype == torch.bfloat16 and not is_training
 
 
