@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+from xxhash import xxh3_64_hexdigest
 
 from sbert_search.cli.console import say
 from sbert_search.cli.hits import show_hits
@@ -52,7 +53,7 @@ def demo(ctx: click.Context, /, folder: Path | None, model: str | None, **_: obj
 
     folder = folder or cache_folder()
     corpus = folder / f"stdlib-{sys.version_info[0]}.{sys.version_info[1]}.jsonl"
-    path = corpus.with_suffix(f".{Path(model).name}.index" if model else ".index")
+    path = corpus.with_suffix(f".{_model_name(model)}.index" if model else ".index")
     opened = partial(as_embedder, model)
     open_model = cache(partial(open_for_build, path, model, opened, **model_options(ctx)))
     index = _index(corpus, path, open_model)
@@ -66,6 +67,12 @@ def demo(ctx: click.Context, /, folder: Path | None, model: str | None, **_: obj
         say(f"  {len(index):,} documents, {latency_ms:.0f} ms\n")
         show_hits(hits)
     say(_next_steps(corpus, path))
+
+
+def _model_name(model: str) -> str:
+    """Return a file name for the model: other models in folders of the same name differ."""
+    place = str(Path(model).resolve()) if Path(model).exists() else model
+    return f"{Path(model).name}-{xxh3_64_hexdigest(place.encode())[:8]}"
 
 
 def cache_folder() -> Path:

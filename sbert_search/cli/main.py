@@ -61,6 +61,7 @@ _LINES = {  # the first sentence of a command's help, so that --help does not im
     "fill-mask": "Predict the most probable tokens for each [MASK] of TEXT.",
     "pretrain": "Train an encoder on raw text.",
     "train": "Train a bi-encoder, a cross-encoder or a task head on labelled text.",
+    "doctor": "Describe this machine and installation.",
     "completion": "Print a script that completes commands, options and recipes in SHELL.",
 }
 

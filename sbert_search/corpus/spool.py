@@ -13,6 +13,7 @@ import tempfile
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
 from dataclasses import replace
+from glob import iglob
 from itertools import chain, zip_longest
 from pathlib import Path
 from typing import BinaryIO, Protocol, TypeAlias, cast
@@ -93,9 +94,10 @@ def source_files(
         rows = chain([first], items) if items is sources else sources
         _refuse_query(query)
         return [_spool_rows(cast("Rows", rows), owner, vector)]
-    if " " in str(first) and isinstance(first, str) and not Path(first).exists():
+    if isinstance(first, str) and " " in first and not (Path(first).exists() or any(iglob(first))):
         raise CorpusError(
-            f"{excerpt(first)} is not a path. To index texts, use `Index.from_texts`."
+            f"{excerpt(first)} is no file, folder or pattern of files. To index texts, use "
+            "`Index.from_texts`."
         )
     paths = cast("list[str | Path]", [first, *items])
     stdin = _spool_stdin(owner) if "-" in map(str, paths) else None

@@ -235,17 +235,21 @@ def _compared_sums(
     Such a metric has no value for one item. The changes therefore show the first metric in the
     records that has one, such as accuracy.
     """
-    records = first["per_item"], second["per_item"]
+    shown = next(iter(first["per_item"]))
+    items = list(first["per_item"][shown])
+    records = [
+        {name: {item: values[item] for item in items} for name, values in record.items()}
+        for record in (first["per_item"], second["per_item"])
+    ]
     n_classes = class_count(*records) if all(CLASSES[0] in own for own in records) else None
     sums = [summed(metric, own, n_classes) for own in records]
     if sums[0] is None or sums[1] is None:
         _values(task, first, metric)  # raises the error that names the known metrics
         raise AssertionError
     difference = compare_sums(sums[0][0], sums[1][0], sums[0][1], draws=draws, seed=seed)
-    shown = next(iter(records[0]))
     a, b = (_values(task, record, shown) for record in (first, second))
-    x, y = (np.array([*values.values()]) for values in (a, b))
-    return difference, _changes(list(a), x, y, y - x)
+    x, y = (np.array([values[item] for item in items]) for values in (a, b))
+    return difference, _changes(items, x, y, y - x)
 
 
 def _values(task: str, record: EvaluationRecord, name: str) -> Mapping[str, float]:

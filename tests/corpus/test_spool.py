@@ -95,6 +95,12 @@ def test_paths_may_come_from_a_generator(tmp_path: Path) -> None:
     assert CorpusReader(path for path in sorted(tmp_path.glob("*.jsonl"))).survey().rows == 2
 
 
+def test_a_pattern_with_a_blank_names_files(tmp_path: Path) -> None:
+    (tmp_path / "my data").mkdir()
+    (tmp_path / "my data" / "a.jsonl").write_text('{"_id": "1", "text": "one"}\n')
+    assert CorpusReader(f"{tmp_path}/my data/*.jsonl").survey().rows == 1
+
+
 @pytest.mark.parametrize(
     ("sources", "message"),
     [
@@ -102,7 +108,7 @@ def test_paths_may_come_from_a_generator(tmp_path: Path) -> None:
         (iter([]), "No source to read"),
         (7, "of type int cannot be read"),
         ({"_id": "a", "text": "b"}, "of type dict cannot be read; pass paths, a table, or a list"),
-        (["a text of mine", "b"], "'a text of mine' is not a path. To index texts"),
+        (["a text of mine", "b"], "'a text of mine' is no file, folder or pattern"),
         ([b"bytes"], "rows:1: a row is a dict or a Document, not of type bytes"),
         ([Document("a", "b", metadata={"text": "c"})], "Document 'a' has metadata named 'text'"),
     ],

@@ -8,6 +8,7 @@ import pytest
 
 from sbert_search.errors import EvaluationError
 from sbert_search.evaluation.compare import compare_runs
+from sbert_search.evaluation.statistics import COUNTS
 from sbert_search.metrics.correlation import spearman
 from sbert_search.metrics.significance import compare_means
 
@@ -77,6 +78,21 @@ def test_runs_of_sts_compare_correlations(tmp_path: Path) -> None:
     assert (found.metric, found.verdict) == ("spearman", "second is better")
     assert found.difference.value == pytest.approx(spearman(close, gold) - spearman(far, gold))
     assert found.wins[0].first > found.wins[0].second  # nearer to its place in the gold order
+
+
+def test_items_of_sums_are_paired_by_name(tmp_path: Path) -> None:
+    rng = np.random.default_rng(2)
+    counts = {name: rng.integers(0, 4, 40).tolist() for name in COUNTS}
+    one = record("tags", {"accuracy": rng.random(40).tolist(), **counts}, kind="tag")
+    one["scores"]["F1"] = 0.5
+    two = json.loads(json.dumps(one))
+    two["per_item"] = {
+        name: dict(reversed(values.items())) for name, values in one["per_item"].items()
+    }
+    first, second = write(tmp_path / "a", one), write(tmp_path / "b", two)
+    (found,) = compare_runs(first, second, metrics=["F1"], draws=200)
+    assert (found.difference.low, found.difference.high) == (0, 0)
+    assert {change.gain for change in found.changes} <= {0.0}
 
 
 def test_what_was_made_otherwise_is_named(tmp_path: Path) -> None:

@@ -16,9 +16,16 @@ from sbert_search.cli.options.shared import shared_options
 @click.option(
     "--max-len", default=128, show_default=True, help="Maximum number of tokens of one example."
 )
-@click.option("--examples", default=512, show_default=True, help="Maximum number of examples.")
+@click.option(
+    "--examples",
+    type=click.IntRange(min=1),
+    default=512,
+    show_default=True,
+    help="Maximum number of examples.",
+)
 @click.option(
     "--pseudo",
+    type=click.IntRange(min=0),
     default=0,
     show_default=True,
     help="Number of examples for the pseudo-perplexity, which masks one token at a time; 0: none.",

@@ -28,6 +28,8 @@ def read_lines(stream: BinaryIO, limit: RowLimit = NO_BUDGET) -> Iterator[Line]:
             number += 1
             if number == 1 and data.startswith(BOM):
                 data = data[len(BOM) :]
+                if not data.endswith(b"\n"):  # the limit is of the line without the mark
+                    data += stream.readline(len(BOM))
             if len(data) > limit.n_bytes and not data.endswith(b"\n"):
                 del data
                 _finish_line(stream)

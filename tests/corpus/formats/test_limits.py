@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import lzma
+from io import BytesIO
 from pathlib import Path
 
 import pyarrow as pa
@@ -14,6 +15,7 @@ import pytest
 from sbert_search.corpus.documents import CorpusReader
 from sbert_search.corpus.formats.arrow_sizes import row_bytes
 from sbert_search.corpus.formats.limits import RowLimit
+from sbert_search.corpus.formats.lines import BOM, read_lines
 from sbert_search.corpus.formats.parquet_groups import plan_group
 from sbert_search.errors import CorpusError
 
@@ -27,6 +29,17 @@ def rejects_of(path: Path) -> list[str]:
     batches = list(reader.batches())
     assert sum(len(batch.documents) for batch in batches) == 1
     return [reject.reason for batch in batches for reject in batch.rejects]
+
+
+def test_a_byte_order_mark_takes_no_room_of_the_first_line() -> None:
+    limit = RowLimit(10)
+    fits, over = b"a" * limit.n_bytes, b"a" * (limit.n_bytes + 1)
+    read = [
+        (number, line, bool(problem))
+        for first in (fits, over)
+        for number, line, problem in read_lines(BytesIO(BOM + first + b"\nb\n"), limit)
+    ]
+    assert read == [(1, fits, False), (2, b"b", False), (1, b"", True), (2, b"b", False)]
 
 
 @pytest.mark.parametrize(
