@@ -91,7 +91,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "index export": (
         "sbert-search index export my.index --to parquet --out my.parquet",
         "sbert-search index export my.index --to faiss --out my.faiss",
-        "sbert-search index export my.index --to faiss --out a.faiss --columns year",
+        "sbert-search index export my.index --to qdrant --url http://localhost:6333",
     ),
     "index import": (
         "sbert-search index import vectors.parquet --out new.index",

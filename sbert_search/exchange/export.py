@@ -1,17 +1,67 @@
-"""`export_index`: write an index in the form that another engine imports."""
+"""`export_index`: write an index in the form that another engine imports, or upload it there."""
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from sbert_search.errors import ConfigError
 from sbert_search.exchange import faiss_flat, parquet_file
+from sbert_search.exchange.engines import milvus, opensearch, qdrant
 from sbert_search.exchange.plan import TARGETS, ExportPlan, ExportReport, Target
+from sbert_search.exchange.upload import Cursor, Receiver, collection_name, shown_url, upload
 from sbert_search.index.index import Index
+from sbert_search.runtime.disk import files
 from sbert_search.runtime.disk.same_file import require_apart, require_possible_output
 from sbert_search.shards.index import open_index
+
+
+class _Opens(Protocol):
+    """Opens a collection of another engine."""
+
+    def __call__(
+        self, plan: ExportPlan, url: str, name: str, api_key: str | None, /
+    ) -> Receiver: ...
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Engine:
+    """What an engine can do.
+
+    Attributes:
+        opens: Opens a collection.
+        query: Returns code that searches a collection at a URL.
+        url: URL of the engine where it usually runs.
+        writes: Writes files for its import to a folder; None: it imports none.
+    """
+
+    opens: _Opens
+    query: Callable[[ExportPlan, str, str], str]
+    url: str
+    writes: Callable[[ExportPlan, Path], list[Path]] | None = None
+
+
+_ENGINES = {
+    "qdrant": _Engine(
+        opens=qdrant.QdrantReceiver, query=qdrant.query_of, url="http://localhost:6333"
+    ),
+    "milvus": _Engine(
+        opens=milvus.MilvusReceiver,
+        query=milvus.query_of,
+        url="http://localhost:19530",
+        writes=milvus.write_files,
+    ),
+    "opensearch": _Engine(
+        opens=opensearch.OpenSearchReceiver,
+        query=opensearch.query_of,
+        url="http://localhost:9200",
+        writes=opensearch.write_files,
+    ),
+}
 
 
 def export_index(
@@ -19,23 +69,37 @@ def export_index(
     to: Target,
     out: str | Path | None = None,
     *,
+    url: str | None = None,
+    name: str | None = None,
+    api_key: str | None = None,
+    replace: bool = False,
     columns: Sequence[str] | None = None,
 ) -> ExportReport:
     """Write the passages of an index, with vectors and metadata, for another engine.
 
     Deleted and replaced documents are left out. The vectors are those of the index; no text is
-    embedded again.
+    embedded again. An interrupted upload goes on where it was if it is called again.
 
     Args:
         index: The index or its folder.
-        to: The engine or format: ``parquet``, a file for any engine; or ``faiss``, an exact FAISS
-            index, with a Parquet file of ids, texts and metadata beside it.
-        out: The file to write.
+        to: The engine or format. ``parquet``: a file for any engine. ``faiss``: an exact FAISS
+            index, with a Parquet file of ids, texts and metadata beside it. ``opensearch``,
+            ``milvus``: a folder with the files that the engine imports, or an upload. ``qdrant``:
+            an upload, since Qdrant imports no files.
+        out: The file to write; for an engine, the new folder.
+        url: Where to upload: the URL of a server; for Qdrant, also a folder of its local mode; for
+            Milvus, also a file of Milvus Lite, which ends in ``.db``.
+        name: Name of the collection or of the OpenSearch index; None: the name of the index folder.
+        api_key: API key of Qdrant, token of Milvus, or bearer token of OpenSearch. A user and a
+            password of OpenSearch are part of its URL.
+        replace: Whether to delete a collection of this name first.
         columns: Metadata columns to export; None: all.
 
     Raises:
-        ConfigError: ``to`` is unknown, ``out`` is missing or lies in the index, or there is no such
-            column.
+        ConfigError: ``to`` is unknown, neither or both of ``out`` and ``url`` are given, ``out``
+            lies in the index or is taken, there is no such column, there is such a collection, or a
+            package is missing.
+        ExchangeError: The engine refused something, could not be reached, or counts other passages.
         IndexStoreError: The index is an unfinished build, or cannot be read.
         OSError: The disk failed.
     """
@@ -44,26 +108,99 @@ def export_index(
         raise ConfigError(f"to is {to!r}; it must be one of {', '.join(TARGETS)}.")
     opened = index if isinstance(index, Index) else open_index(index)
     opened.require_finished()
-    if out is None:
-        raise ConfigError(f"An export to {to} writes a file; name it with --out.")
-    path = Path(out)
-    plan = ExportPlan.of(opened.state, columns, words_only=False)
-    files = [path] if to == "parquet" else [faiss_flat.sidecar(path), path]
-    for file in files:
-        require_possible_output(file, "--out")
-        require_apart(file, [opened.path], "--out")
-    if to == "parquet":
-        parquet_file.write_parquet(plan, path)
-        query = parquet_file.query_of(plan, path)
+    engine = _ENGINES.get(to)
+    _require_target(to, engine, out, url)
+    plan = ExportPlan.of(opened.state, columns, words_only=engine is not None)
+    collection = "" if engine is None else name or collection_name(opened.path, to)
+    written: list[Path] = []
+    resumed = 0
+    if engine is None:
+        assert out is not None
+        written, query = _write_file(plan, to, Path(out), opened.path)
+    elif url is not None:
+        start = Cursor(
+            to=to,
+            url=shown_url(url),
+            name=collection,
+            index=str(opened.path.absolute()),
+            generation=opened.state.manifest.generation,
+            fields=dict(plan.fields),
+        )
+        cursor = opened.path.with_name(f"{opened.path.name}.{to}.cursor.json")
+        with contextlib.closing(engine.opens(plan, url, collection, api_key)) as receiver:
+            resumed = upload(plan, receiver, start, cursor, replace_old=replace)
+        query = engine.query(plan, shown_url(url), collection)
     else:
-        faiss_flat.write_faiss(plan, path)
-        query = faiss_flat.query_of(plan, path)
+        assert out is not None
+        assert engine.writes is not None
+        require_apart(Path(out), [opened.path], "--out")
+        with _new_folder(Path(out)) as folder:
+            names = [path.name for path in engine.writes(plan, folder)]
+            query = engine.query(plan, engine.url, collection)
+            files.write_new(folder / "query.py", query.encode())
+        written = [Path(out) / each for each in (*names, "query.py")]
     return ExportReport(
         to=to,
         documents=plan.snapshot.n_docs,
         passages=plan.snapshot.n_rows,
-        files=tuple(files),
+        files=tuple(written),
+        url=None if url is None else shown_url(url),
+        name=collection,
+        resumed=resumed,
         fields=plan.fields,
         query=query,
         seconds=time.perf_counter() - started,
     )
+
+
+def _require_target(
+    to: Target, engine: _Engine | None, out: str | Path | None, url: str | None
+) -> None:
+    if engine is None and (out is None or url is not None):
+        raise ConfigError(f"An export to {to} writes a file; name it with --out, without --url.")
+    if engine is not None and (out is None) == (url is None):
+        raise ConfigError(
+            f"An export to {to} needs either --out, a new folder for its files, or --url, such as "
+            f"{engine.url}."
+        )
+    if engine is not None and url is None and engine.writes is None:
+        raise ConfigError(f"{to} imports no files; upload with --url, such as {engine.url}.")
+
+
+def _write_file(plan: ExportPlan, to: Target, out: Path, index: Path) -> tuple[list[Path], str]:
+    """Write a Parquet or FAISS file; return the files and the code that searches them."""
+    written = [out] if to == "parquet" else [faiss_flat.sidecar(out), out]
+    for file in written:
+        require_possible_output(file, "--out")
+        require_apart(file, [index], "--out")
+    if to == "parquet":
+        parquet_file.write_parquet(plan, out)
+        return written, parquet_file.query_of(plan, out)
+    faiss_flat.write_faiss(plan, out)
+    return written, faiss_flat.query_of(plan, out)
+
+
+@contextlib.contextmanager
+def _new_folder(out: Path) -> Iterator[Path]:
+    """Make a temporary folder, which gets its name when it is complete.
+
+    Raises:
+        ConfigError: There is a file or folder of this name.
+        OSError: The disk failed; there is no folder of this name.
+    """
+    if out.exists() or out.is_symlink():
+        raise ConfigError(f"--out: {out} exists already; name a new folder.")
+    if not out.absolute().parent.is_dir():
+        raise ConfigError(f"--out: {out.parent} is not a folder. Create it first.")
+    temporary = out.with_name(f"{out.name}.tmp")
+    files.remove_tree(temporary)
+    files.disk.make_folder(temporary)
+    try:
+        yield temporary
+    except BaseException:
+        with contextlib.suppress(OSError):
+            files.remove_tree(temporary)
+        raise
+    files.disk.fsync_folder(temporary)
+    files.disk.replace(temporary, out)
+    files.disk.fsync_folder(out.absolute().parent)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from sbert_search.exchange.plan import ExportReport, Target
     from sbert_search.index.ingestion.build import BuildKeywords
 
-_TARGETS = ("parquet", "faiss")
+_TARGETS = ("parquet", "faiss", "qdrant", "milvus", "opensearch")  # `exchange.plan.TARGETS`
 
 
 @click.command("export")
@@ -31,21 +31,51 @@ _TARGETS = ("parquet", "faiss")
 @click.option(
     "--to", type=click.Choice(_TARGETS), required=True, help="Engine or format to write for."
 )
-@click.option("--out", type=click.Path(path_type=Path), help="File to write.")
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    help="File to write; for milvus and opensearch, a new folder of files to import.",
+)
+@click.option(
+    "--url",
+    metavar="URL|PATH",
+    help="Upload to a server; also to a folder (qdrant) or to a file.db of Milvus Lite (milvus).",
+)
+@click.option("--name", help="Name of the collection or OpenSearch index.  [default: that of DIR]")
+@click.option(
+    "--api-key",
+    envvar="SBERT_SEARCH_API_KEY",
+    help="API key of Qdrant, token of Milvus or bearer token of OpenSearch.",
+)
+@click.option("--replace", is_flag=True, help="Delete a collection of this name first.")
 @click.option(
     "--columns", metavar="NAME,...", help="Metadata columns to export.  [default: all of them]"
 )
 @shared_options("quiet", "json")
-def export(path: Path, to: Target, out: Path | None, columns: str | None, as_json: bool) -> None:
+def export(
+    path: Path,
+    to: Target,
+    out: Path | None,
+    url: str | None,
+    name: str | None,
+    api_key: str | None,
+    replace: bool,
+    columns: str | None,
+    as_json: bool,
+) -> None:
     """Write the passages of the index DIR for another engine.
 
-    The vectors are those of the index; no text is embedded. Deleted documents are left out. At the
-    end, Python code is printed that searches there and gives the same ranking.
+    The vectors are those of the index; no text is embedded. Deleted documents are left out. Give
+    either --out or --url. An interrupted upload goes on where it was if the command is repeated. At
+    the end, Python code is printed that searches there and gives the same ranking.
     """
     from sbert_search.exchange.export import export_index
 
     names = None if columns is None else [name.strip() for name in columns.split(",") if name]
-    _show(path, export_index(path, to, out, columns=names), as_json=as_json)
+    report = export_index(
+        path, to, out, url=url, name=name, api_key=api_key, replace=replace, columns=names
+    )
+    _show(path, report, as_json=as_json)
 
 
 @click.command("import")
@@ -129,6 +159,8 @@ def _show(path: Path, report: ExportReport, *, as_json: bool) -> None:
         return
     for file in report.files:
         say(f"wrote {file}")
+    if report.url:
+        say(f"uploaded to {report.name!r} at {report.url}")
     say(
         f"{report.passages:,} passages of {report.documents:,} documents ({report.seconds:,.1f} s)."
     )

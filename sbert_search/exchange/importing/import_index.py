@@ -82,7 +82,7 @@ def import_index(
         array = found.vectors.array
         return Index.from_vectors(array, ids=found.ids, out=out, model=model, **keywords)
     keywords["fields"] = found.fields
-    given = found.vectors.array if found.vectors else found.fields.vector
+    given = found.vectors.array if found.vectors is not None else found.fields.vector
     return Index.build(
         found.rows, out=out, model=model, vectors=given, memory_bytes=memory_bytes, **keywords
     )

@@ -1,0 +1,1 @@
+"""One module for each engine: its schema, its client and the code that searches it."""

@@ -1,0 +1,122 @@
+"""Qdrant: a server, or a folder of the local mode of its client."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from sbert_search.errors import ConfigError
+from sbert_search.exchange.engines.values import records, typed
+from sbert_search.exchange.extras import needs
+from sbert_search.exchange.passages import Passages
+from sbert_search.exchange.plan import ExportPlan
+from sbert_search.exchange.snippets import question_vector
+from sbert_search.index.storage.manifest import Metric
+
+DISTANCES: Mapping[Metric, str] = {"cosine": "Cosine", "dot": "Dot", "euclidean": "Euclid"}
+_INDEXES = {
+    "string": "keyword",
+    "int64": "integer",
+    "float64": "float",
+    "bool": "bool",
+    "timestamp": "datetime",
+    "date": "datetime",
+}
+_THRESHOLD_KB = 10_000  # Qdrant's default of the size from which a segment gets an HNSW graph
+_BUSY = (408, 429, 500, 502, 503, 504)
+
+
+class QdrantReceiver:
+    """A collection of Qdrant.
+
+    Raises:
+        ConfigError: qdrant-client is not installed, or the folder cannot be opened.
+    """
+
+    def __init__(self, plan: ExportPlan, url: str, name: str, api_key: str | None) -> None:
+        with needs("qdrant-client", "sbert-search[qdrant]"):
+            from qdrant_client import QdrantClient, models
+            from qdrant_client.http import exceptions
+        self._plan, self._name, self._models, self._errors = plan, name, models, exceptions
+        self._is_local = "://" not in url
+        try:
+            if self._is_local:
+                self._client = QdrantClient(path=url)
+            else:
+                self._client = QdrantClient(
+                    url=url, api_key=api_key, timeout=60, check_compatibility=False
+                )
+        except (RuntimeError, ValueError, OSError) as error:
+            raise ConfigError(f"--url {url}: Qdrant cannot be opened: {error}") from error
+
+    def exists(self) -> bool:
+        """Whether there is a collection of this name."""
+        return bool(self._client.collection_exists(self._name))
+
+    def drop(self) -> None:
+        """Delete the collection."""
+        self._client.delete_collection(self._name)
+
+    def create(self) -> None:
+        """Make the collection; its HNSW graph is built at the end."""
+        models = self._models
+        self._client.create_collection(
+            self._name,
+            vectors_config=models.VectorParams(
+                size=self._plan.dim, distance=models.Distance(DISTANCES[self._plan.metric])
+            ),
+            optimizers_config=models.OptimizersConfigDiff(indexing_threshold=0),
+        )
+        if self._is_local:
+            return  # a local collection has no payload indexes and filters without them
+        for field, kind in {"doc_id": "keyword", **typed(self._plan.kinds, _INDEXES)}.items():
+            schema = models.PayloadSchemaType(kind)
+            self._client.create_payload_index(self._name, field, field_schema=schema)
+
+    def send(self, batch: Passages) -> None:
+        """Write passages; those of the same ids are replaced."""
+        points = self._models.Batch(
+            ids=batch.ids,
+            vectors=batch.vectors.tolist(),
+            payloads=list(records(batch, self._plan.kinds)),
+        )
+        self._client.upsert(self._name, points=points, wait=True)
+
+    def finish(self) -> None:
+        """Let Qdrant build the HNSW graph."""
+        threshold = self._models.OptimizersConfigDiff(indexing_threshold=_THRESHOLD_KB)
+        self._client.update_collection(self._name, optimizers_config=threshold)
+
+    def count(self) -> int:
+        """Count the points."""
+        return int(self._client.count(self._name, exact=True).count)
+
+    def is_transient(self, error: Exception) -> bool:
+        """Whether the server is busy or cannot be reached."""
+        if isinstance(error, self._errors.UnexpectedResponse):
+            return error.status_code in _BUSY
+        return isinstance(error, (self._errors.ResponseHandlingException, ConnectionError))
+
+    def close(self) -> None:
+        """Close the connection, or the folder."""
+        self._client.close()
+
+
+def query_of(plan: ExportPlan, url: str, name: str) -> str:
+    """Return code that searches the collection."""
+    is_local = "://" not in url
+    place = f"path={url!r}" if is_local else f"url={url!r}"
+    exact = f"    search_params=models.SearchParams(exact={plan.exact}),\n"
+    return (
+        "from qdrant_client import QdrantClient, models\n\n"
+        f"{question_vector(plan)}"
+        f"client = QdrantClient({place})\n"
+        "hits = client.query_points(\n"
+        f"    {name!r},\n"
+        "    query=vector,\n"
+        "    limit=10,\n"
+        f"{'' if is_local else exact}"  # the local mode is always exact, and warns of the parameter
+        ").points\n"
+        "for hit in hits:\n"
+        "    print(hit.payload['doc_id'], hit.payload['chunk'], hit.score)\n"
+        "client.close()\n"
+    )

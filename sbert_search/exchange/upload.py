@@ -1,0 +1,217 @@
+"""Uploading an index: batches, repeated after faults, with a cursor file for an interrupted run.
+
+The id of a point depends only on its document and its number in it. A batch that is sent twice,
+since its answer was lost or the process was killed, therefore replaces its own points.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Protocol, TypeVar
+from urllib.parse import urlsplit
+
+import numpy as np
+import pyarrow.compute as pc
+
+from sbert_search.config import from_mapping
+from sbert_search.errors import ConfigError, ExchangeError
+from sbert_search.exchange.passages import Passages
+from sbert_search.exchange.plan import ExportPlan, Target
+from sbert_search.runtime.disk import files
+from sbert_search.runtime.progress import note
+
+T = TypeVar("T")
+
+TRIES = 8
+FIRST_WAIT_S, LONGEST_WAIT_S = 0.5, 30.0
+BATCH_ROWS = 256
+BATCH_BYTES = 8 << 20
+_BYTES_A_NUMBER = 16  # of a vector, as JSON
+
+
+class Receiver(Protocol):
+    """A collection of another engine."""
+
+    def exists(self) -> bool:
+        """Whether there is a collection of this name."""
+
+    def drop(self) -> None:
+        """Delete the collection."""
+
+    def create(self) -> None:
+        """Make the collection, with typed fields for the columns."""
+
+    def send(self, batch: Passages) -> None:
+        """Write passages; those of the same ids are replaced."""
+
+    def finish(self) -> None:
+        """Make all that was sent searchable."""
+
+    def count(self) -> int:
+        """Count the passages in the collection."""
+
+    def is_transient(self, error: Exception) -> bool:
+        """Whether the same call may succeed later: the server is busy, or cannot be reached."""
+
+    def close(self) -> None:
+        """Close the connection."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Cursor:
+    """How far an upload has come.
+
+    Attributes:
+        to: The engine.
+        url: Where, without a password.
+        name: Name of the collection.
+        index: Absolute path of the index.
+        generation: The state of the index that is uploaded.
+        fields: Names of the columns, by those in the index.
+        row: The last row that was sent; -1: none.
+        done: Number of passages that were sent.
+    """
+
+    to: str
+    url: str
+    name: str
+    index: str
+    generation: int
+    fields: dict[str, str]
+    row: int = -1
+    done: int = 0
+
+    @classmethod
+    def read(cls, path: Path) -> Cursor | None:
+        """Read a file of `write`; None: there is none, or it is no such file."""
+        with contextlib.suppress(OSError, ValueError, ConfigError):
+            return from_mapping(cls, json.loads(path.read_bytes()))
+        return None
+
+    def write(self, path: Path) -> None:
+        """Replace the file."""
+        files.replace_file(path, json.dumps(asdict(self)).encode())
+
+
+def upload(
+    plan: ExportPlan,
+    receiver: Receiver,
+    start: Cursor,
+    path: Path,
+    *,
+    replace_old: bool,
+) -> int:
+    """Send all passages, and compare the count at the end; return how many were there before.
+
+    Args:
+        plan: What to send.
+        receiver: Where to.
+        start: The cursor of a new upload.
+        path: The cursor file, which is removed at the end.
+        replace_old: Whether to delete a collection of this name first.
+
+    Raises:
+        ConfigError: There is such a collection, which this upload did not make.
+        ExchangeError: The engine refused something, could not be reached, or counts other passages.
+    """
+    before = None if replace_old else Cursor.read(path)
+    cursor = start
+    if before is not None and replace(before, row=-1, done=0) == start:
+        cursor = before
+    exists = _tried(receiver, receiver.exists)
+    if exists and (replace_old or before is None or cursor is not before):
+        if not replace_old:
+            raise ConfigError(
+                f"{start.url} holds {start.name!r} already. Name another one with --name, or pass "
+                "--replace to delete it first."
+            )
+        _tried(receiver, receiver.drop)
+        exists = False
+    if not exists:
+        cursor = start
+        cursor.write(path)
+        _tried(receiver, receiver.create)
+    elif cursor.done:
+        note(f"Resuming after {cursor.done:,} passages.")
+    resumed = cursor.done
+    for block in plan.passages(cursor.row, cursor.done):
+        for batch in batches(block):
+            _tried(receiver, partial(receiver.send, batch))
+            done = cursor.done + len(batch.rows)
+            cursor = replace(cursor, row=int(batch.rows[-1]), done=done)
+            cursor.write(path)
+    _tried(receiver, receiver.finish)
+    counted = _tried(receiver, receiver.count)
+    if counted != plan.snapshot.n_rows:
+        raise ExchangeError(
+            f"{start.url} counts {counted:,} passages in {start.name!r}, and the index has "
+            f"{plan.snapshot.n_rows:,}. Another program may write to it; pass --replace to start "
+            "again."
+        )
+    files.remove_tree(path)
+    return resumed
+
+
+def batches(block: Passages) -> Iterator[Passages]:
+    """Split a block into batches of bounded size."""
+    sizes = pc.binary_length(block.table["text"]).to_numpy().astype(np.int64)
+    sizes = sizes + block.vectors.shape[1] * _BYTES_A_NUMBER
+    start, total = 0, 0
+    for at, size in enumerate(sizes.tolist()):
+        if at > start and (total + size > BATCH_BYTES or at - start == BATCH_ROWS):
+            yield _part(block, start, at)
+            start, total = at, 0
+        total += size
+    yield _part(block, start, len(block.rows))
+
+
+def _part(block: Passages, start: int, stop: int) -> Passages:
+    table = block.table.slice(start, stop - start)
+    return Passages(block.rows[start:stop], table, block.vectors[start:stop])
+
+
+def _tried(receiver: Receiver, call: Callable[[], T]) -> T:
+    """Call until it succeeds or fails for good, with growing pauses."""
+    wait_s = FIRST_WAIT_S
+    for left in reversed(range(TRIES)):
+        try:
+            return call()
+        except (ConfigError, ExchangeError):
+            raise
+        except Exception as error:
+            if not receiver.is_transient(error):
+                raise ExchangeError(f"The engine refused a request: {_line(error)}.") from error
+            if not left:
+                raise ExchangeError(
+                    f"The engine did not answer as it should {TRIES} times: {_line(error)}. Run "
+                    "the same command again: it goes on from there."
+                ) from error
+            time.sleep(wait_s)
+            wait_s = min(2 * wait_s, LONGEST_WAIT_S)
+    raise AssertionError
+
+
+def _line(error: Exception) -> str:
+    text = " ".join(str(error).split()) or type(error).__name__
+    return text[:300].rstrip(".")
+
+
+def shown_url(url: str) -> str:
+    """Return a URL without user and password."""
+    if "://" not in url:
+        return url
+    parts = urlsplit(url)
+    host = parts.netloc.rpartition("@")[2]
+    return parts._replace(netloc=host).geturl()
+
+
+def collection_name(index: Path, to: Target) -> str:
+    """Return the default name of a collection: that of the index folder, of letters and digits."""
+    word = "".join(c if c.isalnum() and c.isascii() else "_" for c in index.stem.lower()).strip("_")
+    return word if word[:1].isalpha() else f"index_{word}".rstrip("_")
