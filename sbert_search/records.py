@@ -72,7 +72,10 @@ class Query:
 
 @dataclass(frozen=True, slots=True)
 class StageScore:
-    """Rank and score of a hit in one stage of a search: dense, lexical, fused or rerank."""
+    """Rank (from 1) and score of a hit in one stage of a search.
+
+    The stages are dense, lexical, fused, boost, mmr and rerank.
+    """
 
     rank: int
     score: float
@@ -84,8 +87,8 @@ class HitAnswer:
 
     Attributes:
         text: The answer.
-        start: Its first character in `Hit.text`.
-        end: The character after its last.
+        start: Index of its first character in `Hit.text`.
+        end: Index after its last character.
         score: Its probability, from 0 to 1, by the model that read the hit.
     """
 
@@ -107,7 +110,7 @@ class Hit:
             the text of the best passage, unless the search has ``full_text=True``.
         title: The document's title, or "".
         metadata: The document's metadata values by column name.
-        row: Row number, in the index, of the document's best passage.
+        row: Row of the document's best passage in the index.
         passage: The best passage, with the title where the passage contains it. It is the text to
             give to a language model.
         chunk: Number of the best passage in the document, from 0.
@@ -213,7 +216,12 @@ class TaggedTokens:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """An answer to a question: a part of the context, and its first character in the context."""
+    """An answer to a question: a part of the context.
+
+    Attributes:
+        start: Index of its first character in the context.
+        text: The answer.
+    """
 
     start: int
     text: str

@@ -46,8 +46,9 @@ def evaluate_sts(
 
     Raises:
         CorpusError: The pairs cannot be read.
-        EvaluationError: The hash of the file is not the one in the task, a pair has no score, fewer
-            than two pairs are left, or a correlation is undefined.
+        EvaluationError: The file is absent or its hash is not the one in the task, a pair has no
+            score, fewer than two pairs are left, a correlation is undefined, or the cross-encoder
+            has several scores for a pair.
     """
     clock = Stopwatch()
     hashes = check_files(task, data, [data / task.path])
@@ -143,7 +144,8 @@ def unseen_pairs(
     case and white space are ignored.
 
     Returns:
-        Indices of the pairs in the file, as strings; the pairs; and the number of skipped pairs.
+        For the pairs that are not skipped, their indices in the file, as strings, and the pairs
+        themselves; and the number of skipped pairs.
 
     Raises:
         CorpusError: The pairs cannot be read.

@@ -36,7 +36,7 @@ DATA: Mapping[Kind, str] = {
 }
 _FILE_NAME = re.compile(r"[^./\\\0][^/\\\0]*")
 # The task files that users may name without a path. The folder is relative to the working
-# directory, so it is found only if that is a clone of the repository.
+# directory, so it is found only if the working directory is a clone of the repository.
 SHIPPED = Path("eval/tasks")
 
 
@@ -62,9 +62,11 @@ class EvalTask:
             those with the same first text are one query), ``nli`` (pairs with a label),
             ``triplets``, ``classify`` (texts with a label), ``tag`` (sentences with tags) or ``qa``
             (questions).
-        path: File of pairs or BEIR folder, relative to the data folder.
-        more: Further files whose rows follow those of ``path``, for task heads.
-        split: Split of the judgements of a BEIR folder. For pairs, it is only shown in the report.
+        path: Data file or BEIR folder, relative to the data folder.
+        more: Further data files, whose rows follow those of ``path``. Only the tasks of task heads
+            (``classify``, ``tag`` and ``qa``) read them.
+        split: Split of the judgements of a BEIR folder. For a data file, it is only shown in the
+            report.
         main_metric: The metric that tables show first.
         licence: Licence of the data, as its source states it.
         source: Where the data files come from.
@@ -73,7 +75,7 @@ class EvalTask:
         columns: Columns of the texts and of the score or label.
         bad_tags: Whether tags that break their scheme are an error, or are read as ``conlleval``
             reads them.
-        depth: Number of documents retrieved per query.
+        depth: Number of documents retrieved per query of a ``retrieval`` task.
         queries: ``raw``: all judged queries; ``clean``, for reranking: only queries with relevant
             and irrelevant candidates.
         sha256: Hash of each data file, by its path relative to the data folder.
@@ -112,7 +114,7 @@ class EvalSuite:
     Attributes:
         title: Title of the report.
         tasks: Names of the tasks.
-        absent: The reason for each task that cannot be run, by task name.
+        absent: The tasks that cannot be run: by name of the task, the reason.
         average: Whether the report shows the mean over ``tasks``, as publications do.
         beside: Names of further tasks to report, which the mean does not include.
     """
@@ -148,7 +150,8 @@ def find_task(kind: Kind, name: str, *, split: str = "test") -> EvalTask:
 
     Args:
         kind: Required kind of the task.
-        name: A ``.toml`` file, a name under ``eval/tasks``, a BEIR folder or a file of pairs.
+        name: A task file (``.toml``), the name of one under ``eval/tasks``, a BEIR folder or a data
+            file.
         split: Split of the judgements, if ``name`` is a data path.
 
     Raises:
@@ -186,9 +189,9 @@ def _remedy(kind: Kind) -> str:
 def distinct_tasks(tasks: Sequence[EvalTask]) -> list[EvalTask]:
     """Remove repeated tasks and make task names unique, since report files are named after them.
 
-    Different tasks with the same name get the names of their files. If these are the same too, as
-    many parent folders as needed are added, as in ``a-pairs`` and ``b-pairs``. If this does not
-    make the names different, a number is added.
+    Different tasks with the same name get the names of their data files. If these are the same too,
+    the names of as many parent folders as needed are put before the task's name, as in ``a-pairs``
+    and ``b-pairs``. If this does not make the names different, a number is added.
     """
     kept = [task for index, task in enumerate(tasks) if task not in tasks[:index]]
     groups: dict[str, list[EvalTask]] = {}
@@ -213,7 +216,7 @@ def distinct_tasks(tasks: Sequence[EvalTask]) -> list[EvalTask]:
 
 
 def _possible_names(task: EvalTask) -> list[str]:
-    """Return the task's name, its file name, and its name with one and more parent folders."""
+    """Return the task's name, its file's name, and the task's name after 1, 2, ... folder names."""
     folders = [part for part in task.path.parent.parts if part.strip("/\\.")]
     longer = ["-".join([*folders[-n:], task.name]) for n in range(1, len(folders) + 1)]
     return [task.name, task.path.name, *longer]
@@ -226,7 +229,7 @@ def check_files(task: EvalTask, data: Path, files: Sequence[Path]) -> dict[str, 
         sha256 of each file, by its path relative to the data folder.
 
     Raises:
-        EvaluationError: A file is absent, or its hash differs.
+        EvaluationError: A file is absent, or its hash differs from the one in the task.
     """
     hashes: dict[str, str] = {}
     for file in files:

@@ -29,7 +29,7 @@ def evaluate_triplets(
 
     Raises:
         CorpusError: The triplets cannot be read.
-        EvaluationError: The hash of the file is not the one in the task.
+        EvaluationError: The file is absent, or its hash is not the one in the task.
     """
     clock = Stopwatch()
     file, names = data / task.path, task.columns

@@ -47,10 +47,10 @@ class UnitSums:
         return float(self.products().sum())
 
     def dimension_shares(self, most: int) -> dict[int, float]:
-        """Share of single dimensions in the mean cosine, largest first.
+        """Share in the mean cosine of each of the ``most`` dimensions with the largest shares.
 
-        The shares of all dimensions add up to 1; a share is negative if the dimension lowers the
-        mean cosine.
+        The largest share comes first. The shares of all dimensions add up to 1; a share is negative
+        if the dimension lowers the mean cosine.
 
         Source: Timkey & van Schijndel 2021, section 3.1 (arXiv:2109.04404).
         """
@@ -118,7 +118,15 @@ def explained_by_one(vectors: Vectors) -> float:
 
 
 def cosine_quantiles(vectors: Vectors, at: tuple[float, ...]) -> Mapping[float, float]:
-    """Quantiles of the cosines of all pairs of two different vectors, (n, dim) with n above 1."""
+    """Quantiles of the cosines of all pairs of two different vectors.
+
+    Args:
+        vectors: The vectors, (n, dim), n at least 2.
+        at: Shares from 0 to 1, such as 0.5 for the median.
+
+    Returns:
+        The quantile of the cosines at each share, by share.
+    """
     cosines = pair_cosines(vectors)
     return dict(zip(at, np.quantile(cosines, at).tolist(), strict=True))
 

@@ -64,7 +64,7 @@ def score_run(
 
     Args:
         run: Scores of the hits of each query; equal scores rank in the order of the mapping.
-        qrels: Judgements; queries without judgements are ignored.
+        qrels: Judgements; queries of the run without judgements are ignored.
         measures: Names such as nDCG@10, recall@100, MRR@10, MRR, MAP.
 
     Returns:

@@ -41,12 +41,13 @@ class BiEncoder(nn.Module):
         encoder: Computes hidden states of tokens.
         pooling: Pooling modes, whose results are concatenated in this order.
         head: Dense and Normalize modules, applied in order.
-        tokenizer: Turns texts into token ids; its ``max_len`` is the limit of the model.
+        tokenizer: Turns texts into token ids; its ``max_len`` is the maximum number of tokens of a
+            text.
         prompts: Texts to put before an input, by name.
-        default_prompt_name: Name of the prompt to use if a call names no prompt.
+        default_prompt_name: Name of the prompt to use if a call names no prompt; None: no prompt.
         similarity: Similarity function for the embeddings: cosine, dot, euclidean or manhattan.
-        truncate_dim: Number of leading dimensions of an embedding to keep, stored for users of the
-            model; `forward` returns all dimensions.
+        truncate_dim: Number of leading dimensions of an embedding that users of the model should
+            keep; None: all. It is only stored; `forward` returns all dimensions.
     """
 
     def __init__(
@@ -147,8 +148,9 @@ class BiEncoder(nn.Module):
         """Write a folder that sentence-transformers v3, v5 and v6 load with equal embeddings.
 
         Raises:
-            ConfigError: As for `require_savable`.
-            ModelError: The folder already contains a model.
+            ConfigError: As for `require_savable`, or the layout cannot store the encoder.
+            ModelError: The folder already contains a model, or the encoder was converted for
+                inference only.
         """
         path, description = Path(path), self.require_savable()
         save_encoder(self.encoder, path)
@@ -168,6 +170,7 @@ class BiEncoder(nn.Module):
             ModelError: The folder contains no such model, or `Encoder` does not implement its
                 architecture.
             WeightsError: The weights are damaged or do not fit the model's settings.
+            ConfigError: A Dense module has no size, or a pooling mode is unknown.
         """
         return cls.from_folder(read_folder(Path(path)))
 

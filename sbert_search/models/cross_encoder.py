@@ -43,7 +43,7 @@ class CrossEncoder(SequenceClassifier):
     def scores(self, tokens: PackedTokens) -> Tensor:
         """Compute scores, float32 (batch,), or (batch, labels) if the model has several labels.
 
-        The logits are divided by the temperature first, which changes no order.
+        The logits are divided by the temperature first, which does not change a ranking by score.
         """
         scores: Tensor = self.activation(self(tokens).float() / self.temperature)
         return scores.squeeze(-1) if len(self.labels) == 1 else scores
@@ -54,7 +54,7 @@ class CrossEncoder(SequenceClassifier):
             "sentence_transformers": {"activation_fn": activation},
             "sbert_ce_default_activation_function": activation,  # key of sentence-transformers v3
         }
-        del settings["problem_type"]  # a score from 0 to 1 is none of the problems
+        del settings["problem_type"]  # no problem type of transformers is a score from 0 to 1
         return settings
 
     @classmethod

@@ -144,4 +144,7 @@ LINEAR_RANGES: dict[type[nn.Module], tuple[float, float]] = {
     nn.GELU: (1.0, 32.0),
     nn.ReLU: (1.0, 32.0),
 }
-"""Scale and shift of hidden states for which an activation is almost linear, by its class."""
+"""Scale and shift that bring hidden states into the range where an activation is almost linear.
+
+They are given by the class of the activation; `SequenceClassifier.become_linear` uses them.
+"""

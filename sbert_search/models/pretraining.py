@@ -82,7 +82,8 @@ class MaskedLanguageModel(nn.Module):
 
     Attributes:
         encoder: Computes hidden states.
-        tokenizer: Turns texts into token ids; its ``max_len`` is the limit of the model.
+        tokenizer: Turns texts into token ids; its ``max_len`` is the maximum number of tokens of a
+            text.
         token_head: Computes logits over the vocabulary from hidden states.
         pair_head: Computes two logits from the pooled state of the first token, for NSP and SOP;
             None: the model does not classify pairs.

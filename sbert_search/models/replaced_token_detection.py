@@ -60,7 +60,12 @@ class ReplacedTokenModel(nn.Module):
     def __init__(
         self, encoder: Encoder, generator: EncoderConfig, tokenizer: TextTokenizer
     ) -> None:
-        """Add a new head to the encoder, and a new generator.
+        """Add a new head to the encoder, and make a new generator.
+
+        Args:
+            encoder: The discriminator's encoder.
+            generator: Shape of the generator.
+            tokenizer: The tokenizer of both.
 
         Raises:
             ConfigError: The file format (layout) is not electra's, or the embedding tables of the

@@ -14,12 +14,13 @@ def make_student(teacher: MaskedLanguageModel, config: EncoderConfig) -> MaskedL
     """Make a student with copies of the embeddings, some blocks and the token head of its teacher.
 
     Args:
-        teacher: A model of the same width and vocabulary as the student.
-        config: Configuration of the student's encoder, with at most as many layers as the teacher
-            and without segment embeddings, which are not copied.
+        teacher: The model to copy from.
+        config: Configuration of the student's encoder, with at most as many layers as the teacher.
+            Segment embeddings are not copied.
 
     Raises:
-        ConfigError: The two configurations do not allow a copy.
+        ConfigError: Vocabulary, width, heads, inner width or positions of the two differ, the
+            student has more layers, or layers of the teacher share weights.
 
     Source: Sanh et al. 2019, DistilBERT, section 3 (arXiv:1910.01108), which takes every other
     layer.
@@ -45,9 +46,10 @@ def make_student(teacher: MaskedLanguageModel, config: EncoderConfig) -> MaskedL
 
 
 def alternate(layers: int, chosen: int) -> list[int]:
-    """Return ``chosen`` layers, evenly spaced from the first to the last.
+    """Choose ``chosen`` of ``layers`` layers, evenly spaced from the first to the last.
 
-    For 6 of 12 layers: 0, 2, 4, 7, 9, 11.
+    Returns:
+        Numbers of the chosen layers, from 0. For 6 of 12 layers: 0, 2, 4, 7, 9, 11.
     """
     if chosen == 1:
         return [0]

@@ -32,7 +32,7 @@ def digest_of(key: object) -> str:
 
 
 def recalled(name: str, key: object, is_valid: Callable[[Any], bool]) -> Any:
-    """Return the cached value of a key; None if there is none, or an invalid one.
+    """Return the cached value of a key; None if no value is cached, or an invalid one.
 
     The arguments are those of `remembered`.
     """

@@ -53,7 +53,7 @@ def resolve_precision(precision: Precision, device: torch.device) -> torch.dtype
     measured, by `encoder.precision`.
 
     Raises:
-        ConfigError: The precision is unknown, or it is fp16 on the CPU.
+        ConfigError: The precision is not auto, fp32, bf16 or fp16, or it is fp16 on the CPU.
     """
     if precision == "auto":
         if device.type != "cuda":
@@ -68,10 +68,10 @@ def resolve_precision(precision: Precision, device: torch.device) -> torch.dtype
 
 
 def computes_on_cpu(devices: str, precision: str) -> bool:
-    """Whether all these devices are the CPU, and it has fast kernels of this precision.
+    """Whether all devices are the CPU, and the CPU computes this precision with fast kernels.
 
     Args:
-        devices: Device names, as of `device_names`.
+        devices: A device name, or several separated by commas, as `device_names` reads them.
         precision: fp32, bf16, fp16 or int8.
     """
     found = map(resolve_device, device_names(devices))
@@ -156,7 +156,7 @@ class MatmulRate(NamedTuple):
 
 @typed_lru_cache(maxsize=8)
 def matmul_rate(device: torch.device, dtype: torch.dtype, size: int | None = None) -> MatmulRate:
-    """Measure the product of two square matrices: the best of five runs after one to warm up.
+    """Measure the product of two square matrices: the fastest of six runs.
 
     On a CPU oneDNN with a packed factor is measured as well, and the faster kernel counts. The
     measurement takes about a second; its result is cached.
@@ -179,7 +179,7 @@ def matmul_rate(device: torch.device, dtype: torch.dtype, size: int | None = Non
 
 def _best_seconds(work: Callable[[], Tensor], device: torch.device) -> float:
     best = float("inf")
-    for _ in range(6):  # the first run warms up
+    for _ in range(6):  # the first run is slow: it warms up
         _synchronize(device)
         start = time.perf_counter()
         work()

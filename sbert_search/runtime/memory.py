@@ -54,7 +54,8 @@ class Shares:
         batch: Limit of the documents that are embedded and committed together; a single row may
             exceed it.
         waiting: Limit of all batches between reading and commit; a single batch may exceed it.
-        work: Limit of all stages together, in addition to the memory that the process held before.
+        work: Limit of all stages together, in addition to the memory that the process held before
+            they began.
     """
 
     budget: int | None
@@ -96,13 +97,17 @@ class FreedMemory:
         """Make glibc keep freed blocks from now on."""
         self._libc = _glibc()
         self._held_at_first: list[int] = []  # memory after each of the first steps
-        self._wait = 0  # steps before which blocks are kept, unless the memory doubles
+        self._wait = 0  # steps for which blocks are still kept, unless the memory doubles
         if self._libc is not None:
             self._libc.mallopt(_MMAP_THRESHOLD, _KEPT_BYTES)
             self._libc.mallopt(_TRIM_THRESHOLD, 2 * _KEPT_BYTES - 1)
 
     def after_step(self) -> bool:
-        """Return free blocks to the kernel if the process grew by half; return whether it grew."""
+        """Return free blocks to the kernel if the process has grown too much.
+
+        Returns:
+            Whether blocks were returned.
+        """
         if self._libc is None:
             return False
         held = anonymous_bytes()

@@ -1,4 +1,7 @@
-"""Progress of long steps, and notes: a bar, lines or a callback; stderr or `logging`."""
+"""Show the progress of long steps, as a bar, lines or calls of a function, and write notes.
+
+Notes and warnings go to stderr or to `logging`.
+"""
 
 from __future__ import annotations
 
@@ -30,8 +33,8 @@ class Progress:
         done: Number of units done.
         total: Number of units of the step; None: unknown.
         unit: Plural name of the units, such as "docs".
-        seconds: Time since the step began.
-        finished: Whether the step has ended; a step that fails has no such event.
+        seconds: Seconds since the step began.
+        finished: Whether the step has ended; a step that fails is never reported as finished.
     """
 
     name: str
@@ -91,19 +94,24 @@ def set_quiet(quiet: bool) -> None:
 
 
 class Reporting(NamedTuple):
-    """What a process reports, and where; a process gives it to its children."""
+    """The settings by which a process reports; it passes them on to its child processes.
+
+    Attributes:
+        quiet: Whether progress and notes are turned off.
+        note_level: Lowest level of the notes on stderr; None: notes go to `logging`.
+    """
 
     quiet: bool
     note_level: int | None
 
 
 def reporting() -> Reporting:
-    """Return what this process reports, and where."""
+    """Return the settings by which this process reports, for a child process."""
     return Reporting(_quiet, _note_level)
 
 
 def report_as(parent: Reporting) -> None:
-    """Report what the parent process reports, and where it does."""
+    """Report from now on by the settings of the parent process."""
     global _quiet, _note_level
     _quiet, _note_level = parent
 
@@ -197,7 +205,7 @@ def progress(
 
 
 class _Often:
-    """Calls a callback at the begin and the end of a step, and every `CALLBACK_S` between."""
+    """Calls a callback when a step begins and ends, and at most every `CALLBACK_S` between."""
 
     def __init__(self, callback: ProgressCallback) -> None:
         self._callback, self._next_s = callback, 0.0

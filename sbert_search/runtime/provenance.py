@@ -31,7 +31,11 @@ LIBRARIES = (
 
 
 class Machine(TypedDict):
-    """A machine; ``threads`` and ``devices`` are those of torch, and absent if it has none."""
+    """A machine.
+
+    ``threads`` is the number of torch's threads, and ``devices`` are its CUDA devices. Both are
+    absent if torch is not imported; ``devices`` is absent if there is no CUDA device.
+    """
 
     cpu: str
     cores: int

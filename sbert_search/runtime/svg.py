@@ -35,7 +35,11 @@ class Axis:
         return (value - self.low) / (self.high - self.low)
 
     def ticks(self) -> list[float]:
-        """Return three to seven round values: steps of 1, 2 or 5 times a power of ten."""
+        """Return two to seven round values inside the axis.
+
+        On a linear axis, their distance is 1, 2 or 5 times a power of ten. On a logarithmic axis,
+        each value is such a product, if at least three of these are inside the axis.
+        """
         if self.log:
             for factors in ((1,), (1, 2, 5)):
                 ticks = [x for x in self._powers(factors) if self.low <= x <= self.high]

@@ -1,4 +1,4 @@
-"""What a request must be before it is answered: its client, its headers and its body."""
+"""Check the client and the headers of a request, and read its body, before it is answered."""
 
 from __future__ import annotations
 
@@ -28,8 +28,14 @@ def require_admission(
 ) -> None:
     """Refuse a client without the right token, and web pages of other origins.
 
+    Args:
+        served: The state of the server, with its hosts, origins and tokens.
+        right: The right that the operation needs; ``open``: none.
+        headers: The headers of the request.
+
     Raises:
-        Problem: The client may not do this.
+        Problem: The header Host or Origin names another server, the token is missing or wrong, or
+            the client may not write.
     """
     host = headers.get(b"host", b"").decode("latin-1")
     if served.hosts and _name_of(host) not in served.hosts:
@@ -54,10 +60,11 @@ def require_admission(
 def require_json(headers: Mapping[bytes, bytes]) -> None:
     """Refuse a body that is not declared as JSON.
 
-    Accepted are also requests without a Content-Type, and the type of forms, which `curl -d` sends.
+    A request without a Content-Type is accepted, and so is the type of
+    forms, which `curl -d` sends.
 
     Raises:
-        Problem: The body is not JSON.
+        Problem: The body has another type, or is compressed.
     """
     given = headers.get(b"content-type", b"application/json").partition(b";")[0].strip().lower()
     if given not in (b"application/json", b"application/x-www-form-urlencoded"):
@@ -68,13 +75,13 @@ def require_json(headers: Mapping[bytes, bytes]) -> None:
 
 
 async def read_body(receive: Receive, headers: Mapping[bytes, bytes], limit: int) -> bytes:
-    """Read the body of a request, up to a limit.
+    """Read the body of a request, of at most ``limit`` bytes.
 
     Raises:
         Problem: The body is larger.
-        HungUp: The client hung up.
+        HungUp: The client closed the connection.
     """
-    message = f"The body may have {limit:,} bytes; send several requests."
+    message = f"The body may have at most {limit:,} bytes; send several requests."
     declared = headers.get(b"content-length", b"0")
     if declared.isdigit() and int(declared) > limit:
         raise Problem(413, message, closes=True)
@@ -95,7 +102,7 @@ def decode(decoder: msgspec.json.Decoder[T], raw: bytes) -> T:
     """Decode a body.
 
     Raises:
-        Problem: It is not JSON, or a field has a wrong type or value.
+        Problem: The body is not JSON, or a field is unknown, missing or of a wrong type or value.
     """
     try:
         return decoder.decode(raw)

@@ -111,8 +111,9 @@ def require_accounted(
         probe: Computes an embedding or a score with the model.
 
     Raises:
-        WeightsError: Tensors are missing, have another shape, or are not used; the message names
-            them.
+        WeightsError: A result of ``probe`` depends on parameters that the files lack or have in
+            another shape, or the model does not use all tensors that the files have for one of its
+            modules. The message names the tensors.
     """
     for load in loads:
         _refuse_left_over(where, load)

@@ -50,7 +50,7 @@ class ModelDescription:
         modules: The modules, in order of application.
         max_len: Maximum number of tokens that the model reads of a text, special tokens included.
         prompts: Texts to put before an input, by name; empty texts are left out.
-        default_prompt_name: Name of the prompt to use if a call names no prompt.
+        default_prompt_name: Name of the prompt to use if a call names no prompt; None: no prompt.
         similarity: cosine, dot, euclidean or manhattan.
         truncate_dim: Number of leading dimensions of an embedding to keep; None: all.
     """
@@ -93,7 +93,7 @@ class _Stated:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ModelFolder:
-    """A model folder.
+    """A model folder, with the settings in its files.
 
     Attributes:
         path: Path of the folder.
@@ -113,7 +113,10 @@ class ModelFolder:
 
     @property
     def stated_max_len(self) -> int:
-        """Maximum tokens of a text by the settings; the model may have fewer positions."""
+        """Maximum number of tokens of a text that the settings name.
+
+        The model may have fewer positions.
+        """
         return _max_len(self.description.modules[0], self.tokenizer, self.transformer)
 
     @property
@@ -154,8 +157,7 @@ def read_folder(path: Path) -> ModelFolder:
 
     Raises:
         ModelError: The folder contains no model, a file is not JSON of the expected structure, a
-            module lies outside the folder, or a module needs code that is not part of
-            sentence-transformers.
+            module lies outside the folder, or this package does not support a module.
     """
     if not path.is_dir():
         raise ModelError(f"{path} is not a folder; pass a model folder or a name on the hub.")
@@ -211,7 +213,7 @@ def load_tokenizer(folder: ModelFolder) -> TextTokenizer:
 
 
 def note_positions(where: object, stated: int, positions: int) -> None:
-    """Print on stderr if a model has fewer positions than its ``max_seq_length`` setting."""
+    """Warn the user if a model has fewer positions than its setting ``max_seq_length`` says."""
     if stated > positions:
         warn(
             f"{where}: max_seq_length is {stated}, but the model has {positions} positions; "

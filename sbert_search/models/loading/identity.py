@@ -1,6 +1,7 @@
 """The identity of a model: hashes of its files, and the settings that change its output.
 
-Embeddings of two models can be compared only if the identities agree.
+Embeddings of two models can be compared only if the identities agree in all fields but the name and
+those that say how the model is computed.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ class ModelIdentity:
             are several files. For a model passed as an object: `IN_MEMORY` and the hash of its
             parameters.
         tokenizer_sha256: Hash of the files that define the tokenizer.
-        architecture: ``model_type`` of ``config.json``.
+        architecture: As in `ModelDescription.architecture`.
         pooling: Pooling modes and later modules, as in `ModelDescription.pooling`; "pair" for a
             cross-encoder.
         prompts: Texts to put before an input, by name. The name "" has the text to use if a call
@@ -51,7 +52,8 @@ class ModelIdentity:
         engine: native, onnx, sentence-transformers or hashing; `NO_ENGINE` if the vectors of an
             index were given without a model.
         precision: fp32, bf16, fp16 or int8.
-        calibration: In int8, the hash of the texts with which the model was calibrated.
+        calibration: In int8, the hash of the texts with which the model was calibrated; otherwise
+            "".
     """
 
     NO_ENGINE: ClassVar[str] = "none"
@@ -90,7 +92,7 @@ class ModelIdentity:
         return from_mapping(cls, values, where="model.")
 
     def to_mapping(self) -> dict[str, object]:
-        """Return the fields as a mapping of JSON values; a calibration only in int8."""
+        """Return the fields as a mapping of JSON values; an empty calibration is left out."""
         values = to_mapping(self)
         if not self.calibration:
             del values["calibration"]  # earlier versions refuse unknown fields

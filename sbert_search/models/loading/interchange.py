@@ -1,6 +1,7 @@
 """Wrappers of models of any architecture that sentence-transformers ("the library") computes.
 
-No other module imports the library. It is imported on first use, since the import takes seconds.
+No other module imports the library at run time. It is imported on first use, since the import
+takes seconds.
 """
 
 from __future__ import annotations

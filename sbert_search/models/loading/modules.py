@@ -10,7 +10,8 @@ from typing import Any
 
 from sbert_search.errors import ModelError
 
-# Pooling mode to legacy key, in the order in which sentence-transformers concatenates the modes.
+# The key of each pooling mode in the legacy format. The modes are in the order in which
+# sentence-transformers concatenates their results.
 POOLING_KEYS = {
     "cls": "pooling_mode_cls_token",
     "max": "pooling_mode_max_tokens",
@@ -114,7 +115,11 @@ def _read_module(path: Path, entry: object) -> Module:
 
 
 def read_object(path: Path) -> dict[str, object]:
-    """Read a JSON object; {} if the file does not exist."""
+    """Read a JSON object; {} if the file does not exist.
+
+    Raises:
+        ModelError: The file cannot be read, or holds something else.
+    """
     value = _read_json(path)
     if value is not None and not isinstance(value, dict):
         raise ModelError(f"{path} holds no JSON object.")

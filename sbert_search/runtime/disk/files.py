@@ -196,8 +196,8 @@ def replacing(place: Place, *, ready: Callable[[], object] | None = None) -> Ite
         ready: Called right before the rename; if it raises, the old file stays.
 
     Raises:
-        OSError: The temporary file cannot be written, or ``place`` is a folder, a device or a named
-            pipe. Nothing has changed.
+        OSError: The temporary file cannot be written, or ``place`` is the path of a folder, a
+            device or a named pipe (an `Entry` is not checked). Nothing has changed.
         ReplaceUnknown: The rename, or the fsync after it, failed; the file may have its old or new
             content.
     """
@@ -233,7 +233,8 @@ class LineLog:
 
     Args:
         path: The file.
-        keep: Number of lines of an existing file to keep; further lines are removed.
+        keep: Number of lines of an existing file to keep; further lines are removed. 0: the file is
+            removed.
     """
 
     def __init__(self, path: Path, keep: int = 0) -> None:
@@ -286,7 +287,7 @@ def open_lock(place: Place) -> int:
 
 
 def is_fault_of_file(error: OSError) -> bool:
-    """Whether a read error is due to the file, not to a lack of permission, memory, descriptors."""
+    """Whether a read error is due to the file, not to missing permission, memory or descriptors."""
     process = (errno.EACCES, errno.EPERM, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
     return error.errno not in process
 

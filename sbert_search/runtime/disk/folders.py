@@ -41,7 +41,7 @@ class Folder:
     def __init__(self, path: Path, fd: int) -> None:
         self.path, self.fd = path, fd
         self.identity = identity_of(os.fstat(fd))
-        self._seen: dict[str, Identity] = {}  # sub-folders at their first access
+        self._seen: dict[str, Identity] = {}  # identity of each sub-folder at its first access
         self._kept: dict[str, int] | None = None  # descriptors of sub-folders, within `kept_open`
         self.close = weakref.finalize(self, os.close, fd)
 

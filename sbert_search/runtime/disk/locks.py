@@ -15,7 +15,8 @@ from sbert_search.runtime.disk.folders import Folder, Place, identity_of, parent
 PROBES = (".probe-1", ".probe-2")  # names of the test files of `check_renames`
 POLL_S = 0.02  # seconds between two tries to get a lock
 
-_held: set[Lock] = set()  # locks of this process; a fork must close the descriptors it inherits
+# The locks of this process. A forked child must close the descriptors that it inherits.
+_held: set[Lock] = set()
 
 
 class LockHeld(Exception):  # noqa: N818 (each subpackage turns it into an error of its own)

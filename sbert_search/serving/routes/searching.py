@@ -1,4 +1,4 @@
-"""Search, similar documents, and the indexes and documents themselves."""
+"""Operations that search, find similar documents, count facets, and show indexes and documents."""
 
 from __future__ import annotations
 
@@ -161,7 +161,7 @@ def _check_query(query: str, param: str, limits: ServerLimits) -> None:
     if not query.strip():
         raise invalid(param, "The query is empty; ask something.")
     if len(query) > limits.query_chars:
-        raise Problem(413, f"A query may have {limits.query_chars:,} characters.", param)
+        raise Problem(413, f"A query may have at most {limits.query_chars:,} characters.", param)
 
 
 def _options(served_index: ServedIndex, body: SearchRequest, limits: ServerLimits) -> SearchOptions:
@@ -205,12 +205,13 @@ def _options(served_index: ServedIndex, body: SearchRequest, limits: ServerLimit
 
 def _check_filter(where: str | None, limits: ServerLimits) -> None:
     if where is not None and len(where) > limits.filter_chars:
-        raise Problem(413, f"A filter may have {limits.filter_chars:,} characters.", "where")
+        message = f"A filter may have at most {limits.filter_chars:,} characters."
+        raise Problem(413, message, "where")
 
 
 def _number(text: str, param: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) < 10):
-        raise invalid(param, f"{text!r:.50} is no number.")
+        raise invalid(param, f"{text!r:.50} is not a whole number of at most 9 digits.")
     return int(text)
 
 
