@@ -94,7 +94,8 @@ class Predictions:
     Attributes:
         predicted: Similarity of the two texts of each pair, float32 (n,).
         n_truncated: Number of truncated texts; for a cross-encoder, of truncated pairs.
-        geometry: Alignment and uniformity of the embeddings; empty for a cross-encoder.
+        geometry: Alignment and uniformity of the embeddings, by name. Alignment is absent if no
+            pair is positive, uniformity if there is only one text, and both for a cross-encoder.
     """
 
     predicted: NDArray[np.float32]

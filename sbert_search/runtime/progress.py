@@ -165,7 +165,10 @@ def tell(message: str) -> None:
 
 
 def tell_progress(message: str) -> None:
-    """Write a progress line of a step that makes its own lines, unless a callback replaces them."""
+    """Write a progress line of a step that makes its own lines.
+
+    Nothing is written if progress is turned off, or shown by a callback.
+    """
     if _display == "auto" and not _quiet:
         tell(message)
 

@@ -109,7 +109,7 @@ def command() -> str:
 
 
 def library_versions(names: Iterable[str] = LIBRARIES) -> dict[str, str]:
-    """Return the versions of the installed libraries."""
+    """Return the versions of those libraries in ``names`` that are installed, by name."""
     versions = {name: _installed(name) for name in names}
     return {name: number for name, number in versions.items() if number is not None}
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-TOKENS_AT_ONCE = 8192  # a good number for one forward pass without gradients
+TOKENS_AT_ONCE = 8192  # tokens in one forward pass without gradients
 
 
 def token_batches(

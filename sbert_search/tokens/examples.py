@@ -17,7 +17,8 @@ class PackedExamples:
 
     Attributes:
         input_ids: Token ids with special tokens, int64 (total,).
-        token_type_ids: 0 up to and with the [SEP] after the first span, 1 after it, int64 (total,).
+        token_type_ids: 0 up to and including the [SEP] after the first span, 1 after it, int64
+            (total,).
         lengths: Number of tokens of each example, int64 (n,).
         label: 1 if the second span does not follow the first in the text, otherwise 0, int64 (n,).
     """

@@ -65,8 +65,8 @@ class MaskedCorpus:
                 documents of the shards.
 
         Raises:
-            CorpusError: The documents give no examples.
-            ModelError: The tokenizer lacks a special token.
+            CorpusError: The documents give no examples, or are fewer than two for NSP.
+            ModelError: As for `SpecialTokens.of`.
         """
         low, high = documents or (0, len(shards.document_starts) - 1)
         self._shards, self._masks, self._seed = shards, masks, seed

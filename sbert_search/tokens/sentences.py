@@ -43,7 +43,10 @@ def split_sentences(text: str, *, wrapped: bool = False) -> list[str]:
 
 
 def sentence_ends(text: str) -> Iterator[int]:
-    """Yield the ends of sentences that other text follows; line ends play no part."""
+    """Yield the index after each sentence end; a line end alone ends no sentence.
+
+    The end of the text is not included, unless a CJK mark precedes it.
+    """
     start = 0
     for match in _END.finditer(text):
         end = match.end()

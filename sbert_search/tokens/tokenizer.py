@@ -90,6 +90,10 @@ class TextTokenizer:
     Attributes:
         backend: The `tokenizers.Tokenizer`, with truncation and padding turned off.
         max_len: Maximum number of tokens of a text or pair, special tokens included.
+        folder: Folder that the tokenizer was read from, whose files `save` copies; None: `save`
+            writes ``backend``.
+        single: The special tokens around one text.
+        pair: The special tokens around and between the texts of a pair.
     """
 
     def __init__(self, backend: Tokenizer, max_len: int, *, folder: Path | None = None) -> None:
@@ -189,11 +193,13 @@ class TextTokenizer:
         return EncodedPairs(ids, types, np.array(lost, dtype=np.int32))
 
     def encode_offsets(self, texts: Sequence[str]) -> list[tuple[Ids, list[tuple[int, int]]]]:
-        """Turn texts into token ids, without special tokens and truncation, and their characters.
+        """Turn texts into token ids and find each token's characters, without truncation.
+
+        No special tokens are added.
 
         Returns:
-            For each text its ids, and for each token its first character and the character after
-            its last.
+            For each text its ids, and for each token the index of its first character and the index
+            after its last.
 
         Raises:
             CorpusError: A text has a lone surrogate, which UTF-8 cannot encode.

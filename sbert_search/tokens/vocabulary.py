@@ -80,8 +80,8 @@ def save_vocabulary(
     """Write tokenizer.json, vocab.txt and tokenizer_config.json atomically into a new folder.
 
     Raises:
-        ConfigError: The folder exists.
-        ModelError: In the same cases as `bert_tokenizer`.
+        ConfigError: As for `check_new`.
+        ModelError: As for `bert_tokenizer`.
     """
     check_new(out)
     config = {

@@ -67,6 +67,9 @@ def count_words(
         rules: How to split a text into words.
         workers: Number of processes; 1: count in this process.
         max_distinct: Maximum number of distinct words to keep.
+
+    Raises:
+        TrainingError: A process was killed.
     """
     total: Counter[str] = Counter()
     for counts in _counted(batches, rules, workers):
@@ -105,7 +108,7 @@ def _counted(
         for texts in batches:
             yield count_batch(texts, rules)
         return
-    import multiprocessing  # a search reads the rules of this module, and counts nothing
+    import multiprocessing  # imported here, since a search needs only the rules of this module
     from concurrent.futures import ProcessPoolExecutor
     from concurrent.futures.process import BrokenProcessPool
 

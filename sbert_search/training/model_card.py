@@ -63,8 +63,8 @@ def publish(
         folder: Where the model is published.
         data: Training files, for the card.
         recipe: The resolved recipe.
-        n_rows: Training rows, for the card.
-        kind: Which example of use the card shows.
+        n_rows: Number of training rows, for the card.
+        kind: Kind of the model; the card shows how to use a model of this kind.
         finish: Changes the folder of the model before it is renamed.
     """
     card = _card(result, result.best or result.last, data, recipe, n_rows, kind)

@@ -39,7 +39,7 @@ def load_recipe(cls: type[T], kind: Kind, recipe: str, overrides: Iterable[str] 
 
 
 def read_recipe(kind: Kind, recipe: str, overrides: Iterable[str] = ()) -> dict[str, object]:
-    """Read the values that `load_recipe` makes a dataclass of; their names are not checked."""
+    """Read the values of a recipe as `load_recipe` does, but do not check their names."""
     values = read_toml(find_recipe(kind, recipe))
     sizes = _table(values.pop("sizes", {}), "sizes")
     overrides = list(overrides)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from sentence_transformers.base.modules.module import Module as _LibraryModule
 
 _NO_LIMIT = 1 << 30  # tokens or dimensions; more than any model has
-_WITH_SETTINGS = ("Pooling", "Dense", "Normalize")  # modules whose settings are described
+_WITH_SETTINGS = ("Pooling", "Dense", "Normalize")  # modules with settings in a description
 
 
 def is_sentence_transformer(model: object) -> TypeGuard[SentenceTransformer]:

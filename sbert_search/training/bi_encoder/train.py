@@ -233,7 +233,7 @@ def _train_first(recipe: BiEncoderRecipe, out: Path, ranks: Ranks) -> str:
     """Run the preliminary training, unless its model exists; return the folder of its model."""
     assert recipe.first is not None
     done = out / FIRST / MODEL
-    # Only rank 0 looks. Another rank that looks later would find the folder that rank 0 makes.
+    # All ranks use what rank 0 finds. A rank that looks later could find files that rank 0 made.
     states = [float(done.is_dir()), float(bool(checkpoints(out / FIRST)))]
     finished, begun = map(bool, ranks.from_first(states))
     if finished:

@@ -72,7 +72,7 @@ class CrossEncoderRecipe(TrainConfig):
     """All settings of a training run of a cross-encoder."""
 
     task: PairTask  # what the model predicts
-    loss: LossName  # loss of the predictions; each task has its own
+    loss: LossName  # loss of the predictions; each task has its own losses
     data: PairDataConfig
     model: str | None = None  # folder or name of an encoder; None: the installed all-MiniLM-L6-v2
     max_len: int = 256  # maximum tokens of a pair

@@ -36,14 +36,14 @@ ENTAILMENT, CONTRADICTION = "entailment", "contradiction"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ColumnNames:
-    """Names of columns; None: the usual names, listed in `corpus.labelled`."""
+    """Names of columns; None: the usual names, which the modules of `corpus.labelled` list."""
 
     text1: str | None = None  # first text of a pair, anchor of a triplet
     text2: str | None = None  # second text of a pair, positive of a triplet
     negative: str | None = None  # negative of a triplet
     texts: str | None = None  # a list of texts with the same meaning
     score: str | None = None  # score of a pair
-    label: str | None = None  # label of a pair
+    label: str | None = None  # label of a pair or of a single text
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -52,7 +52,7 @@ class DataConfig:
 
     train: Path | tuple[Path, ...]  # file or files to train on
     dev: Path | None = None  # file for the dev metrics
-    weights: tuple[float, ...] = ()  # for each file: how often its rows are used in an epoch
+    weights: tuple[float, ...] = ()  # for each file: how often an epoch uses its rows; (): once
     form: Form = "pairs"  # what a row of a file holds
     columns: ColumnNames = field(default_factory=ColumnNames)
     labels: tuple[str, ...] = ()  # classes, in order; (): all labels of the files, sorted
@@ -88,7 +88,7 @@ class Example:
 
     Attributes:
         texts: The texts, the anchor first.
-        target: A label, a score from 0 to 1, or None.
+        target: A label, or a score from 0 to 1; None: the example has no target.
         source: File and line, ``file:line``.
         group: Rows with the same group, such as the pairs of one query, have texts that are
             positives of each other. "": the row is in no group.
@@ -172,7 +172,7 @@ def _require_column(path: Path, data: DataConfig, target: TargetKind) -> None:
 
 
 def _warn_of_range(path: Path, scores: Sequence[float], score_range: tuple[float, float]) -> None:
-    """Print a note if all scores are in the lowest quarter of ``data.score_range``.
+    """Warn the user if all scores are in the lowest quarter of ``data.score_range``.
 
     The file then probably has scores of another range.
     """

@@ -57,7 +57,7 @@ class _Anchor:
     hits: Sequence[tuple[str, float]]  # passage and similarity
 
     def negatives(self, config: MiningConfig) -> list[str]:
-        """Choose hits by rank and margin. If a positive is not among the hits, choose none.
+        """Choose hits by rank and margin; choose none if the hits lack a positive.
 
         See "A mined negative ranks below its positive" in docs/decisions.md.
         """
@@ -73,10 +73,10 @@ def mine_negatives(
 ) -> list[Example]:
     """Add passages that a search finds for the anchor of each example as its hard negatives.
 
-    The search covers the positives of all examples and the documents of ``config.corpus``.
-    A positive of an anchor is never one of its negatives, and a row never gets a negative that it
-    already has. Results are cached in a folder named
-    after a hash of all inputs, so an interrupted run resumes where it stopped.
+    The search covers the positives of all examples and the documents of ``config.corpus``. A
+    positive of an anchor is never one of its negatives, and a row never gets a negative that it
+    already has. Results are cached in a folder named after a hash of the texts, the settings and
+    the path of the search model, so an interrupted run resumes where it stopped.
 
     Args:
         examples: Rows of an anchor, its positive, and any negatives it already has.
@@ -86,7 +86,8 @@ def mine_negatives(
         device: Device of the models.
 
     Returns:
-        The examples with up to ``config.negatives`` more texts; a note says how many got fewer.
+        The examples, each with up to ``config.negatives`` more texts. A warning says how many got
+        fewer.
 
     Raises:
         ModelError: A model cannot be loaded.

@@ -54,7 +54,7 @@ class PairDataConfig(DataConfig):
     dev_run: Path | None = None  # TREC run of data.dev, if that is a BEIR folder
     dev_split: str = "dev"  # name of the relevance judgements of data.dev
     depth: int = 50  # candidates of a query, from the top of the run
-    negatives: int = 7  # irrelevant texts of a row
+    negatives: int = 7  # maximum number of irrelevant texts of a row
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -116,7 +116,7 @@ def read_rows(
 
 
 def _labelled_rows(path: Path, data: DataConfig) -> list[Candidates]:
-    """Read a file of pairs with grades; the error for one without says how to train on it."""
+    """Read a file of pairs with grades; the error for a file without grades says what to do."""
     try:
         return labelled_file(path, data)
     except MissingColumnError as error:
@@ -146,7 +146,8 @@ def relevance_rows(
 
     Yields:
         Rows of the query, a relevant text and a group of irrelevant texts. If a query has more
-        relevant texts than groups, groups are used again. If it has fewer, relevant texts are.
+        relevant texts than groups, groups are used again. If it has fewer, relevant texts are used
+        again.
     """
     for number, each in enumerate(candidates):
         texts = {doc_id: text for doc_id, text in each.texts.items() if text.strip()}

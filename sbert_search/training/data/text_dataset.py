@@ -63,10 +63,10 @@ class TextRows:
         texts: Every distinct text once.
         text_ids: Ids of the texts of each row, padded with `NO_TEXT`, int32 (n, width).
         groups: Number of the `Example.group` of each row, -1 for none, int64 (n,). Texts of one
-            group are positives of each other, as those of one query. If duplicates must not share a
-            batch, rows of one group must not either.
+            group, such as those of one query, are positives of each other. If rows with an equal
+            text must not share a batch, rows of one group must not either.
         file_ids: Number of the file of each row, int16 (n,).
-        targets: Target of each row, (n, ...), or None.
+        targets: Target of each row, (n, ...); None: the rows have no targets.
         sources: ``file:line`` of each row.
     """
 
@@ -153,7 +153,7 @@ class TextBatches(Batches):
             seed: Seed of the order.
             summed: Name of a loss that is a sum over rows; None: the loss is of the whole batch.
             no_duplicates: Whether rows that share a text or group are kept in separate batches.
-            weights: For each file, how often its rows occur in an epoch.
+            weights: For each file, how often its rows occur in an epoch; (): once.
         """
         self.text_rows, self.table = rows, table
         self.summed, self.no_duplicates, self.weights = summed, no_duplicates, tuple(weights)
@@ -222,7 +222,7 @@ def check_targets(rows: TextRows, classes: Sequence[str], loss: str) -> None:
 
 
 def _tell_duplicates(rows: TextRows) -> None:
-    """Print a note if rows have the same texts as other rows."""
+    """Warn the user if rows have the same texts as other rows."""
     counts = Counter(map(tuple, rows.text_ids.tolist()))
     copies = len(rows.text_ids) - len(counts)
     if copies:

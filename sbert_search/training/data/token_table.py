@@ -38,7 +38,7 @@ class TokenTable:
     def of(
         cls, texts: Sequence[str], tokenizer: TextTokenizer, ranks: Ranks | None = None
     ) -> TokenTable:
-        """Tokenise the texts; a note says how many were truncated.
+        """Tokenise the texts; a warning says how many were truncated.
 
         Args:
             texts: The texts, equal on all ranks.

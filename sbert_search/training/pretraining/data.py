@@ -172,12 +172,13 @@ def dev_evaluation(
 
     Args:
         corpus: The examples.
-        objective: Its losses and metrics are averaged over the examples.
+        objective: Computes the losses and metrics, each of which is averaged over its unit.
         most: Maximum number of examples, chosen at even intervals.
         segments: Whether the encoder has segment embeddings.
 
     Returns:
-        A function of the model that returns each loss in nats, each accuracy and the perplexity.
+        A function of the model that returns, by name, each loss, each accuracy and, if there is an
+        MLM loss, the perplexity. All losses are in nats, except the cosine loss.
     """
     step = max(1, math.ceil(len(corpus) / most))
     rows = np.arange(0, len(corpus), step)

@@ -48,15 +48,17 @@ class PretrainRecipe(TrainConfig):
     """All settings of a pre-training run.
 
     Attributes:
-        size: Size of the encoder: the table ``[sizes.NAME]`` of the recipe file whose values were
-            used when the recipe was loaded; recorded, but not read again.
-        tokenizer: Folder of the tokenizer; None: that of ``init_from`` or ``teacher``. With
-            ``init_from``, its vocabulary must extend the model's.
+        size: Name of the encoder's size. `load_recipe` has used the table ``[sizes.NAME]`` of the
+            recipe file, so the name is recorded only. None: no size was selected.
+        tokenizer: Folder of the tokenizer; None: that of ``init_from``. With ``init_from``, its
+            vocabulary must extend the model's. A student always gets the tokenizer of ``teacher``.
         init_from: Folder or name of the model to start from; None: new weights.
         teacher: Folder or name of the teacher, for the objective ``distilled``.
-        model: Shape of a new encoder; the vocabulary size always comes from the tokenizer.
+        model: Shape of a new encoder or student; the vocabulary size always comes from the
+            tokenizer.
         generator: Shape of the generator, for the objective ``replaced``.
-        mask_decoder: Whether to use DeBERTa's enhanced mask decoder.
+        mask_decoder: Whether a new model gets DeBERTa's enhanced mask decoder. With ``init_from``,
+            the model has it if the checkpoint does.
         data: The text.
         segments: How the text is cut into examples.
         mask: Which tokens are masked.
@@ -115,6 +117,7 @@ def pretrain(
         ConfigError: Settings contradict each other.
         CorpusError: The text cannot be read, or is too short.
         ModelError: A model or tokenizer cannot be loaded, or the two do not match.
+        TrainingError: As for `training.loop.loop.train`.
         CheckpointError: As for `training.loop.loop.train`.
     """
     with starting(recipe, out, resume=resume) as (ranks, resume):

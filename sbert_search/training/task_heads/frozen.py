@@ -20,8 +20,8 @@ class CachedStates:
     """The states of the training rows that a head reads, in a mapped file.
 
     Attributes:
-        states: The states of all rows, float32 (items, hidden).
-        starts: First item of each row, and the number of items at the end, int64 (rows + 1,).
+        states: The states of all rows, float32 (states, hidden).
+        starts: Index of the first state of each row, then the number of states, int64 (rows + 1,).
     """
 
     def __init__(self, states: NDArray[np.float32], starts: NDArray[np.int64]) -> None:
@@ -39,7 +39,7 @@ class CachedStates:
         """Compute the states of all rows and write them to a file.
 
         Args:
-            compute: Returns the states of some rows, float (items of these rows, hidden).
+            compute: Returns the states of some rows, float (states of these rows, hidden).
             lengths: Number of tokens of each row.
             items: Number of states of each row.
             hidden: Width of a state.
@@ -67,7 +67,7 @@ class CachedStates:
         return cls(npy.read(files.map_file(path), np.float32, shape), starts)
 
     def take(self, rows: Rows) -> Tensor:
-        """Return the states of some rows, float32 (items of these rows, hidden)."""
+        """Return the states of some rows, float32 (states of these rows, hidden)."""
         return torch.from_numpy(self.states[_items(self.starts, rows)])
 
 
@@ -76,7 +76,7 @@ def _items(starts: NDArray[np.int64], rows: Rows) -> NDArray[np.int64]:
 
 
 def train_only(model: nn.Module, parameters: Sequence[nn.Parameter]) -> None:
-    """Freeze all parameters of a model but some."""
+    """Freeze all parameters of a model except ``parameters``."""
     model.requires_grad_(False)
     for parameter in parameters:
         parameter.requires_grad_()
