@@ -170,7 +170,7 @@ class BiEncoder(nn.Module):
             ModelError: The folder contains no such model, or `Encoder` does not implement its
                 architecture.
             WeightsError: The weights are damaged or do not fit the model's settings.
-            ConfigError: A Dense module has no size, or a pooling mode is unknown.
+            ConfigError: The settings of a Dense module are invalid, or a pooling mode is unknown.
         """
         return cls.from_folder(read_folder(Path(path)))
 

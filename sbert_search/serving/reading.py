@@ -60,8 +60,8 @@ def require_admission(
 def require_json(headers: Mapping[bytes, bytes]) -> None:
     """Refuse a body that is not declared as JSON.
 
-    A request without a Content-Type is accepted, and so is the type of
-    forms, which `curl -d` sends.
+    A request without a Content-Type is accepted, and so is the type of forms, which `curl -d`
+    sends.
 
     Raises:
         Problem: The body has another type, or is compressed.
