@@ -29,7 +29,7 @@ from sbert_search.runtime.progress import set_quiet
 T = TypeVar("T")
 
 BUCKET_ELEMENTS = 1 << 25  # gradient elements in one all-reduce: 128 MiB in fp32
-TIMEOUT = "SBERT_SEARCH_RANK_TIMEOUT"  # environment variable, in seconds
+TIMEOUT = "SBERT_SEARCH_RANK_TIMEOUT"  # environment variable: seconds that a rank waits
 _TIMEOUT_S = 4 * 3600  # default: the other ranks wait while rank 0 tokenises, evaluates or saves
 
 
@@ -135,7 +135,11 @@ class Ranks:
 
     @contextmanager
     def _exchange(self) -> Iterator[None]:
-        """Say which rank was left alone by the others, instead of what a socket did."""
+        """Turn the error of an exchange without an answer into an error that names this rank.
+
+        Raises:
+            TrainingError: Another rank ended or cannot be reached.
+        """
         try:
             yield
         except torch.OutOfMemoryError:
@@ -159,7 +163,8 @@ def join_ranks() -> Iterator[Ranks]:
 
     Raises:
         TrainingError: The ranks do not find each other.
-        ConfigError: The time-out of the environment is not a number of seconds.
+        ConfigError: The environment variable `TIMEOUT` is not a number of seconds, or torchrun is
+            set to restart ranks in a way that would fail.
     """
     if int(os.environ.get("WORLD_SIZE", "1")) == 1 and not dist.is_initialized():
         yield Ranks()
@@ -212,7 +217,10 @@ def _require_fresh_addresses() -> None:
     """Refuse restarts by torchrun that would fail.
 
     torchrun keeps one store of addresses for all restarts. A restarted rank would read the
-    addresses of the ranks before it (pytorch issue 135712).
+    addresses of the ranks that ran before the restart (pytorch issue 135712).
+
+    Raises:
+        ConfigError: torchrun may restart ranks, and they would share such a store.
     """
     restarts = int(os.environ.get("TORCHELASTIC_MAX_RESTARTS", "0"))
     if restarts and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":

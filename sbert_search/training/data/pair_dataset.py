@@ -218,7 +218,8 @@ class PairBatches(TextBatches):
             loss: Name of the loss. It decides whether the loss is a sum over pairs of texts, over
                 rows, or over pairs of candidates with different grades.
             weights: For each file, how often its rows occur in an epoch.
-            ranks: The ranks, each of which tokenises a part of the texts.
+            ranks: The ranks, each of which tokenises a part of the texts; None: this process
+                tokenises all texts.
         """
         self.model, tokenizer = model, model.tokenizer
         table = TokenTable.of(rows.texts, tokenizer, ranks)

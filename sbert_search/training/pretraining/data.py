@@ -95,7 +95,8 @@ def prepare(
         ranks: The first rank writes the tokens, the others wait for it.
 
     Raises:
-        CorpusError: The text cannot be read, or has too few documents or sentences.
+        CorpusError: The text cannot be read, or has too few documents or sentences; or this rank
+            does not see the folder with the tokens.
         ConfigError: No text is named.
     """
     if not data.train:
