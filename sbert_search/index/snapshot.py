@@ -54,6 +54,8 @@ class Snapshot:
         CorruptIndex: A file differs from what the manifest says.
     """
 
+    n_shards = 1
+
     def __init__(self, folder: Folder, manifest: Manifest, reuse: Snapshot | None = None) -> None:
         self.folder, self.manifest = folder, manifest
         known = {segment.record.docs: segment for segment in reuse.segments} if reuse else {}

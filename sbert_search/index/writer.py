@@ -67,15 +67,20 @@ class IndexWriter:
         snapshot: The newest state.
         held_folder: The opened folder with its lock.
         publish: Called with the new state after each commit.
+        n_shards: Number of indexes that are searched together, of which this is one.
 
     Attributes:
         snapshot: The state after the last commit.
     """
 
     def __init__(
-        self, snapshot: Snapshot, held_folder: HeldFolder, publish: Callable[[Snapshot], None]
+        self,
+        snapshot: Snapshot,
+        held_folder: HeldFolder,
+        publish: Callable[[Snapshot], None],
+        n_shards: int = 1,
     ) -> None:
-        self.snapshot = snapshot
+        self.snapshot, self._n_shards = snapshot, n_shards
         self._held_folder, self._publish = held_folder, publish
         # For each id of documents that `classify` accepted and that are not yet committed: the hash
         # of the newest content, and the number of such documents with this id.
@@ -278,15 +283,21 @@ class IndexWriter:
             IndexStoreError: The disk failed; the index is as before.
             CommitUnknown: The last step of the commit failed; reopen the index to see its state.
         """
-        groups = merge_policy.groups_after_update(self.snapshot)
-        lacks_ann = merge_policy.lacks_ann(self.snapshot.manifest)
+        groups = merge_policy.groups_after_update(self.snapshot, self._n_shards)
+        lacks_ann = merge_policy.lacks_ann(self.snapshot.manifest, self._n_shards)
         many_tombstones = len(self.snapshot.manifest.tombstones) > merge_policy.MAX_TOMBSTONES
         if not (groups or lacks_ann or many_tombstones):
             return False
         with self._rewriting() as work:
             new = compaction.rewritten(work, self.snapshot, groups)
             if groups or lacks_ann:
-                new = compaction.with_ann(work, self.snapshot, new, memory_bytes=memory_bytes)
+                new = compaction.with_ann(
+                    work,
+                    self.snapshot,
+                    new,
+                    memory_bytes=memory_bytes,
+                    n_shards=self._n_shards,
+                )
             work.commit(with_lexical(work, new, words=False))
         return True
 
@@ -323,7 +334,9 @@ class IndexWriter:
         old = self.snapshot.manifest
         dropped = damaged_derived_files(self._held_folder.folder, old)
         with self._transaction() as work:
-            new = compaction.with_ann(work, self.snapshot, old.without(dropped))
+            new = compaction.with_ann(
+                work, self.snapshot, old.without(dropped), n_shards=self._n_shards
+            )
             new = with_lexical(work, new)
             if new != old:
                 work.commit(new)
@@ -377,7 +390,12 @@ class IndexWriter:
             groups = merge_policy.groups_for_compaction(self.snapshot)
             new = compaction.rewritten(work, self.snapshot, groups) if groups else work.old
             new = compaction.with_ann(
-                work, self.snapshot, new, memory_bytes=memory_bytes, retrain=retrain
+                work,
+                self.snapshot,
+                new,
+                memory_bytes=memory_bytes,
+                retrain=retrain,
+                n_shards=self._n_shards,
             )
             new = with_lexical(work, new)
             return dataclasses.replace(new, build=cursor)

@@ -50,7 +50,7 @@ class ShardedIndex(Index):
     @property
     def n_shards(self) -> int:
         """Number of shards."""
-        return len(self.state.shards)
+        return self.state.n_shards
 
     @classmethod
     def open(cls, path: str | Path, *, wait_s: float = 0.0) -> Self:

@@ -59,6 +59,7 @@ class ShardedSnapshot(Snapshot):
     """
 
     def __init__(self, folder: Folder, record: ShardManifest, shards: Sequence[Snapshot]) -> None:
+        self.n_shards = len(shards)
         self.folder, self.record, self.shards = folder, record, tuple(shards)
         self.manifest = UnionManifest.of(record.generation, [s.manifest for s in shards])
         self.segments = [segment for shard in shards for segment in shard.segments]

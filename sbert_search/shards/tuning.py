@@ -158,7 +158,9 @@ class _ShardTrials:
 
         def change(work: Transaction) -> Manifest:
             new = bare(writer.snapshot.manifest, spec)
-            return compaction.with_ann(work, writer.snapshot, new, memory_bytes=limit)
+            return compaction.with_ann(
+                work, writer.snapshot, new, memory_bytes=limit, n_shards=len(self._writers)
+            )
 
         writer.rewrite(change)
         return writer.snapshot.manifest

@@ -80,7 +80,7 @@ class ShardedWriter(IndexWriter):
         super().__init__(snapshot, shards.shards[0], lambda _: None)
         self._shards, self._publish_union = shards, publish
         self._writers = [
-            IndexWriter(state, shard, lambda _: None)
+            IndexWriter(state, shard, lambda _: None, len(snapshot.shards))
             for state, shard in zip(snapshot.shards, shards.shards, strict=True)
         ]
         self._is_open = True

@@ -120,6 +120,7 @@ def with_ann(
     *,
     memory_bytes: int | None = None,
     retrain: bool = False,
+    n_shards: int = 1,
 ) -> Manifest:
     """Build the FAISS file of every large segment that has none.
 
@@ -133,13 +134,14 @@ def with_ann(
         new: The manifest to change.
         memory_bytes: Memory budget of the process; None: no limit.
         retrain: Train FAISS again, and rebuild every FAISS file.
+        n_shards: Number of shards that are searched together; see `merge_policy.lacks_ann`.
 
     Raises:
         ConfigError: The FAISS index of a segment would not fit the budget.
     """
     if retrain:
         new = new.without([segment.ann.name for segment in new.segments if segment.ann])
-    if not lacks_ann(new):
+    if not lacks_ann(new, n_shards):
         return new
     opened = [Segment(work.folder, record, new.settings) for record in new.segments]
     faiss_build.require_memory(new.settings, max(s.n_rows for s in new.segments), memory_bytes)
@@ -151,7 +153,7 @@ def with_ann(
     records = []
     for segment in opened:
         record = segment.record
-        if record.ann is None and record.n_rows >= MIN_ANN_ROWS:
+        if record.ann is None and record.n_rows * n_shards >= MIN_ANN_ROWS:
             begun = _copy_to_extend(snapshot, segment) if same else None
             file = faiss_build.write(
                 work.folder, work.new_number(), begun or empty, segment.vectors

@@ -84,13 +84,15 @@ def advice(manifest: Manifest) -> str:
     return ""
 
 
-def lacks_ann(manifest: Manifest) -> bool:
+def lacks_ann(manifest: Manifest, n_shards: int = 1) -> bool:
     """Whether a segment that is large enough for a FAISS file has none.
 
-    A commit that merges all small segments into one leaves such a segment.
+    A commit that merges all small segments into one leaves such a segment. If the index is one of
+    several shards, all of them are scanned for a query, so a segment is large with fewer rows.
     """
     return not manifest.settings.spec.is_flat and any(
-        segment.ann is None and segment.n_rows >= MIN_ANN_ROWS for segment in manifest.segments
+        segment.ann is None and segment.n_rows * n_shards >= MIN_ANN_ROWS
+        for segment in manifest.segments
     )
 
 
@@ -118,15 +120,18 @@ def groups_after_commit(snapshot: Snapshot) -> list[Group]:
     return _in_order([*merged, *_too_dead(parts, merged, and_ann=False)])
 
 
-def groups_after_update(snapshot: Snapshot) -> list[Group]:
-    """Choose groups to merge at the end of an update, as the docstring of this module describes."""
+def groups_after_update(snapshot: Snapshot, n_shards: int = 1) -> list[Group]:
+    """Choose groups to merge at the end of an update, as the docstring of this module describes.
+
+    ``n_shards`` as for `lacks_ann`.
+    """
     parts = _parts(snapshot)
     tail = max([i + 1 for i, part in enumerate(parts) if part.has_ann], default=0)
-    merged = _for_faiss(parts, tail, snapshot) or _tiered(parts, tail)
+    merged = _for_faiss(parts, tail, snapshot, n_shards) or _tiered(parts, tail)
     return _in_order([*merged, *_too_dead(parts, merged, and_ann=True)])
 
 
-def _for_faiss(parts: Sequence[_Part], tail: int, snapshot: Snapshot) -> list[Group]:
+def _for_faiss(parts: Sequence[_Part], tail: int, snapshot: Snapshot, n_shards: int) -> list[Group]:
     """Choose groups so that the segments from ``tail`` on, which have no FAISS file, get one."""
     scanned = sum(part.n_live for part in parts[tail:])
     if snapshot.settings.spec.is_flat or scanned == 0:
@@ -136,7 +141,7 @@ def _for_faiss(parts: Sequence[_Part], tail: int, snapshot: Snapshot) -> list[Gr
         fit = _share_types(parts[tail - 1 :])
         if fit and scanned + (last.n_live if last.too_dead else last.n_rows) <= SEGMENT_ROWS:
             return [Group(tail - 1, len(parts), extend=not last.too_dead)]
-    if scanned >= MIN_ANN_ROWS and len(parts) - tail > 1:
+    if scanned * n_shards >= MIN_ANN_ROWS and len(parts) - tail > 1:
         groups = _neighbours(parts[tail:], stand_alone=[False] * (len(parts) - tail))
         return [Group(tail + g.start, tail + g.stop) for g in groups if len(g.members) > 1]
     return []

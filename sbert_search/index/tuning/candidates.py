@@ -57,7 +57,7 @@ def families(n_rows: int, dim: int) -> list[Family]:
     """List the kinds of index to compare, cheapest to build first.
 
     Args:
-        n_rows: Number of rows in the largest segment.
+        n_rows: Number of rows in the largest segment, times the number of shards.
         dim: Dimensions of a vector.
     """
     exact = Family("Flat")

@@ -64,12 +64,14 @@ class Budget:
         segments: Number of rows in each segment of the index.
         dim: Dimensions of a vector.
         settings: Settings of the tuning.
+        n_shards: Number of shards of the index.
         started: Start of the tuning, by `time.monotonic`.
     """
 
     segments: tuple[int, ...]
     dim: int
     settings: TuneSettings
+    n_shards: int = 1
     started: float = field(default_factory=time.monotonic)
 
     @property
@@ -85,7 +87,7 @@ class Budget:
     @property
     def ann_segments(self) -> list[int]:
         """Number of rows in each segment that is large enough for a FAISS index."""
-        return [n for n in self.segments if n >= MIN_ANN_ROWS]
+        return [n for n in self.segments if n * self.n_shards >= MIN_ANN_ROWS]
 
     def total_bytes(self, spec: IndexSpec) -> int:
         """Predict the bytes of all FAISS files of the index."""

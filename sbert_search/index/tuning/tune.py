@@ -160,14 +160,19 @@ def budget_of(snapshot: Snapshot, settings: TuneSettings) -> Budget:
         )
     if advice := merge_policy.advice(snapshot.manifest):
         note(f"Run `index compact` before tuning, for better results: {advice}.")
-    return Budget(segments=_sizes(snapshot), dim=snapshot.settings.dim, settings=settings)
+    return Budget(
+        segments=_sizes(snapshot),
+        dim=snapshot.settings.dim,
+        settings=settings,
+        n_shards=snapshot.n_shards,
+    )
 
 
 def _sweep(
     sample: Sample, query_split: QuerySplit, snapshot: Snapshot, budget: Budget
 ) -> list[MeasuredFamily]:
     settings = budget.settings
-    kinds = families(budget.largest, snapshot.settings.dim)
+    kinds = families(budget.largest * budget.n_shards, snapshot.settings.dim)
     search = searching(sample, None, snapshot.settings)
     truth = find_ground_truth(*_sample_queries(query_split), settings.k, search)
     measured = []

@@ -1,0 +1,203 @@
+"""Latency of a search over 4 local shards, against one index of the same documents.
+
+    python benchmarks/bench_shards.py [--quick] [--docs N] [--real] [--keep FOLDER] [--out F.json]
+
+The documents have random words and clustered vectors of 384 dimensions (one million of them;
+--quick: 60,000 of 64 dimensions). With --real they are 101,000 paragraphs of Wikipedia, whose
+vectors are made by hashing words, and the queries are questions of SQuAD. Both indexes have the
+same kind of FAISS index, of inverted lists, and a query visits the same share of the lists in both.
+Vectors of the queries are given, so that no figure has the time of a model.
+
+Each figure is the median of the latencies of all queries in ms: "ours" is the search over the
+shards, and "peer" the search of the one index. Each query is asked of both in turn.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from statistics import median
+
+import numpy as np
+from common import Figure, Results, arguments, paired, repeats_of, seconds
+from numpy.typing import NDArray
+from texts import paragraphs, squad_questions
+from vectors import DIM, Clusters
+
+from sbert_search import Index, SearchEngine, ShardedIndex, open_index
+from sbert_search.embedding.hashing import HashingEmbedder
+from sbert_search.index.spec import IndexSpec
+from sbert_search.index.tuning.candidates import lists_for
+from sbert_search.records import Document
+from sbert_search.runtime.progress import set_progress
+from sbert_search.search.options import SearchMode
+
+N_SHARDS, K = 4, 10
+N_DOCS, QUICK_DOCS, REAL_DOCS = 1_000_000, 60_000, 101_000
+QUICK_DIM = 64
+QUERIES, QUICK_QUERIES = 300, 100
+VISITED = 1 / 64  # share of the inverted lists that a query visits
+N_WORDS, TEXT_WORDS = 50_000, 40
+REAL_BLOCK = 10_000
+
+Floats = NDArray[np.float32]
+Ask = Callable[[Index, int], object]
+
+
+@dataclass(frozen=True, slots=True)
+class Data:
+    """Documents in blocks with their vectors, and queries.
+
+    Attributes:
+        dim: Dimensions of a vector.
+        blocks: Yields documents and vectors.
+        texts: The queries.
+        vectors: Their vectors, (n_queries, dim).
+    """
+
+    dim: int
+    blocks: Callable[[], Iterator[tuple[Sequence[Document], Floats]]]
+    texts: Sequence[str]
+    vectors: Floats
+
+
+def main() -> None:
+    """Build both indexes, measure, print the figures and write the result file."""
+    parser = arguments(__doc__.partition("\n")[0])
+    parser.add_argument("--docs", type=int, help="number of documents")
+    parser.add_argument("--real", action="store_true", help="paragraphs of Wikipedia")
+    parser.add_argument("--keep", type=Path, help="folder for the indexes, which are used again")
+    options = parser.parse_args()
+    results = Results(options)
+    set_progress("off")
+    data, n_docs = real_data(options) if options.real else drawn_data(options)
+    with contextlib.ExitStack() as stack:
+        folder = options.keep or Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        folder.mkdir(parents=True, exist_ok=True)
+        for spec_of, label in ((exact_spec, "exact"), (list_spec, "ANN")):
+            pair = [made(folder, data, n_docs, n, spec_of) for n in (1, N_SHARDS)]
+            measure(results, label, pair, data, repeats_of(options))
+    results.write()
+
+
+def measure(results: Results, label: str, pair: Sequence[Index], data: Data, repeats: int) -> None:
+    """Compare the searches that depend on the kind of FAISS index; others only once."""
+    one, sharded = pair
+    engines = {id(index): SearchEngine(index) for index in pair}
+
+    def dense(index: Index, at: int) -> object:
+        return index.state.search(data.vectors[at : at + 1], K)
+
+    def searched(index: Index, at: int, mode: SearchMode) -> object:
+        vector = None if mode == "lexical" else data.vectors[at]
+        return engines[id(index)].search(data.texts[at], K, vector=vector, mode=mode)
+
+    trials: dict[str, Ask] = {f"dense, {label}": dense}
+    trials[f"dense hits, {label}"] = partial(searched, mode="dense")
+    if label == "exact":
+        trials["lexical hits"] = partial(searched, mode="lexical")
+    trials[f"hybrid hits, {label}"] = partial(searched, mode="hybrid")
+    for name, ask in trials.items():
+        asked = range(len(data.texts))
+        for index in pair:
+            ask(index, 0)  # a warm-up
+        rounds = [median_ms(ask, sharded, one, asked) for _ in range(repeats)]
+        ours, peer = (list(values) for values in zip(*rounds, strict=True))
+        results.add(name, paired(ours, peer, unit="ms"))
+    if label == "ANN":
+        found = [recall(index, data.vectors) for index in (sharded, one)]
+        results.add("recall@10 of ANN", Figure(found[0], "", found[1], found[0] / found[1]))
+
+
+def median_ms(ask: Ask, ours: Index, peer: Index, asked: Sequence[int]) -> tuple[float, float]:
+    """Ask each query of both indexes in turn; return both median times in ms."""
+    times = [[seconds(partial(ask, index, at)) for index in (ours, peer)] for at in asked]
+    mine, theirs = zip(*times, strict=True)
+    return 1000 * median(mine), 1000 * median(theirs)
+
+
+def recall(index: Index, vectors: Floats) -> float:
+    """Return the mean share of the 10 nearest rows that a search finds."""
+    found, exact = (index.state.search(vectors, K, exact=exact)[1] for exact in (False, True))
+    pairs = zip(found.tolist(), exact.tolist(), strict=True)
+    return float(np.mean([len({*rows} & {*nearest}) / K for rows, nearest in pairs]))
+
+
+def exact_spec(n_rows: int) -> IndexSpec:
+    """Return the spec of an exact scan."""
+    return IndexSpec()
+
+
+def list_spec(n_rows: int) -> IndexSpec:
+    """Return a spec of inverted lists for a number of rows in an index or a shard."""
+    lists = lists_for(n_rows)
+    return IndexSpec(factory=f"IVF{lists},SQfp16", nprobe=max(1, round(lists * VISITED)))
+
+
+def made(
+    folder: Path, data: Data, n_docs: int, n_shards: int, spec_of: Callable[[int], IndexSpec]
+) -> Index:
+    """Build an index of all documents, or open that of an earlier run."""
+    spec = spec_of(n_docs // n_shards)
+    path = folder / f"{n_shards}-{spec.factory.replace(',', '-')}"
+    if not path.exists():
+        model = HashingEmbedder(data.dim)
+        making = path.with_name(f"{path.name}.partial")
+        create = Index.create if n_shards == 1 else partial(ShardedIndex.create, n_shards=n_shards)
+        index = create(making, model=model, spec=spec)
+        for documents, vectors in data.blocks():
+            index.add(documents, vectors=vectors)
+        index.compact()
+        making.rename(path)
+    return open_index(path)
+
+
+def drawn_data(options: argparse.Namespace) -> tuple[Data, int]:
+    """Draw documents and queries."""
+    n_docs = options.docs or (QUICK_DOCS if options.quick else N_DOCS)
+    dim = QUICK_DIM if options.quick else DIM
+    clusters = Clusters.of(options.seed, n_docs, dim)
+    n_queries = QUICK_QUERIES if options.quick else QUERIES
+
+    def blocks() -> Iterator[tuple[list[Document], Floats]]:
+        rng, start = np.random.default_rng(options.seed), 0
+        for vectors in clusters.blocks(n_docs):
+            texts = drawn_texts(rng, len(vectors), TEXT_WORDS)
+            yield [Document(f"d{start + i}", text) for i, text in enumerate(texts)], vectors
+            start += len(vectors)
+
+    texts = drawn_texts(np.random.default_rng([options.seed, 1]), n_queries, 4)
+    return Data(dim, blocks, texts, clusters.draw(n_queries, 0)), n_docs
+
+
+def drawn_texts(rng: np.random.Generator, n_texts: int, n_words: int) -> list[str]:
+    """Draw texts of words whose frequencies follow Zipf's law."""
+    numbers = np.minimum(rng.zipf(1.2, (n_texts, n_words)), N_WORDS)
+    return [" ".join(f"w{number}" for number in row) for row in numbers.tolist()]
+
+
+def real_data(options: argparse.Namespace) -> tuple[Data, int]:
+    """Read paragraphs and questions, whose vectors are made by hashing words."""
+    n_docs = options.docs or (QUICK_DOCS if options.quick else REAL_DOCS)
+    model = HashingEmbedder(DIM)
+    texts = squad_questions(QUICK_QUERIES if options.quick else QUERIES)
+
+    def blocks() -> Iterator[tuple[list[Document], Floats]]:
+        rest = iter(paragraphs(n_docs))
+        start = 0
+        while block := list(islice(rest, REAL_BLOCK)):
+            documents = [Document(f"d{start + i}", text) for i, text in enumerate(block)]
+            yield documents, model.encode_document(block)
+            start += len(block)
+
+    return Data(DIM, blocks, texts, model.encode_query(texts)), n_docs
+
+
+if __name__ == "__main__":
+    main()
