@@ -115,6 +115,7 @@ def test_a_killed_upload_goes_on_and_doubles_nothing(tmp_path: Path) -> None:
     report = export_index(index, "milvus", url=str(tmp_path / "m.db"))
     assert report.resumed == 100
     client = MilvusClient(str(tmp_path / "m.db"))
+    client.load_collection("my")
     rows = client.query("my", filter="", output_fields=["id"], limit=10_000)
     client.close()
     assert len({row["id"] for row in rows}) == len(rows) == index.state.n_rows
