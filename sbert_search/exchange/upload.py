@@ -192,6 +192,7 @@ def _tried(receiver: Receiver, call: Callable[[], T]) -> T:
                     f"The engine did not answer as it should {TRIES} times: {_line(error)}. Run "
                     "the same command again: it goes on from there."
                 ) from error
+            note(f"The engine is busy or away ({_line(error)}); trying again in {wait_s:g} s.")
             time.sleep(wait_s)
             wait_s = min(2 * wait_s, LONGEST_WAIT_S)
     raise AssertionError

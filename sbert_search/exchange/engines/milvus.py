@@ -121,7 +121,8 @@ class MilvusReceiver:
 
     def send(self, batch: Passages) -> None:
         """Write passages; those of the same ids are replaced."""
-        self._client.upsert(self._name, list(entities(batch, self._plan)))
+        rows = zip(scalars(batch, self._plan), batch.vectors.tolist(), strict=True)
+        self._client.upsert(self._name, [{**row, VECTOR: vector} for row, vector in rows])
 
     def finish(self) -> None:
         """Write what the server has in memory."""
@@ -151,18 +152,17 @@ class MilvusReceiver:
             server_manager_instance.release_server(self._url)
 
 
-def entities(batch: Passages, plan: ExportPlan) -> Iterator[dict[str, object]]:
-    """Yield an entity for each passage.
+def scalars(batch: Passages, plan: ExportPlan) -> Iterator[dict[str, object]]:
+    """Yield the fields of each passage but the vector.
 
     Raises:
         ExchangeError: A text is too long, or a list has too many values.
     """
     none: dict[str, object] = dict.fromkeys(plan.kinds)
-    rows = zip(batch.ids, records(batch, plan.kinds), batch.vectors, strict=True)
-    for point, record, vector in rows:
+    for point, record in zip(batch.ids, records(batch, plan.kinds), strict=True):
         for name, value in record.items():
             _require_short(name, value, str(record["doc_id"]))
-        yield {ID: point, **none, **record, VECTOR: vector.tolist()}
+        yield {ID: point, **none, **record}
 
 
 def write_files(plan: ExportPlan, folder: Path) -> list[Path]:
@@ -173,7 +173,7 @@ def write_files(plan: ExportPlan, folder: Path) -> list[Path]:
         folder: An existing, empty folder.
 
     Raises:
-        ExchangeError: As for `entities`.
+        ExchangeError: As for `scalars`.
         OSError: The disk failed.
     """
     schema = _arrow_schema(plan)
@@ -195,8 +195,8 @@ def write_files(plan: ExportPlan, folder: Path) -> list[Path]:
             pq.ParquetWriter(cast(IO[bytes], file), schema) as writer,
         ):
             while group is not None and file.n_bytes < _FILE_BYTES:
-                rows = [row for block in group for row in entities(block, plan)]
-                writer.write_table(pa.Table.from_pylist(rows, schema))
+                tables = [_table(block, plan, schema) for block in group]
+                writer.write_table(pa.concat_tables(tables))
                 group = next(groups, None)
     return written
 
@@ -230,6 +230,14 @@ def _require_short(name: str, value: object, doc_id: str) -> None:
             f"Milvus stores texts of {MAX_BYTES:,} bytes and lists of {MAX_ITEMS:,} values. Leave "
             "the column out with --columns, or build the index with --on-truncate chunk."
         )
+
+
+def _table(block: Passages, plan: ExportPlan, schema: pa.Schema) -> pa.Table:
+    n_rows, dim = block.vectors.shape
+    rows = pa.Table.from_pylist(list(scalars(block, plan)), schema.remove(len(schema) - 1))
+    offsets = pa.array(range(0, n_rows * dim + 1, dim), pa.int32())
+    vectors = pa.ListArray.from_arrays(offsets, pa.array(block.vectors.reshape(-1)))
+    return rows.append_column(schema.field(VECTOR), vectors)
 
 
 def _arrow_schema(plan: ExportPlan) -> pa.Schema:

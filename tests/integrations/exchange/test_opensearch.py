@@ -164,11 +164,15 @@ def test_an_upload_makes_the_index_and_sends_every_passage(
 
 @pytest.mark.parametrize("status", [429, 503])
 def test_a_busy_server_is_asked_again(
-    index: Index, server: tuple[str, Recording], status: int
+    index: Index,
+    server: tuple[str, Recording],
+    status: int,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     url, record = server
     record.fault = lambda number: (status, {"error": "busy"}) if number in (1, 2, 4) else None
     assert export_index(index, "opensearch", url=url).passages == len(record.documents["my"])
+    assert capsys.readouterr().err.count("The engine is busy or away (") == 3
 
 
 def test_passages_that_a_busy_server_left_out_are_sent_again(
