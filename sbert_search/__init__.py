@@ -18,6 +18,9 @@ if TYPE_CHECKING:  # for type checkers and editors; a test compares the names wi
     from sbert_search.analysis.errors.analyze import analyze_errors as analyze_errors
     from sbert_search.analysis.errors.record import ErrorReport as ErrorReport
     from sbert_search.analysis.errors.report import write_errors as write_errors
+    from sbert_search.analysis.variants.recipe import VariantsRecipe as VariantsRecipe
+    from sbert_search.analysis.variants.run import analyze_variants as analyze_variants
+    from sbert_search.analysis.variants.table import VariantsReport as VariantsReport
     from sbert_search.analysis.map.making import map_index as map_index
     from sbert_search.analysis.map.record import CorpusMap as CorpusMap
     from sbert_search.analysis.map.saving import write_map as write_map
@@ -136,6 +139,9 @@ _NAMES_IN = {  # public names by the module that defines them
     "analysis.errors.analyze": ["analyze_errors"],
     "analysis.errors.record": ["ErrorReport"],
     "analysis.errors.report": ["write_errors"],
+    "analysis.variants.recipe": ["VariantsRecipe"],
+    "analysis.variants.run": ["analyze_variants"],
+    "analysis.variants.table": ["VariantsReport"],
     "analysis.map.making": ["map_index"],
     "analysis.map.record": ["CorpusMap"],
     "analysis.map.saving": ["write_map"],

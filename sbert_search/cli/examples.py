@@ -193,6 +193,11 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "sbert-search analyze errors runs/a --out errors --worst 100",
         "sbert-search analyze errors runs/a --metric MRR@10 --json",
     ),
+    "analyze variants": (
+        "sbert-search analyze variants eval/variants/mini.toml --out runs --plan",
+        "sbert-search analyze variants eval/variants/mini.toml --out runs --minutes 240",
+        "sbert-search analyze variants my.toml --out runs --seeds 1 --data data",
+    ),
     "analyze attention": (
         'sbert-search analyze attention my-model "The cat sat." --out runs',
         'sbert-search analyze attention my-judge "a question" "its answer"',

@@ -66,6 +66,7 @@ OWN: Mapping[str, Mapping[str, Sequence[str]]] = {
     "analyze anisotropy": {"model": ["bi"]},
     "analyze map": {"index": ["index"]},
     "analyze attention": {"model": ["bi"], "text": ["the cat"], "second": ["a dog"]},
+    "analyze variants": {"recipe": ["variants.toml"]},
     "eval retrieval": {"tasks": ["beir"]},
     "eval rerank": {"tasks": ["graded.jsonl"], "model": ["cross"]},
     "eval nli": {"tasks": ["nli.jsonl"], "model": ["judge"]},

@@ -85,11 +85,14 @@ from sbert_search import (
     TrainingError,
     TuneReport,
     TuneSettings,
+    VariantsRecipe,
+    VariantsReport,
     WeightsError,
     analyze_anisotropy,
     analyze_attention,
     analyze_errors,
     analyze_heads,
+    analyze_variants,
     export_index,
     import_index,
     load_recipe,
@@ -270,6 +273,11 @@ def analyze(index: Index) -> None:
     assert_type(errors, list[ErrorReport])
     assert_type(errors[0].slices[0].worse, bool)
     assert_type(write_errors(errors, "runs/errors"), list[Path])
+    settings = VariantsRecipe(corpus=("texts",), held_out=("others",), tokens=1_000_000)
+    assert_type(settings.ordered, list[str])
+    compared = analyze_variants("variants.toml", "runs/variants", seeds=2, minutes=60)
+    assert_type(compared, VariantsReport)
+    assert_type(compared.tables["tokens"]["bert"]["held-out MLM loss"].mean, float)
 
 
 def progress() -> None:

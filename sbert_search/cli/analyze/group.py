@@ -11,6 +11,7 @@ _COMMANDS = {
     "attention": "sbert_search.cli.analyze.attention:attention",
     "errors": "sbert_search.cli.analyze.errors:errors",
     "map": "sbert_search.cli.analyze.map:map_",
+    "variants": "sbert_search.cli.analyze.variants:variants",
 }
 
 

@@ -200,11 +200,12 @@ class _Run:
         with interrupts() as interrupt, closing(report), closing(prefetch(plan)) as planned_steps:
             self._evaluate_start(report)
             while not (stopped := self._stopped()):
-                started = time.perf_counter()
+                started, used = time.perf_counter(), time.process_time()
                 planned = next(planned_steps)
                 lr = config.optim.lr * self.schedule.factor(state)
                 metrics = self.stepper.take(planned, state, lr)
                 elapsed = state.seconds + time.perf_counter() - started
+                state.processor_seconds += time.process_time() - used
                 state.seconds, interrupted = ranks.from_first([elapsed, interrupt.requested])
                 report.step(state, metrics, lr)
 

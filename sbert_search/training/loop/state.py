@@ -15,6 +15,7 @@ class RunState:
     tokens: int = 0  # without padding, over all ranks
     rows: int = 0  # over all ranks
     seconds: float = 0.0  # of training, including the time before a resume
+    processor_seconds: float = 0.0  # of all threads of the first rank, in the same time
     micro_size: int | None = None  # None: as configured; reduced when memory ran out
     best: float | None = None  # best value of the dev metric that selects the model
     best_step: int | None = None

@@ -34,6 +34,8 @@ class ObjectiveConfig:
         kind: ``masked``: masked language modelling. ``replaced``: replaced token detection.
             ``distilled``: masked language modelling with a teacher.
         replaced_weight: λ, the weight of the discriminator's loss.
+        replaced_at: Whether the discriminator's loss is over all tokens, or over the masked ones
+            only, which is "ELECTRA 15%" of the paper's ablation.
         temperature: Temperature of the teacher's and the student's distributions.
         soft_weight: Weight of the divergence from the teacher's distribution; 0 turns it off.
         mlm_weight: Weight of the MLM loss when distilling; 0 turns it off.
@@ -46,6 +48,7 @@ class ObjectiveConfig:
 
     kind: Literal["masked", "replaced", "distilled"] = "masked"
     replaced_weight: float = 50.0
+    replaced_at: Literal["tokens", "masked"] = "tokens"
     temperature: float = 2.0
     soft_weight: float = 5.0
     mlm_weight: float = 2.0
@@ -130,14 +133,19 @@ class ReplacedObjective:
 
     Attributes:
         weight: Weight of the discriminator's loss.
+        at: Whether that loss is over all tokens or over the masked ones; the metrics are always
+            over all tokens.
+
+    Source: Clark et al. 2020, ELECTRA, section 3.1, and 3.4 for the masked tokens alone.
     """
 
     weight: float = 50.0
+    at: Literal["tokens", "masked"] = "tokens"
 
     @property
     def units(self) -> Mapping[str, Unit]:
         """The unit that each loss is summed over."""
-        return {"mlm": "masked", "rtd": "tokens"}
+        return {"mlm": "masked", "rtd": self.at}
 
     @property
     def accuracies(self) -> tuple[str, ...]:
@@ -145,17 +153,20 @@ class ReplacedObjective:
         return ("rtd_accuracy", "rtd_recall", "rtd_precision")
 
     def __call__(self, model: nn.Module, batch: Batch) -> Losses:
-        """Compute the sums of the losses; the discriminator's is over all tokens."""
+        """Compute the sums of the losses."""
         inputs = batch.inputs
         assert isinstance(inputs, MaskedBatch)
         assert isinstance(model, ReplacedTokenModel)
         output = model(inputs)
         predicted = output.logits > 0
         hits = (predicted & output.replaced).sum()
+        logits, replaced = output.logits, output.replaced
+        if self.at == "masked":
+            logits, replaced = logits[inputs.positions], replaced[inputs.positions]
         return Losses(
             {
                 "mlm": token_cross_entropy(output.generator_logits, inputs.labels),
-                "rtd": replaced_token_loss(output.logits, output.replaced),
+                "rtd": replaced_token_loss(logits, replaced),
             },
             weights={"rtd": self.weight},
             metrics={

@@ -175,7 +175,9 @@ def build(recipe: PretrainRecipe) -> tuple[PretrainedModel, PretrainingObjective
         objective = DistilledObjective(teacher, recipe.objective)
     elif recipe.objective.kind == "replaced":
         model = _replaced_model(recipe)
-        objective = ReplacedObjective(recipe.objective.replaced_weight)
+        objective = ReplacedObjective(
+            recipe.objective.replaced_weight, recipe.objective.replaced_at
+        )
     else:
         model = _masked_model(recipe)
         kind = recipe.segments.kind

@@ -1,0 +1,216 @@
+"""Run a comparison piece by piece, by the public `analyze_variants`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypedDict, Unpack
+
+from sbert_search.analysis.variants.estimates import estimator, operations
+from sbert_search.analysis.variants.measuring import Measuring
+from sbert_search.analysis.variants.pieces import (
+    BUDGETS,
+    Piece,
+    Pieces,
+    Result,
+    at_budget,
+    plan,
+)
+from sbert_search.analysis.variants.recipe import (
+    TEACHER,
+    VariantsRecipe,
+    load_variants,
+    pretrain_recipe,
+)
+from sbert_search.analysis.variants.report import write_variants
+from sbert_search.analysis.variants.table import VariantsReport, collect
+from sbert_search.config import to_mapping, to_toml
+from sbert_search.errors import ConfigError
+from sbert_search.runtime.disk.files import replace_file
+from sbert_search.runtime.progress import duration, note
+from sbert_search.runtime.provenance import made_with
+from sbert_search.training.loop.log import LOG
+
+
+class VariantsOptions(TypedDict, total=False):
+    """Options of `analyze_variants`.
+
+    Attributes:
+        data: Folder of the data sets, for which ``@/`` stands in the recipe; default "data".
+        seeds: Number of seeds; default 3.
+        minutes: Time limit of this call; default: none. No piece starts that would not end in
+            time, by the estimate.
+        device: Device of trainings and measures, as for `Embedder`.
+        plan_only: Whether to stop after the plan; default False.
+    """
+
+    data: str | Path
+    seeds: int
+    minutes: float | None
+    device: str
+    plan_only: bool
+
+
+def analyze_variants(
+    recipe: str | Path, out: str | Path, **options: Unpack[VariantsOptions]
+) -> VariantsReport:
+    """Pre-train families of one size with one budget, fine-tune all alike, and compare them.
+
+    Every family is trained on the same tokens of one corpus, with one vocabulary. Each run is read
+    twice: at its last step, where all have seen equal tokens, and at the checkpoint where all have
+    used equal seconds of processor time.
+
+    Each finished piece is a file in ``out/work``. A later call with the same recipe goes on where
+    an earlier one ended; an interrupted training resumes from its newest checkpoint.
+
+    Args:
+        recipe: A TOML file with the fields of `VariantsRecipe`.
+        out: Folder of the report; the runs are in its subfolder ``work``, the logs in ``logs``.
+        options: Data, seeds and limits; see `VariantsOptions`.
+
+    Returns:
+        The report, which is also written to ``out``; it names the pieces that are not finished.
+
+    Raises:
+        ConfigError: The recipe is invalid, or ``out`` holds the pieces of another recipe.
+        CorpusError: A text or a data set cannot be read.
+        EvaluationError: A test task does not exist, or its data are others.
+        SbertSearchError: A training fails; the message names the cause.
+    """
+    data, folder = Path(options.get("data", "data")), Path(out)
+    settings = load_variants(recipe, data)
+    pieces = Pieces(folder / "work" / "pieces")
+    _claim(folder / "work", settings)
+    run = _Run(settings, pieces, folder, data, options)
+    run.show_plan()
+    if not options.get("plan_only", False):
+        run.work_off(options.get("minutes"))
+    report = run.report()
+    if not options.get("plan_only", False):
+        write_variants(report, folder)
+    return report
+
+
+class _Run:
+    def __init__(
+        self,
+        recipe: VariantsRecipe,
+        pieces: Pieces,
+        out: Path,
+        data: Path,
+        options: VariantsOptions,
+    ) -> None:
+        self.recipe, self.pieces, self.out = recipe, pieces, out
+        device = options.get("device", "auto")
+        self.measuring = Measuring(recipe, out / "work", data, device)
+        self.plan = plan(recipe, options.get("seeds", 3))
+
+    def estimate(self) -> Callable[[Piece], float]:
+        """Return the estimator, with what was measured until now."""
+        folder = self.out / "work"
+        model = pretrain_recipe(
+            self.recipe, TEACHER, 0, vocabulary=folder / "vocabulary", tokens=folder / "tokens"
+        ).model
+        cost = operations(
+            self.recipe.tokens,
+            model.layers,
+            model.hidden_size,
+            model.intermediate_size,
+            self.recipe.vocab_size,
+        )
+        return estimator(self.plan, self.pieces.found, cost)
+
+    def show_plan(self) -> None:
+        """Report each piece with its estimated time, and their sum."""
+        estimate, total, left = self.estimate(), 0.0, 0
+        for piece in self.plan:
+            if self.pieces.found(piece):
+                note(f"{piece.name}: done")
+                continue
+            seconds = estimate(piece)
+            total, left = total + seconds, left + 1
+            note(f"{piece.name}: about {duration(seconds)}")
+        note(f"{left} of {len(self.plan)} pieces are left; they take about {duration(total)}.")
+
+    def work_off(self, minutes: float | None) -> None:
+        """Carry out the pieces in turn, as far as the time reaches."""
+        started = time.monotonic()
+        for piece in self.plan:
+            if self.pieces.found(piece) or not self.is_ready(piece):
+                continue
+            needed = self.estimate()(piece)
+            if minutes is not None and time.monotonic() - started + needed > 60 * minutes:
+                note(f"{piece.name} needs about {duration(needed)}, which are not left.")
+                continue
+            note(piece.name)
+            self.pieces.keep(piece, self.carry_out(piece))
+            if piece.part == "pretrain":
+                self.measuring.slim(piece)
+                self.copy_log(piece)
+
+    def is_ready(self, piece: Piece) -> bool:
+        """Whether the pre-trainings that a piece needs are finished."""
+        if piece.part != "pretrain":
+            families = self.recipe.ordered
+            return all(
+                self.pieces.found(Piece("pretrain", family, piece.seed)) for family in families
+            )
+        return not self.needs_teacher(piece) or bool(self.pieces.found(self.teacher(piece)))
+
+    def carry_out(self, piece: Piece) -> Result:
+        """Carry out one piece, or copy it if both budgets end at the same checkpoint."""
+        if piece.part == "pretrain":
+            teacher = self.pieces.found(self.teacher(piece)) if self.needs_teacher(piece) else None
+            last = teacher["readings"][-1] if teacher else None
+            return self.measuring.pretrain(piece, last)
+        assert piece.budget is not None
+        readings = {}
+        for family in self.recipe.ordered:
+            result = self.pieces.found(Piece("pretrain", family, piece.seed))
+            assert result is not None
+            readings[family] = result["readings"]
+        reading = at_budget(readings, piece.family, piece.budget, self.recipe.seconds)
+        for budget in BUDGETS:
+            other = self.pieces.found(Piece(piece.part, piece.family, piece.seed, budget))
+            if other and other["step"] == reading["step"]:
+                return {**other, "seconds": 0.0}
+        return self.measuring.measure(piece, reading)
+
+    def needs_teacher(self, piece: Piece) -> bool:
+        """Whether a pre-training learns from the teacher."""
+        return piece.family == "distilbert"
+
+    def teacher(self, piece: Piece) -> Piece:
+        """Return the pre-training of the teacher of the same seed."""
+        return Piece("pretrain", TEACHER, piece.seed)
+
+    def copy_log(self, piece: Piece) -> None:
+        """Copy the log of a pre-training beside the report."""
+        logs = self.out / "logs"
+        logs.mkdir(parents=True, exist_ok=True)
+        name = f"{piece.family}-{piece.seed}.jsonl"
+        replace_file(logs / name, (self.measuring.run_folder(piece) / LOG).read_bytes())
+
+    def report(self) -> VariantsReport:
+        """Gather the report of the finished pieces."""
+        return collect(
+            to_mapping(self.recipe),
+            self.recipe.ordered,
+            self.plan,
+            self.pieces.found,
+            self.recipe.seconds,
+            made_with(),
+        )
+
+
+def _claim(work: Path, recipe: VariantsRecipe) -> None:
+    """Record the recipe in the folder of the runs; refuse a folder of another recipe."""
+    file, text = work / "recipe.toml", to_toml(to_mapping(recipe))
+    if file.exists() and file.read_text(encoding="utf-8") != text:
+        raise ConfigError(
+            f"{work} holds pieces of another recipe, {file}. Name another folder with --out, or "
+            "restore the recipe."
+        )
+    work.mkdir(parents=True, exist_ok=True)
+    replace_file(file, text.encode())

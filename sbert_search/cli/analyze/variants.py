@@ -1,0 +1,75 @@
+"""`analyze variants`: compare families that were pre-trained with one equal budget."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from sbert_search.cli.analyze.options import FOLDER
+from sbert_search.cli.console import emit, say, show_table
+from sbert_search.cli.options.shared import Finite, shared_options
+from sbert_search.runtime.progress import note
+
+
+@click.command()
+@click.argument(
+    "recipe", metavar="RECIPE", type=click.Path(exists=True, dir_okay=False, path_type=Path)
+)
+@click.option("--out", type=FOLDER, required=True, help="Folder for the report and the runs.")
+@click.option(
+    "--data",
+    type=FOLDER,
+    default="data",
+    show_default=True,
+    help="Folder of the data sets, for which @/ stands in RECIPE.",
+)
+@click.option(
+    "--seeds",
+    type=click.IntRange(1, 1000),
+    default=3,
+    show_default=True,
+    help="Number of runs of each family.",
+)
+@click.option(
+    "--minutes",
+    type=Finite(min=0),
+    help="Time limit; no piece starts that would end later, by the estimate.  [default: none]",
+)
+@click.option("--plan", is_flag=True, help="Print the plan with its estimated time, and stop.")
+@shared_options("device", "quiet", "json")
+def variants(
+    recipe: Path,
+    out: Path,
+    data: Path,
+    seeds: int,
+    minutes: float | None,
+    plan: bool,
+    device: str,
+    as_json: bool,
+) -> None:
+    """Compare families at one equal budget.
+
+    The families of RECIPE are pre-trained on one corpus with one vocabulary, fine-tuned alike and
+    measured. One table is at equal tokens, the other at equal seconds of processor time. The plan
+    with its estimated time is printed first. A command that is repeated goes on where it ended.
+    """
+    from sbert_search.analysis.variants.report import TITLES, table_of
+    from sbert_search.analysis.variants.run import analyze_variants
+
+    report = analyze_variants(
+        recipe, out, data=data, seeds=seeds, minutes=minutes, device=device, plan_only=plan
+    )
+    if plan:
+        return
+    if as_json:
+        emit(report.to_mapping())
+    else:
+        for budget, figures in report.tables.items():
+            say(TITLES[budget])
+            show_table(*table_of(figures))
+        say("Pre-training")
+        show_table(*table_of(report.training))
+    if report.missing:
+        note(f"{len(report.missing)} pieces are not finished; repeat the command to go on.")
+    note(f"wrote {out / 'variants.md'}")

@@ -1,0 +1,56 @@
+from pathlib import Path
+
+import pytest
+
+from sbert_search.analysis.variants.recipe import (
+    Tuning,
+    VariantsRecipe,
+    load_variants,
+    pretrain_recipe,
+)
+from sbert_search.errors import ConfigError
+from tests.analysis.variants.tiny import write_comparison
+
+
+def test_paths_of_the_data_folder(tmp_path: Path) -> None:
+    recipe = load_variants(write_comparison(tmp_path), tmp_path)
+    assert recipe.corpus == (f"{tmp_path}/train.jsonl",)
+    assert recipe.nli is not None
+    assert recipe.nli.settings[0] == f"data.train={tmp_path}/nli.jsonl"
+
+
+def test_settings_of_a_pretraining(tmp_path: Path) -> None:
+    recipe = VariantsRecipe(
+        corpus=("a", "b"),
+        held_out=("c",),
+        tokens=128 * 32 * 100,
+        family_settings={"bert": ("optim.lr=0.5",)},
+    )
+    made = pretrain_recipe(recipe, "bert", 7, vocabulary=tmp_path / "v", tokens=tmp_path / "t")
+    assert (made.seed, made.budget.tokens, made.batching.size) == (7, 409_600, 32)
+    assert made.checkpoint.every == made.evaluation.every == 5  # 100 steps, 20 readings
+    assert made.schedule.kind == "constant"
+    assert made.data.train == ("a", "b")
+    assert made.optim.lr == 0.5
+    assert (made.model.layers, made.model.hidden_size) == (4, 256)
+    student = pretrain_recipe(
+        recipe, "distilbert", 7, vocabulary=tmp_path, tokens=tmp_path, teacher=tmp_path / "bert"
+    )
+    assert student.teacher == str(tmp_path / "bert")
+    assert student.tokenizer is None
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"families": ("distilbert",)}, "but not bert"),
+        ({"families": ("bert", "bart")}, "did you mean 'bert'"),
+        ({"tokens": 0}, "tokens is 0"),
+        ({"seconds": -1.0}, "seconds is -1"),
+        ({"stsb": Tuning(recipe="stsb")}, "add a table"),
+    ],
+)
+def test_wrong_settings_are_named(values: dict[str, object], message: str) -> None:
+    given: dict[str, object] = {"corpus": ("a",), "held_out": ("b",), "tokens": 5, **values}
+    with pytest.raises(ConfigError, match=message):
+        VariantsRecipe(**given)  # type: ignore[arg-type]

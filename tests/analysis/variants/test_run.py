@@ -1,0 +1,83 @@
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from sbert_search.analysis.variants.run import analyze_variants
+from sbert_search.analysis.variants.table import VariantsReport
+from sbert_search.errors import ConfigError
+from tests.analysis.variants.tiny import write_comparison
+
+TIMED = "texts encoded per second"
+
+
+def figures(report: VariantsReport) -> dict[str, dict[str, float]]:
+    """The table at equal tokens, without times."""
+    return {
+        family: {name: each.mean for name, each in own.items() if name != TIMED}
+        for family, own in report.tables["tokens"].items()
+    }
+
+
+@pytest.mark.usefixtures("one_thread")
+def test_a_killed_comparison_ends_with_the_same_table(tmp_path: Path) -> None:
+    recipe = write_comparison(tmp_path / "data")
+    options = {"data": tmp_path / "data", "seeds": 1, "device": "cpu"}
+    whole = analyze_variants(recipe, tmp_path / "whole", **options)  # type: ignore[arg-type]
+    assert whole.missing == ()
+
+    killed = tmp_path / "killed"
+    line = ["analyze", "variants", recipe, "--data", tmp_path / "data", "--out", killed]
+    line += ["--seeds", "1", "--device", "cpu", "--quiet"]
+    process = subprocess.Popen([sys.executable, "-m", "sbert_search", *map(str, line)])
+    while process.poll() is None and not list(killed.glob("work/runs/albert-0/ckpt-????????")):
+        time.sleep(0.005)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert (killed / "work/pieces/bert-0-pretrain.json").exists()
+    assert not (killed / "variants.json").exists()
+    pretrained = (killed / "work/pieces/bert-0-pretrain.json").read_bytes()
+    resumed = analyze_variants(recipe, killed, **options)  # type: ignore[arg-type]
+    assert figures(resumed) == figures(whole)
+    assert (killed / "work/pieces/bert-0-pretrain.json").read_bytes() == pretrained
+
+    expected = {"held-out MLM loss", "stsb spearman, raw", "stsb spearman, NLI"}
+    expected |= {"stsb spearman, NLI, STSb", "beir nDCG@10, raw", "beir nDCG@10, pairs"}
+    assert set(figures(whole)["bert"]) == expected | {"reviews accuracy"}
+    for budget in ("tokens", "seconds"):
+        assert set(whole.tables[budget]) == {"bert", "albert"}
+    record = json.loads((killed / "variants.json").read_text())
+    assert record["readings"]["tokens"]["bert"]["0"]["tokens"] >= 2400
+    bert, albert = (whole.training[family] for family in ("bert", "albert"))
+    # ALBERT's tables of 205 tokens, 32 positions and 2 segments have 8 columns instead of 16, and a
+    # matrix with bias maps them to 16. BERT's norm of embeddings has 8 more weights and biases.
+    tables = (205 + 32 + 2) * 8 + 2 * 8 - (8 * 16 + 16)
+    names = [name for name in bert if name.startswith("parameters of")]
+    assert bert[names[0]].mean - albert[names[0]].mean == tables
+    assert (killed / "logs" / "albert-0.jsonl").exists()
+    assert not list(killed.glob("work/runs/*/ckpt-*/state.safetensors"))
+    assert not list(killed.glob("work/tuning/*"))
+
+
+def test_another_recipe_in_the_same_folder_is_refused(tmp_path: Path) -> None:
+    recipe = write_comparison(tmp_path / "data")
+    out = tmp_path / "out"
+    analyze_variants(recipe, out, data=tmp_path / "data", plan_only=True)
+    recipe.write_text(recipe.read_text().replace("tokens = 2400", "tokens = 4800"))
+    with pytest.raises(ConfigError, match="another recipe"):
+        analyze_variants(recipe, out, data=tmp_path / "data", plan_only=True)
+
+
+def test_without_time_nothing_starts_and_all_is_missing(tmp_path: Path) -> None:
+    recipe = write_comparison(tmp_path / "data")
+    report = analyze_variants(
+        recipe, tmp_path / "out", data=tmp_path / "data", seeds=2, minutes=0.0
+    )
+    assert len(report.missing) == 2 * (2 + 2 * 2 * 4)  # seeds, pre-trainings, measures
+    assert "Not finished: bert-0-pretrain" in (tmp_path / "out" / "variants.md").read_text()

@@ -1,0 +1,38 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from sbert_search.cli.main import run
+from tests.analysis.variants.tiny import write_comparison
+
+
+def line(tmp_path: Path, *more: str) -> list[str]:
+    recipe = write_comparison(tmp_path / "data")
+    return [
+        *("analyze", "variants", str(recipe), "--data", str(tmp_path / "data")),
+        *("--out", str(tmp_path / "out"), "--seeds", "1", *more),
+    ]
+
+
+def test_the_plan_is_printed_and_nothing_starts(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(line(tmp_path, "--plan")) == 0
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert "bert-0-pretrain: about" in told.err
+    assert "18 of 18 pieces are left; they take about" in told.err
+    assert not (tmp_path / "out" / "variants.md").exists()
+    assert not (tmp_path / "out" / "work" / "runs").exists()
+
+
+def test_a_time_limit_leaves_pieces_for_the_next_call(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(line(tmp_path, "--minutes", "0")) == 0
+    told = capsys.readouterr()
+    assert "At equal tokens" in told.out
+    assert "18 pieces are not finished; repeat the command to go on." in told.err
+    assert (tmp_path / "out" / "variants.md").exists()
