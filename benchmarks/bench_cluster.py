@@ -3,9 +3,9 @@
     python benchmarks/bench_cluster.py [--quick] [--corpus FILE.jsonl] [--model NAME] [--out F.json]
 
 Part one alternates a build on one worker with a plain build of the same documents, with equal
-numbers of threads. A speed is measured from the first embedded documents to the last ones, so that
-the start of Ray, and of the model in the worker, is not included. Part two alternates two workers
-of one thread with one. Each build must end with the same vectors. The last figure is the number of
+numbers of threads. The model is loaded in this process and in the workers before the first
+measurement, and Ray's start is not included. Part two alternates two workers of one thread with
+one. Each build must end with the same vectors. The last figure is the number of
 documents that the process which reads and writes can take in a second: a build with the hashing
 embedder, which computes almost nothing.
 
@@ -18,17 +18,19 @@ import hashlib
 import os
 import shutil
 import tempfile
-from collections.abc import Callable
 from functools import partial
+from itertools import islice
 from pathlib import Path
 
 from bench_build import write_corpus
 from common import Figure, Results, arguments, compare, rate, repeats_of
 from texts import documents, many_documents
 
-from sbert_search import Embedder, Index, Progress, RayRunner, set_progress
+from sbert_search import Embedder, Index, RayRunner
 from sbert_search.embedding.protocol import TextEmbedder
 
+WARM_UP = 20  # documents of the build that starts the workers
+OBJECT_STORE_BYTES = 100_000_000
 THREADS = 1  # of the model, in each worker and in the plain build
 
 
@@ -52,46 +54,41 @@ def main() -> None:
 
 def with_a_model(results: Results, corpus: Path, scratch: Path) -> None:
     """Compare one worker with a plain build, and two workers with one."""
+    import ray
     import torch
 
     torch.set_num_threads(THREADS)
     embedder = Embedder(results.options.model, device="cpu", precision="fp32")
     repeats = repeats_of(results.options)
+    with corpus.open("rb") as lines:
+        first = list(islice(lines, WARM_UP))
+        count = len(first) + sum(1 for _ in lines)
+    few = scratch / "few.jsonl"
+    few.write_bytes(b"".join(first))
     seen: set[str] = set()
 
     def build(runner: RayRunner | None) -> None:
         seen.add(digest(built(corpus, scratch / "index", embedder, runner)))
 
-    with RayRunner(workers=1) as one, RayRunner(workers=2) as two:
+    ray.init(num_cpus=3, include_dashboard=False, object_store_memory=OBJECT_STORE_BYTES)
+    with RayRunner(workers=1, cpus=1) as one, RayRunner(workers=2, cpus=1) as two:
         rounds: list[tuple[str, RayRunner, RayRunner | None]] = [
             ("one_worker_against_plain", one, None),
             ("two_workers_against_one", two, one),
         ]
         for name, ours, peer in rounds:
+            for runner in (ours, peer):  # starts the workers
+                built(few, scratch / "index", embedder, runner)
             figure = compare(
-                partial(speed, build, ours),
-                partial(speed, build, peer),
+                partial(rate, count, partial(build, ours)),
+                partial(rate, count, partial(build, peer)),
                 unit="docs/s",
                 repeats=repeats,
                 warm_up=False,
             )
             results.add(name, figure)
+    ray.shutdown()
     results.add("different_vectors", Figure(len(seen) - 1, "builds"))
-
-
-def speed(build: Callable[[RayRunner | None], None], runner: RayRunner | None) -> float:
-    """Build, and return the documents embedded per second after the first ones."""
-    seen: list[tuple[float, int]] = []
-
-    def see(state: Progress) -> None:
-        if state.name == "Indexing" and state.done:
-            seen.append((state.seconds, state.done))
-
-    before = set_progress(see)
-    build(runner)
-    set_progress(before)
-    (start_s, first), (end_s, last) = seen[0], seen[-1]
-    return (last - first) / (end_s - start_s)
 
 
 def built(corpus: Path, out: Path, embedder: TextEmbedder, runner: RayRunner | None) -> Index:

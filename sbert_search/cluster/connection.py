@@ -12,7 +12,6 @@ import socket
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Protocol, TypedDict, cast
 
 from sbert_search.errors import ClusterError, ConfigError
@@ -243,7 +242,13 @@ def connected(address: str | None = None) -> Iterator[Cluster]:
         ray.shutdown()
 
 
-def share_of(machines: Sequence[Machine], processes: int | None, *, on_gpu: bool) -> Share:
+def share_of(
+    machines: Sequence[Machine],
+    processes: int | None,
+    *,
+    on_gpu: bool,
+    cpus: int | None = None,
+) -> Share:
     """Divide the machines between processes.
 
     Args:
@@ -251,14 +256,16 @@ def share_of(machines: Sequence[Machine], processes: int | None, *, on_gpu: bool
         processes: Number of processes. None: one for each GPU, or without GPUs one for each
             machine.
         on_gpu: Whether each process gets a GPU.
+        cpus: CPUs of each process; None: as many as all machines have room for.
 
     Raises:
         ConfigError: The machines have too few CPUs or GPUs.
     """
-    if processes is not None and processes < 1:
-        raise ConfigError(f"workers is {processes}; it must be at least 1.")
-    gpus, cpus = sum(m.gpus for m in machines), [m.cpus for m in machines if m.cpus]
-    wanted = processes or (gpus if on_gpu else len(cpus))
+    for name, number in (("workers", processes), ("cpus", cpus)):
+        if number is not None and number < 1:
+            raise ConfigError(f"{name} is {number}; it must be at least 1.")
+    gpus, counts = sum(m.gpus for m in machines), [m.cpus for m in machines if m.cpus]
+    wanted = processes or (gpus if on_gpu else len(counts))
     if on_gpu:
         if not 1 <= wanted <= gpus:
             raise ConfigError(
@@ -266,8 +273,9 @@ def share_of(machines: Sequence[Machine], processes: int | None, *, on_gpu: bool
                 "Pass fewer --workers, or --device cpu."
             )
         room = [m.cpus // m.gpus for m in machines if m.gpus]
-        return Share(wanted, max(1, min(room)), 1)
-    each = next((n for n in range(max(cpus, default=0), 0, -1) if _fits(cpus, n) >= wanted), 0)
+        return Share(wanted, cpus or max(1, min(room)), 1)
+    sizes = range(max(counts, default=0), 0, -1) if cpus is None else [cpus]
+    each = next((n for n in sizes if sum(count // n for count in counts) >= wanted), 0)
     if not wanted or not each:
         raise ConfigError(
             f"The cluster has too few CPUs for {wanted:,} workers: {_counted(machines)}. Pass "
@@ -288,19 +296,6 @@ def host_and_python() -> tuple[str, str]:
     return platform.node(), f"sbert-search {__version__}, Python {python}, Ray {ray.__version__}"
 
 
-def require_folder(folder: Path, host: str) -> None:
-    """Refuse a folder that this machine does not see.
-
-    Raises:
-        ClusterError: There is no such folder.
-    """
-    if not folder.is_dir():
-        raise ClusterError(
-            f"{host} does not see the folder {folder}. Put it on a file system that all machines "
-            "share, under the same path."
-        )
-
-
 def _require_listener(address: str) -> None:
     """Refuse an address at which nothing listens; Ray itself would try for minutes.
 
@@ -317,10 +312,6 @@ def _keep_stdout() -> None:
     from ray._private import worker
 
     setattr(worker, "_worker_logs_enabled", False)  # noqa: B010 (has no type)
-
-
-def _fits(cpus: Sequence[int], each: int) -> int:
-    return sum(of_machine // each for of_machine in cpus)
 
 
 def _counted(machines: Sequence[Machine]) -> str:

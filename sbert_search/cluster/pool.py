@@ -69,14 +69,10 @@ class Pool(Generic[T]):
         cluster: The cluster.
         model: How workers open the model.
         share: The number of workers, and what each gets of its machine.
-        waiting_bytes: Limit of the memory of all batches on their way; a single batch may exceed
-            it.
     """
 
-    def __init__(
-        self, cluster: Cluster, model: OpenModel, share: Share, *, waiting_bytes: int
-    ) -> None:
-        self._cluster, self._share, self._waiting_bytes = cluster, share, waiting_bytes
+    def __init__(self, cluster: Cluster, model: OpenModel, share: Share) -> None:
+        self._cluster, self._share = cluster, share
         self._model = cluster.put(model)
         self._workers: list[_Worker[T]] = []
         self._unsent: deque[Job[T]] = deque()
@@ -89,25 +85,39 @@ class Pool(Generic[T]):
         """Let `results` end soon, in whichever thread it runs."""
         self._stopped.set()
 
-    def results(self, jobs: Iterable[Job[T]]) -> Iterator[Job[T]]:
-        """Yield each job with its result.
+    def end(self) -> None:
+        """End all workers."""
+        for worker in self._workers:
+            worker.process.end()
+        self._workers.clear()
+        self._unsent.clear()
+
+    def results(self, jobs: Iterable[Job[T]], waiting_bytes: int) -> Iterator[Job[T]]:
+        """Yield each job with its result; the workers then wait for the next call.
+
+        Workers end if this ends before the last result.
+
+        Args:
+            jobs: The batches.
+            waiting_bytes: Limit of the memory of all batches on their way; a single batch may
+                exceed it.
 
         Raises:
             ClusterError: Workers cannot be started, or too many have ended.
             Exception: The exception of a batch, after the results of all batches before it.
         """
         unread, in_order, is_read = iter(jobs), deque[Job[T]](), False
-        self._workers = [self._start(number) for number in range(self._share.processes)]
+        self._stopped.clear()
+        self._last_worker_s = time.monotonic()
+        if not self._workers:
+            self._workers = [self._start(number) for number in range(self._share.processes)]
+        is_complete = False
         try:
             while not self._stopped.is_set():
-                while not is_read and self._has_room(in_order):
-                    if (job := next(unread, None)) is None:
-                        is_read = True
-                    else:
-                        in_order.append(job)
-                        if not job.is_done:
-                            self._unsent.append(job)
+                while not is_read and self._has_room(in_order, waiting_bytes):
+                    is_read = not self._take_next(unread, in_order)
                 if not in_order:
+                    is_complete = True
                     return
                 if not in_order[0].is_done:
                     self._send()
@@ -118,15 +128,24 @@ class Pool(Generic[T]):
                         raise job.error
                     yield job
         finally:
-            for worker in self._workers:
-                worker.process.end()
+            if not is_complete:
+                self.end()
 
-    def _has_room(self, in_order: deque[Job[T]]) -> bool:
+    def _take_next(self, unread: Iterator[Job[T]], in_order: deque[Job[T]]) -> bool:
+        """Take the next job; return whether there was one."""
+        if (job := next(unread, None)) is None:
+            return False
+        in_order.append(job)
+        if not job.is_done:
+            self._unsent.append(job)
+        return True
+
+    def _has_room(self, in_order: deque[Job[T]], waiting_bytes: int) -> bool:
         if not in_order:
             return True
         held = sum(job.held_bytes for job in in_order)
         most = (CALLS_A_WORKER + 1) * self._share.processes
-        return len(in_order) < most and held < self._waiting_bytes
+        return len(in_order) < most and held < waiting_bytes
 
     def _start(self, number: int) -> _Worker[T]:
         process = self._cluster.start(EmbeddingWorker, self._share, calls=CALLS_A_WORKER)

@@ -6,11 +6,11 @@ import contextlib
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from types import TracebackType
-from typing import TypeVar
+from typing import TypeVar, cast
 
 import numpy as np
 
-from sbert_search.cluster.connection import Cluster, connected, host_and_python, share_of
+from sbert_search.cluster.connection import Cluster, Share, connected, host_and_python, share_of
 from sbert_search.cluster.pool import Job, Pool
 from sbert_search.cluster.worker import OpenModel, Passages, Texts
 from sbert_search.embedding.embedder import Embedder
@@ -32,20 +32,27 @@ class RayRunner:
         with RayRunner("10.0.0.1:6379") as runner:
             Index.build("corpus.jsonl", out="corpus.index", runner=runner)
 
-    A process that ends is replaced, and its batches are embedded again. The vectors are those of
-    a build without Ray, to the bit, if all machines have the same kind of processor and as many
-    CPU threads compute.
+    Processes that have opened a model stay until this context ends, for further builds with the
+    same embedder. One that ends is replaced, and its batches are embedded again. The vectors are
+    those of a build without Ray, to the bit, if all machines have the same kind of processor and as
+    many CPU threads compute.
 
     Args:
         address: Address of a cluster that runs, ``HOST:PORT`` or ``auto``. None: the variable
             RAY_ADDRESS, or else a cluster of this machine alone.
         workers: Number of processes. None: one for each GPU if the model computes on GPUs, else one
             for each machine.
+        cpus: CPUs of each process, which are its threads if the model computes on CPUs. None: as
+            many as all machines have room for.
     """
 
-    def __init__(self, address: str | None = None, *, workers: int | None = None) -> None:
-        self._address, self._n_workers = address, workers
+    def __init__(
+        self, address: str | None = None, *, workers: int | None = None, cpus: int | None = None
+    ) -> None:
+        self._address, self._n_workers, self._cpus = address, workers, cpus
         self._cluster: Cluster | None = None
+        self._pool: Pool[object] | None = None
+        self._embedder: TextEmbedder | None = None
         self._resources = contextlib.ExitStack()
 
     def __enter__(self) -> RayRunner:
@@ -56,7 +63,7 @@ class RayRunner:
             ClusterError: The cluster cannot be reached.
         """
         self._cluster = self._resources.enter_context(connected(self._address))
-        share_of(self._cluster.machines(), self._n_workers, on_gpu=False)
+        self._share(on_gpu=False)
         return self
 
     def __exit__(
@@ -66,6 +73,7 @@ class RayRunner:
         traceback: TracebackType | None,
     ) -> None:
         """Disconnect from the cluster; end it if it was started for this runner."""
+        self._end_pool()
         self._cluster = None
         self._resources.close()
 
@@ -86,26 +94,12 @@ class RayRunner:
             ClusterError: A machine has another model, or too many processes have ended.
             CorpusError: As for `embed_batches`.
         """
-        assert self._cluster is not None, "use the runner as a context: with RayRunner() as runner"
-        on_gpu = isinstance(embedder, Embedder) and embedder.device.startswith("cuda")
-        share = share_of(self._cluster.machines(), self._n_workers, on_gpu=on_gpu)
-        model = OpenModel(
-            embedder.opener("cuda" if on_gpu else embedder.device)
-            if isinstance(embedder, Embedder)
-            else lambda: embedder,
-            embedder.identity,
-            host_and_python()[1],
-            share.cpus,
-            on_truncate,
-            chunking,
-        )
-        pool: Pool[tuple[Sequence[Document], T]]
-        pool = Pool(self._cluster, model, share, waiting_bytes=waiting_bytes)
+        pool: Pool[tuple[Sequence[Document], T]] = self._pool_of(embedder)
         truncated = TruncatedTexts()
         with (
-            closing(prefetch(_jobs(batches, embedder.dim))) as read,
-            closing(prefetch(pool.results(read), share.processes + 1)) as done,
-            contextlib.closing(_Stopping(pool)),
+            closing(prefetch(_jobs(batches, embedder.dim, on_truncate, chunking))) as read,
+            closing(prefetch(pool.results(read, waiting_bytes))) as done,
+            closing(_Stopping(pool)),
         ):
             for job in done:
                 batch = _embedded(job)
@@ -114,6 +108,32 @@ class RayRunner:
                 yield batch
                 del batch, job
         truncated.report(embedder)
+
+    def _pool_of(self, embedder: TextEmbedder) -> Pool[T]:
+        """Return the workers of an embedder; those of another embedder end."""
+        assert self._cluster is not None, "use the runner as a context: with RayRunner() as runner"
+        if self._pool is not None and self._embedder is embedder:
+            return cast("Pool[T]", self._pool)
+        self._end_pool()
+        on_gpu = isinstance(embedder, Embedder) and embedder.device.startswith("cuda")
+        share = self._share(on_gpu=on_gpu)
+        make: Callable[[], TextEmbedder] = lambda: embedder  # noqa: E731
+        if isinstance(embedder, Embedder):
+            make = embedder.opener("cuda" if on_gpu else embedder.device)
+        model = OpenModel(make, embedder.identity, host_and_python()[1], share.cpus)
+        pool: Pool[T] = Pool(self._cluster, model, share)
+        self._pool, self._embedder = cast("Pool[object]", pool), embedder
+        return pool
+
+    def _share(self, *, on_gpu: bool) -> Share:
+        assert self._cluster is not None
+        machines = self._cluster.machines()
+        return share_of(machines, self._n_workers, on_gpu=on_gpu, cpus=self._cpus)
+
+    def _end_pool(self) -> None:
+        if self._pool is not None:
+            self._pool.end()
+        self._pool = self._embedder = None
 
 
 class _Stopping:
@@ -124,7 +144,10 @@ class _Stopping:
 
 
 def _jobs(
-    batches: Iterable[tuple[Sequence[Document], T]], dim: int
+    batches: Iterable[tuple[Sequence[Document], T]],
+    dim: int,
+    on_truncate: OnTruncate,
+    chunking: Chunking,
 ) -> Iterator[Job[tuple[Sequence[Document], T]]]:
     """Yield a job for each batch; that of an empty batch is done."""
     for documents, payload in batches:
@@ -132,6 +155,8 @@ def _jobs(
             [document.doc_id for document in documents],
             [document.source for document in documents],
             [document.full_text for document in documents],
+            on_truncate,
+            chunking,
         )
         held_bytes = sum(document.held_bytes for document in documents)
         job = Job(texts, (documents, payload), held_bytes)

@@ -22,23 +22,19 @@ from sbert_search.tokens.chunking import Chunking
 
 
 class OpenModel(NamedTuple):
-    """How a worker opens the model, and how it embeds.
+    """How a worker opens the model.
 
     Attributes:
         make: Opens the model.
         identity: Identity of the model of the driver, which the worker's must equal.
         versions: Versions that the worker must have, see `host_and_python`.
         threads: CPU threads of the model, unless OMP_NUM_THREADS is set on the machine.
-        on_truncate: What to do with texts longer than the model reads.
-        chunking: How texts are split.
     """
 
     make: Callable[[], TextEmbedder]
     identity: ModelIdentity
     versions: str
     threads: int
-    on_truncate: OnTruncate
-    chunking: Chunking
 
 
 class Opened(NamedTuple):
@@ -50,17 +46,21 @@ class Opened(NamedTuple):
 
 
 class Texts(NamedTuple):
-    """The texts of a batch.
+    """The texts of a batch, and how they are split.
 
     Attributes:
         ids: Ids of the documents, for messages.
         sources: Where the documents were read, for messages.
         texts: What is embedded: titles and texts.
+        on_truncate: What to do with texts longer than the model reads.
+        chunking: How texts are split.
     """
 
     ids: list[str]
     sources: list[str]
     texts: list[str]
+    on_truncate: OnTruncate
+    chunking: Chunking
 
 
 class Passages(NamedTuple):
@@ -105,7 +105,6 @@ class EmbeddingWorker:
         _require_equal(model.identity, identity, host)
         threads = int(os.environ.get("OMP_NUM_THREADS") or model.threads)
         self._encoder.submit(_use_threads, threads).result()
-        self._model = model
         return Opened(host, str(getattr(self._embedder, "device", "cpu")), threads)
 
     def embed(self, texts: Texts) -> Passages:
@@ -122,8 +121,8 @@ class EmbeddingWorker:
             None,
             0,
             self._embedder,
-            on_truncate=self._model.on_truncate,
-            chunking=self._model.chunking,
+            on_truncate=texts.on_truncate,
+            chunking=texts.chunking,
         )
         self._encoder.submit(deque, encode_batch(batch, tokens, self._embedder), 0).result()
         return Passages(*(getattr(batch, name) for name in Passages._fields))

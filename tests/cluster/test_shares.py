@@ -29,6 +29,15 @@ def test_each_worker_gets_as_many_cpus_as_fit(
     assert share_of(machines, workers, on_gpu=False) == share
 
 
+def test_the_cpus_of_a_worker_can_be_given() -> None:
+    assert share_of(cpus(4, 4), None, on_gpu=False, cpus=1) == Share(2, 1, 0)
+    assert share_of(cpus(4, 4), 4, on_gpu=False, cpus=2) == Share(4, 2, 0)
+    with pytest.raises(ConfigError, match="too few CPUs for 3 workers"):
+        share_of(cpus(4, 4), 3, on_gpu=False, cpus=3)
+    with pytest.raises(ConfigError, match="cpus is 0"):
+        share_of(cpus(4), None, on_gpu=False, cpus=0)
+
+
 def test_on_gpus_there_is_a_worker_for_each_gpu() -> None:
     machines = [Machine("a", 16, 2), Machine("b", 8, 1), Machine("c", 4, 0)]
     assert share_of(machines, None, on_gpu=True) == Share(3, 8, 1)

@@ -14,14 +14,14 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from sbert_search import BuildSettings, Document, Index, RayRunner
-from sbert_search.cli.main import run
+from sbert_search import BuildSettings, Document, Embedder, Index, RayRunner, ReadSettings
 from sbert_search.cluster import pool
 from sbert_search.embedding.pipeline import EmbedBatches, embed_batches
 from sbert_search.embedding.protocol import TokenizedTexts, Vectors
 from sbert_search.errors import ClusterError, ConfigError, CorpusError
 from sbert_search.index.ingestion import ingest
 from sbert_search.index.ingestion.build import build_index
+from sbert_search.index.ingestion.export import embed_to_parquet
 from sbert_search.index.writer import IndexWriter
 from tests.cli.process import environment, sbert_search
 from tests.index.ingestion.test_ingest import (
@@ -88,21 +88,30 @@ def test_a_build_on_three_machines_has_the_bytes_of_a_plain_build(
     assert min(counts.indexed, counts.duplicate, counts.rejected) > 0
 
 
+def test_workers_stay_for_the_next_build(
+    runner: RayRunner, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    embedder, source = TogetherEmbedder(), write(tmp_path / "c.jsonl", ["a river", "a bridge"])
+    for name in ("one", "two"):
+        build_index(source, tmp_path / name, lambda: embedder, BuildSettings(), embed=runner)
+        assert ("Worker 1 of 3" in capsys.readouterr().err) == (name == "one")
+        assert Index.open(tmp_path / name).state.n_docs == 2
+
+
 def test_with_a_model_a_build_and_a_file_are_those_without_ray(
     machines: Machines, texts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    model = ["--device", "cpu", "--precision", "fp32", "--on-truncate", "warn", "--json"]
-    ray = ["--runner", "ray", "--ray-address", machines.address, "--workers", "2"]
-    for name, options in (("plain", list[str]()), ("ray", ray)):
-        for words, made in (("index build", "index"), ("embed", "parquet")):
-            out = tmp_path / f"{name}.{made}"
-            assert run([*words.split(), str(texts), "--out", str(out), *model, *options]) == 0
-            said = capsys.readouterr()
-            assert json.loads(said.out)["indexed"] == 400
-            assert "are longer than the 256 tokens the model reads; 309 tokens" in said.err
-            if options:
-                assert "Worker 2 of 2: " in said.err
-                assert "cpu with 1 thread." in said.err
+    embedder = Embedder(device="cpu", precision="fp32")
+    with RayRunner(machines.address, workers=2) as runner:
+        ways: list[tuple[str, EmbedBatches]] = [("plain", embed_batches), ("ray", runner)]
+        for name, embed in ways:
+            settings = BuildSettings(on_truncate="warn")
+            build_index(texts, tmp_path / f"{name}.index", lambda: embedder, settings, embed=embed)
+            out = tmp_path / f"{name}.parquet"
+            embed_to_parquet(texts, out, lambda: embedder, ReadSettings(), embed=embed)
+            said = capsys.readouterr().err
+            assert said.count("longer than the 256 tokens the model reads; 309 tokens were") == 2
+            assert ("Worker 2 of 2: " in said) == ("cpu with 1 thread." in said) == (name == "ray")
     plain, on_ray = (pq.read_table(tmp_path / f"{n}.parquet") for n in ("plain", "ray"))
     assert plain.num_rows == 400
     assert plain.equals(on_ray, check_metadata=True)

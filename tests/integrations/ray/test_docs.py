@@ -23,6 +23,7 @@ def test_the_commands_of_the_page_run(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("SBERT_SEARCH_MODEL", "hashing")  # starts faster in each worker
     ran = 0
     for block in blocks_of(DOCS / "cluster.md"):
         if block.is_file:
@@ -39,7 +40,7 @@ def test_the_commands_of_the_page_run(
                 if "--ray-address" in arguments:
                     code, out = run(arguments), capsys.readouterr().out
                 else:  # may start a cluster of its own
-                    done = sbert_search(*arguments)
+                    done = sbert_search(*arguments, env={"SBERT_SEARCH_MODEL": "hashing"})
                     code, out = done.code, done.out
                 assert code == 0
                 assert not shown or agrees(shown, out), f"{command} prints\n{out}"
