@@ -59,7 +59,7 @@ OWN: Mapping[str, Mapping[str, Sequence[str]]] = {
     "index add": {"model": []},
     "index upsert": {"model": []},
     "index sync": {"model": [], "folder": ["notes"]},
-    "index export": {"to": ["parquet"]},
+    "index export": {"to": ["parquet"], "out": ["new"]},
     "index import": {"source": ["vectors.parquet"], "model": []},
     "index tune": {"model": [], "max_minutes": ["0.02"]},
     "index delete": {"ids": ["d1"]},
