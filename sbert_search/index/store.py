@@ -68,6 +68,11 @@ class IndexStore:
         """The folder, absolute."""
         return self.snapshot.path
 
+    @property
+    def commit_file(self) -> Path:
+        """The file that each commit replaces."""
+        return self.path / manifests.NAME
+
     @classmethod
     def create(
         cls,

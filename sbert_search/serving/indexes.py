@@ -222,7 +222,7 @@ class ServedIndex:
 
     def _manifest_stamp(self) -> tuple[int, ...]:
         try:
-            status = (self.index.path / "MANIFEST.json").stat()
+            status = self.index.store.commit_file.stat()
         except OSError:
             return ()
         return status.st_ino, status.st_mtime_ns, status.st_size

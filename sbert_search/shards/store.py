@@ -45,6 +45,11 @@ class ShardedStore(IndexStore):
     def __init__(self, snapshot: ShardedSnapshot, *, wait_s: float = 0.0) -> None:
         super().__init__(snapshot, wait_s=wait_s)
 
+    @property
+    def commit_file(self) -> Path:
+        """The file that each commit replaces."""
+        return self.path / manifests.SHARDS
+
     @classmethod
     def open(cls, path: str | Path, *, wait_s: float = 0.0) -> ShardedStore:
         """Open a sharded index for reading, without a lock; errors as for `ShardedIndex.open`."""

@@ -8,6 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from sbert_search.index.index import Index
+from sbert_search.shards.index import ShardedIndex, open_index
+from tests.cli.conftest import ROWS
 from tests.serving.live import READ, WRITE, Live, live_server
 
 SENT = {"authorization": f"Bearer {WRITE}"}
@@ -35,6 +37,21 @@ def test_a_commit_of_another_process_is_served(folder: Path) -> None:
         assert [hit["id"] for hit in live.search("rennet", mode="lexical")] == ["cheese"]
         assert card(live)["documents"] == 4
         assert b'sbert_search_reloads{index="my.index"} 1' in live.ask("GET", "/metrics").raw
+
+
+def test_a_sharded_index_is_served_changed_and_reloaded(tmp_path: Path, token_file: Path) -> None:
+    ShardedIndex.build(ROWS, out=tmp_path / "my.shards", model="hashing", n_shards=2)
+    with live_server(tmp_path / "my.shards", "--writable", "--token-file", token_file) as live:
+        more = {"documents": [{"id": "salt", "text": "Salt keeps herrings for the winter."}]}
+        written = live.ask("PUT", "/documents", more, SENT)
+        assert written.status == 200, written.raw
+        assert live.ask("GET", "/documents/salt", headers=SENT).status == 200
+        open_index(tmp_path / "my.shards").add([{"_id": "cheese", "text": "Rennet makes curd."}])
+        eventually(lambda: live.ask("GET", "/documents/cheese", headers=SENT).status == 200)
+        asked = {"query": "rennet", "mode": "lexical"}
+        answer = live.ask("POST", "/v1/search", asked, SENT)
+        assert [hit["id"] for hit in answer.json["results"][0]["hits"]] == ["cheese"]
+        assert card(live, SENT)["documents"] == len(ROWS) + 2
 
 
 def test_a_damaged_commit_is_refused_and_the_old_state_goes_on(folder: Path) -> None:

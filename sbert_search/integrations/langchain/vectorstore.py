@@ -53,7 +53,7 @@ class SbertSearchVectorStore(VectorStore):
         reranker: PairScorer | None = None,
         **settings: Unpack[BuildKeywords],
     ) -> None:
-        if embedding is None and (path is None or not (Path(path) / "MANIFEST.json").exists()):
+        if embedding is None and (path is None or not _holds_index(Path(path))):
             embedding = SbertSearchEmbeddings()
         model = embedding.embedder if isinstance(embedding, SbertSearchEmbeddings) else None
         self._embedding = embedding
@@ -335,3 +335,7 @@ def document_of(hit: Hit) -> Document:
 def documents_of(hits: Hits) -> list[Document]:
     """Return hits as LangChain's documents."""
     return list(map(document_of, hits))
+
+
+def _holds_index(path: Path) -> bool:
+    return any((path / name).exists() for name in ("MANIFEST.json", "shards.json"))
