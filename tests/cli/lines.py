@@ -262,7 +262,7 @@ def write_world(place: Path) -> Path:
     (place / "bad.parquet").write_bytes(b"PAR1PAR1")
     (place / "ids.txt").write_text("d1\nd2\n")
     (place / "c.csv").write_text("id,text,n\n1,the cat,007\n")
-    pq.write_table(pa.table({"_id": ["d1"], "vector": [[1.0, 2.0]]}), place / "vectors.parquet")
+    pq.write_table(pa.table({"_id": ["d1"], "vector": [[1.0] * 384]}), place / "vectors.parquet")
     (place / "dir").mkdir()
     (place / "notes").mkdir()
     (place / "notes" / "a.md").write_text("# The cat")
