@@ -8,7 +8,7 @@ from statistics import mean
 from sbert_search.analysis.variants.pieces import Part, Piece, Result
 
 # Floating-point operations a second before anything was measured: of one busy core in bf16.
-GUESSED_RATE = 6e10
+GUESSED_RATE = 9e10
 # Time of a token by family, compared with BERT's. DistilBERT has half the layers, and its teacher's
 # forward pass; ELECTRA has a generator.
 RELATIVE: Mapping[str, float] = {
