@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator
@@ -79,11 +78,6 @@ class Pool(Generic[T]):
         self._losses = 0  # since the last result
         self._last_worker_s = time.monotonic()  # when there was one that could work
         self._has_noted = False
-        self._stopped = threading.Event()
-
-    def stop(self) -> None:
-        """Let `results` end soon, in whichever thread it runs."""
-        self._stopped.set()
 
     def end(self) -> None:
         """End all workers."""
@@ -92,10 +86,11 @@ class Pool(Generic[T]):
         self._workers.clear()
         self._unsent.clear()
 
-    def results(self, jobs: Iterable[Job[T]], waiting_bytes: int) -> Iterator[Job[T]]:
+    def results(self, jobs: Iterable[Job[T]], waiting_bytes: int) -> Iterator[Job[T] | None]:
         """Yield each job with its result; the workers then wait for the next call.
 
-        Workers end if this ends before the last result.
+        None is yielded about once a second while there is no result, so that the thread that runs
+        this can stop. Workers end if this is closed before the last result.
 
         Args:
             jobs: The batches.
@@ -107,13 +102,12 @@ class Pool(Generic[T]):
             Exception: The exception of a batch, after the results of all batches before it.
         """
         unread, in_order, is_read = iter(jobs), deque[Job[T]](), False
-        self._stopped.clear()
         self._last_worker_s = time.monotonic()
         if not self._workers:
             self._workers = [self._start(number) for number in range(self._share.processes)]
         is_complete = False
         try:
-            while not self._stopped.is_set():
+            while True:
                 while not is_read and self._has_room(in_order, waiting_bytes):
                     is_read = not self._take_next(unread, in_order)
                 if not in_order:
@@ -122,6 +116,7 @@ class Pool(Generic[T]):
                 if not in_order[0].is_done:
                     self._send()
                     self._collect()
+                    yield None
                 while in_order and in_order[0].is_done:
                     job = in_order.popleft()
                     if job.error is not None:

@@ -98,10 +98,12 @@ class RayRunner:
         truncated = TruncatedTexts()
         with (
             closing(prefetch(_jobs(batches, embedder.dim, on_truncate, chunking))) as read,
-            closing(prefetch(pool.results(read, waiting_bytes))) as done,
-            closing(_Stopping(pool)),
+            # The other half is for the batches in the queues of the two threads.
+            closing(prefetch(pool.results(read, waiting_bytes // 2))) as done,
         ):
             for job in done:
+                if job is None:
+                    continue
                 batch = _embedded(job)
                 advance(len(batch.documents))
                 truncated.add(batch.lost_tokens)
@@ -134,13 +136,6 @@ class RayRunner:
         if self._pool is not None:
             self._pool.end()
         self._pool = self._embedder = None
-
-
-class _Stopping:
-    """Stops a pool when it is closed, before the thread that runs the pool is waited for."""
-
-    def __init__(self, pool: Pool[T]) -> None:
-        self.close = pool.stop
 
 
 def _jobs(

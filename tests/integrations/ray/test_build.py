@@ -14,7 +14,15 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from sbert_search import BuildSettings, Document, Embedder, Index, RayRunner, ReadSettings
+from sbert_search import (
+    BuildSettings,
+    Document,
+    Embedder,
+    Index,
+    RayRunner,
+    ReadSettings,
+    ShardedIndex,
+)
 from sbert_search.cluster import pool
 from sbert_search.embedding.pipeline import EmbedBatches, embed_batches
 from sbert_search.embedding.protocol import TokenizedTexts, Vectors
@@ -88,14 +96,38 @@ def test_a_build_on_three_machines_has_the_bytes_of_a_plain_build(
     assert min(counts.indexed, counts.duplicate, counts.rejected) > 0
 
 
+def test_a_sharded_index_has_the_vectors_of_one_without_ray(
+    runner: RayRunner, corpus: Path, tmp_path: Path
+) -> None:
+    ways: list[tuple[str, EmbedBatches | None]] = [("plain", None), ("ray", runner)]
+    states = []
+    for name, way in ways:
+        index = ShardedIndex.build(
+            corpus,
+            out=tmp_path / name,
+            model=TogetherEmbedder(),
+            settings=SETTINGS,
+            runner=way,
+            n_shards=3,
+        )
+        states.append(index.state)
+    for plain, on_ray in zip(states[0].shards, states[1].shards, strict=True):
+        rows = plain.live_rows()
+        assert len(rows) > 500
+        assert rows.tolist() == on_ray.live_rows().tolist()
+        assert plain.doc_ids(rows) == on_ray.doc_ids(rows)
+        assert plain.vectors(rows).tobytes() == on_ray.vectors(rows).tobytes()
+
+
 def test_workers_stay_for_the_next_build(
-    runner: RayRunner, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    machines: Machines, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     embedder, source = TogetherEmbedder(), write(tmp_path / "c.jsonl", ["a river", "a bridge"])
-    for name in ("one", "two"):
-        build_index(source, tmp_path / name, lambda: embedder, BuildSettings(), embed=runner)
-        assert ("Worker 1 of 3" in capsys.readouterr().err) == (name == "one")
-        assert Index.open(tmp_path / name).state.n_docs == 2
+    with RayRunner(machines.address, workers=1) as runner:
+        for name in ("one", "two"):
+            build_index(source, tmp_path / name, lambda: embedder, BuildSettings(), embed=runner)
+            assert ("Worker 1 of 1" in capsys.readouterr().err) == (name == "one")
+            assert Index.open(tmp_path / name).state.n_docs == 2
 
 
 def test_with_a_model_a_build_and_a_file_are_those_without_ray(
