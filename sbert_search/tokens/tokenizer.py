@@ -17,8 +17,8 @@ from sbert_search.errors import CorpusError, ModelError
 from sbert_search.runtime.disk import files
 from sbert_search.tokens.chunking import PIECE_CHARS, WHOLE_WORDS, Chunking, Spans, pieces
 from sbert_search.tokens.patterns import refuse_slow_patterns
+from sbert_search.tokens.settings import SETTINGS, read_settings
 
-_SETTINGS = "tokenizer_config.json"
 _FILES = (
     "tokenizer.json",
     "special_tokens_map.json",
@@ -105,6 +105,7 @@ class TextTokenizer:
 
             backend.post_processor = bert_template(backend)
         self.backend, self.max_len, self.folder = backend, max_len, folder
+        self._settings = {} if folder is None else read_settings(folder)
         self.single = _frame(backend.encode("a"))
         self.pair = _frame(backend.encode("a", "a"))
         if self.pair.size >= max_len:
@@ -125,7 +126,7 @@ class TextTokenizer:
             do_lower_case: Whether to lower-case texts before the tokenizer's own normalisation.
 
         Raises:
-            ModelError: The folder holds neither file, or the file is damaged.
+            ModelError: The folder holds neither file, or a file of the tokenizer is damaged.
         """
         try:
             if (folder / "tokenizer.json").is_file():
@@ -219,9 +220,13 @@ class TextTokenizer:
             Start and end of each passage in characters; the passages cover the text without gaps.
 
         Raises:
+            CorpusError: The text or the prompt has a lone surrogate, which UTF-8 cannot encode.
             ModelError: The prompt and the special tokens take all tokens of a passage.
         """
-        return chunking.split(text, lambda piece: self._split(piece, prompt, chunking))
+        try:
+            return chunking.split(text, lambda piece: self._split(piece, prompt, chunking))
+        except (TypeError, UnicodeEncodeError) as error:
+            raise _bad_text([text], error) from error
 
     def _split(self, text: str, prompt: str, chunking: Chunking) -> Spans:
         whole = self.backend.encode(text, add_special_tokens=False)
@@ -258,14 +263,14 @@ class TextTokenizer:
         if self.folder is None:
             files.replace_file(folder / "tokenizer.json", self.backend.to_str().encode())
         else:
-            settings = _read_settings(self.folder) or settings
+            settings = self._settings or settings
             for name in _FILES:
                 if (self.folder / name).is_file():
                     files.replace_file(folder / name, (self.folder / name).read_bytes())
-        settings["model_max_length"] = self.max_len
         types = ["token_type_ids"] if segments else []
-        settings["model_input_names"] = ["input_ids", *types, "attention_mask"]
-        files.replace_file(folder / _SETTINGS, json.dumps(settings, indent=2).encode() + b"\n")
+        inputs = ["input_ids", *types, "attention_mask"]
+        settings = {**settings, "model_max_length": self.max_len, "model_input_names": inputs}
+        files.replace_file(folder / SETTINGS, json.dumps(settings, indent=2).encode() + b"\n")
 
     def _knows(self, token: str) -> bool:
         return self.backend.token_to_id(token) is not None
@@ -327,12 +332,6 @@ def _frame(probe: Encoding) -> Frame:
         probe.ids[last + 1 :],
         (*types, probe.type_ids[-1]),
     )
-
-
-def _read_settings(folder: Path) -> dict[str, object]:
-    path = folder / _SETTINGS
-    settings: dict[str, object] = json.loads(path.read_text("utf-8")) if path.is_file() else {}
-    return settings
 
 
 def _bad_text(texts: Sequence[str], error: Exception) -> CorpusError:

@@ -5,20 +5,23 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from tokenizers import Tokenizer, decoders, pre_tokenizers, processors
 from tokenizers.models import WordPiece
 
+from sbert_search.config import from_mapping
 from sbert_search.errors import ConfigError, ModelError
 from sbert_search.runtime.disk import files
+from sbert_search.tokens.settings import SETTINGS, read_settings
 from sbert_search.tokens.words import MAX_WORD_CHARS, WordRules
 
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 UNKNOWN = "[UNK]"
 CONTINUATION = "##"  # before a piece that continues a word
 
-_FILES = ("tokenizer.json", "vocab.txt", "tokenizer_config.json")
+_FILES = ("tokenizer.json", "vocab.txt", SETTINGS)
 
 
 def bert_tokenizer(vocabulary: Sequence[str], rules: WordRules) -> Tokenizer:
@@ -130,6 +133,15 @@ def _is_leftover(temporary: Path) -> bool:
     return all(entry.name in _FILES for entry in temporary.iterdir())
 
 
+@dataclass(frozen=True)
+class _Stated:
+    """The keys of tokenizer_config.json with the rules for words."""
+
+    do_lower_case: bool = True
+    strip_accents: bool | None = None
+    tokenize_chinese_chars: bool = True
+
+
 def read_vocabulary(path: Path) -> tuple[list[str], WordRules]:
     """Read the pieces in the order of ids, and the rules for words, from a folder or a vocab.txt.
 
@@ -140,20 +152,26 @@ def read_vocabulary(path: Path) -> tuple[list[str], WordRules]:
         ModelError: The files cannot be read, or are not a WordPiece vocabulary.
     """
     file = path / "vocab.txt" if path.is_dir() else path
-    config = file.with_name("tokenizer_config.json")
     try:
         # Not splitlines(): a piece may be another line separator, such as U+2028.
         lines = file.read_bytes().decode("utf-8").split("\n")
-        settings = json.loads(config.read_text("utf-8")) if config.is_file() else {}
     except (OSError, ValueError) as error:
         raise ModelError(f"No vocabulary can be read from {path}: {error}.") from error
     vocabulary = [line.removesuffix("\r") for line in lines]
     if vocabulary[-1] == "":
         vocabulary.pop()
-    rules = WordRules(
-        lowercase=settings.get("do_lower_case", True),
-        strip_accents=settings.get("strip_accents"),
-        split_cjk=settings.get("tokenize_chinese_chars", True),
-    )
+    rules = _read_rules(file.parent)
     bert_tokenizer(vocabulary, rules)
     return vocabulary, rules
+
+
+def _read_rules(folder: Path) -> WordRules:
+    try:
+        stated = from_mapping(_Stated, read_settings(folder), others=True)
+    except ConfigError as error:
+        raise ModelError(f"{folder / SETTINGS}: {error}") from error
+    return WordRules(
+        lowercase=stated.do_lower_case,
+        strip_accents=stated.strip_accents,
+        split_cjk=stated.tokenize_chinese_chars,
+    )

@@ -146,6 +146,28 @@ def test_what_is_no_text_is_named(minilm: TextTokenizer, bad: str) -> None:
         minilm.encode(["long " * 100_000, bad])
 
 
+@pytest.mark.parametrize("bad", ["a \ud800 b", None, 3])
+def test_what_is_no_text_is_not_split(minilm: TextTokenizer, bad: str) -> None:
+    with pytest.raises(CorpusError, match=r"at character 2,|None is not a string|3 is not"):
+        minilm.split(bad)
+
+
+def test_the_position_of_a_surrogate_is_that_in_the_whole_text(minilm: TextTokenizer) -> None:
+    with pytest.raises(CorpusError, match="at character 500000,"):
+        minilm.split("long " * 100_000 + "\ud800")
+    with pytest.raises(CorpusError, match="at character 6,"):
+        minilm.split("a cat", prompt="query \ud800")
+
+
+@pytest.mark.parametrize("damage", ["{", "[]", "\xff"])
+def test_damaged_settings_are_named_at_opening(tmp_path: Path, damage: str) -> None:
+    tiny_tokenizer(tmp_path / "model").save(tmp_path)
+    (tmp_path / "tokenizer.json").write_text(tiny_tokenizer(tmp_path / "model").backend.to_str())
+    (tmp_path / "tokenizer_config.json").write_text(damage, "latin-1")
+    with pytest.raises(ModelError, match=r"tokenizer_config\.json .*copy it again"):
+        TextTokenizer.from_folder(tmp_path, 16)
+
+
 def test_segments_are_not_sent_to_a_model_without(tmp_path: Path, minilm: TextTokenizer) -> None:
     minilm.save(tmp_path, segments=False)
     assert set(AutoTokenizer.from_pretrained(tmp_path)("a", "b")) == {"input_ids", "attention_mask"}

@@ -145,6 +145,27 @@ def test_a_vocabulary_without_special_tokens_is_refused(tmp_path: Path) -> None:
         read_vocabulary(tmp_path / "absent")
 
 
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ("[]", "holds no JSON object"),
+        ("{", "cannot be read as JSON"),
+        ('{"do_lower_case": "yes"}', "do_lower_case is 'yes'"),
+        ('{"strip_accents": 1}', "strip_accents is 1"),
+        ('{"tokenize_chinese_chars": null}', "tokenize_chinese_chars is None"),
+    ],
+)
+def test_wrong_settings_of_a_vocabulary_are_named(
+    source: Path, tmp_path: Path, settings: str, message: str
+) -> None:
+    base = trained(source, tmp_path / "base", vocab_size=90)
+    (base / "tokenizer_config.json").write_text(settings)
+    with pytest.raises(ModelError, match=message) as error:
+        trained(source, tmp_path / "out", vocab_size=110, extend=base)
+    assert str(base / "tokenizer_config.json") in str(error.value)
+    assert not (tmp_path / "out").exists()
+
+
 def test_a_failing_disk_leaves_no_half_folder(tmp_path: Path) -> None:
     class Full(Disk):
         def fsync(self, fd: int) -> None:
