@@ -218,7 +218,10 @@ def check_tokenizer(encoder: Encoder, tokenizer: TextTokenizer) -> None:
 def _load_part(path: Path, module: Module) -> Dense | Normalize:
     if module.kind == "Normalize":
         return Normalize()
-    dense = Dense.from_settings(module.settings)
+    try:
+        dense = Dense.from_settings(module.settings)
+    except ConfigError as error:
+        raise ConfigError(f"{path / module.folder / 'config.json'}: {error}") from error
     state = read_tensors(path / module.folder)
     try:
         dense.load_state_dict(state)

@@ -54,6 +54,11 @@ class _DenseSettings:
     bias: bool = True
     activation_function: str = activation_path(nn.Tanh())
 
+    def __post_init__(self) -> None:
+        for name in ("in_features", "out_features"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{name} is {getattr(self, name)}; it must be positive.")
+
 
 class Dense(nn.Module):
     """A linear layer with an activation, as sentence-transformers stores it."""
@@ -75,8 +80,8 @@ class Dense(nn.Module):
         """Make a layer from the ``config.json`` of its module.
 
         Raises:
-            ConfigError: A size is missing, a value has the wrong type, or the activation is
-                unknown.
+            ConfigError: A size is missing or not positive, a value has the wrong type, or the
+                activation is unknown.
         """
         stated = from_mapping(_DenseSettings, settings, others=True)
         activation = make_activation(stated.activation_function)

@@ -246,6 +246,24 @@ def test_a_missing_config_is_named(tmp_path: Path) -> None:
         read_folder(path)
 
 
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"out_features": 4}, "in_features is missing"),
+        ({"in_features": "16", "out_features": 4}, "in_features is '16'"),
+        ({"in_features": -1, "out_features": 4}, "in_features is -1"),
+    ],
+)
+def test_wrong_settings_of_a_dense_module_name_the_file(
+    tmp_path: Path, settings: dict[str, object], message: str
+) -> None:
+    path = saved(tmp_path, head=[Dense(16, 4)])
+    (path / "2_Dense" / "config.json").write_text(json.dumps(settings), "utf-8")
+    with pytest.raises(ConfigError, match=message) as error:
+        BiEncoder.load(path)
+    assert str(path / "2_Dense" / "config.json") in str(error.value)
+
+
 def test_pickled_weights_are_refused(tmp_path: Path) -> None:
     path = saved(tmp_path, head=[Dense(16, 4)])
     (path / "2_Dense" / "model.safetensors").rename(path / "2_Dense" / "pytorch_model.bin")
