@@ -14,6 +14,7 @@ from sbert_search.config import to_mapping
 from sbert_search.corpus.documents import CorpusReader
 from sbert_search.errors import ConfigError
 from sbert_search.index.index import Index
+from sbert_search.models.loading.folder import read_folder
 from sbert_search.models.loading.resolve import resolve_model
 from sbert_search.records import Query
 from sbert_search.runtime.cache import digest_of
@@ -76,7 +77,7 @@ def mine_negatives(
     The search covers the positives of all examples and the documents of ``config.corpus``. A
     positive of an anchor is never one of its negatives, and a row never gets a negative that it
     already has. Results are cached in a folder named after a hash of the texts, the settings and
-    the path of the search model, so an interrupted run resumes where it stopped.
+    the models, weights included, so an interrupted run resumes where it stopped.
 
     Args:
         examples: Rows of an anchor, its positive, and any negatives it already has.
@@ -100,7 +101,9 @@ def mine_negatives(
     search_model = str(resolve_model(config.model or model).path)
     # A mined text may be one of the negatives that a row already has: keep that many more.
     count = config.negatives + max((len(example.texts) - 2 for example in examples), default=0)
-    key = {"mining": to_mapping(config), "model": search_model, "passages": passages}
+    key = {"mining": to_mapping(config), "model": _state(search_model), "passages": passages}
+    if config.reranker:
+        key["reranker"] = _state(config.reranker)
     cache = (
         folder / digest_of([key, count, {text: list(own) for text, own in positives.items()}])[:16]
     )
@@ -120,6 +123,18 @@ def mine_negatives(
             negatives |= json.loads(file.read_bytes())
             advance(len(part))
     return _with_negatives(examples, negatives, config.negatives)
+
+
+def _state(model: str) -> dict[str, object]:
+    """Return the path of a model, its settings, and hashes of its weights and tokenizer."""
+    folder = read_folder(resolve_model(model).path)
+    return {
+        "path": str(folder.path),
+        "description": to_mapping(folder.description),
+        "transformer": dict(folder.transformer),
+        "weights": folder.weights_sha256(),
+        "tokenizer": folder.tokenizer_sha256(),
+    }
 
 
 def _passages(examples: Sequence[Example], config: MiningConfig) -> Iterator[str]:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import safetensors.torch
 import torch
 
 from sbert_search.errors import ConfigError
@@ -106,6 +107,34 @@ def test_a_cross_encoder_must_agree(model: Path, tmp_path: Path) -> None:
     positive = float(reranker.predict([("dog ran", "a dog ran")])[0])
     scores = reranker.predict([("dog ran", text) for text in found[2]] or [("a", "a")])
     assert not found[2] or float(np.max(scores)) < positive
+
+
+def overwrite(model: Path, seed: int) -> None:
+    """Give a model folder other weights under the same path."""
+    path = model / "model.safetensors"
+    tensors = safetensors.torch.load_file(path)
+    chance = torch.Generator().manual_seed(seed)
+    changed = {
+        name: torch.randn(tensor.shape, generator=chance) if tensor.ndim == 2 else tensor
+        for name, tensor in tensors.items()
+    }
+    safetensors.torch.save_file(changed, path, {"format": "pt"})
+
+
+def test_other_weights_under_the_same_path_are_mined_again(model: Path, tmp_path: Path) -> None:
+    before = mine(model, tmp_path / "mined", negatives=4)
+    overwrite(model, 7)
+    expected = mine(model, tmp_path / "fresh", negatives=4)
+    assert mine(model, tmp_path / "mined", negatives=4) == expected != before
+
+
+def test_other_weights_of_the_reranker_are_used(model: Path, tmp_path: Path) -> None:
+    tiny_cross_encoder(tmp_path / "tokens").save(tmp_path / "reranker")
+    settings = {"negatives": 4, "reranker": str(tmp_path / "reranker")}
+    before = mine(model, tmp_path / "mined", **settings)
+    overwrite(tmp_path / "reranker", 7)
+    expected = mine(model, tmp_path / "fresh", **settings)
+    assert mine(model, tmp_path / "mined", **settings) == expected != before
 
 
 def test_a_corpus_is_searched_too(model: Path, tmp_path: Path) -> None:
