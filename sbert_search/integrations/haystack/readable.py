@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from itertools import chain
 from typing import Any
@@ -11,7 +12,7 @@ import numpy as np
 from haystack.dataclasses import Document
 from haystack.errors import FilterError
 
-from sbert_search.errors import QueryError
+from sbert_search.errors import CorpusError, QueryError
 from sbert_search.integrations.collection import Collection
 from sbert_search.integrations.conditions import Conditions
 from sbert_search.integrations.haystack.documents import NORM, REST, VECTOR, document_of
@@ -80,9 +81,15 @@ class ReadableStore:
         }
 
     def get_metadata_field_min_max(self, metadata_field: str) -> dict[str, Any]:
-        """Return the lowest and the highest value of a field; None if no document has a value."""
-        values = _different(self.filter_documents(), metadata_field.removeprefix("meta."))
-        return {"min": min(values, default=None), "max": max(values, default=None)}
+        """Return the lowest and the highest value of a field; None if no document has a value.
+
+        Raises:
+            CorpusError: The values of the field have no common order.
+        """
+        name = metadata_field.removeprefix("meta.")
+        values = _different(self.filter_documents(), name)
+        with _comparing(values, name):
+            return {"min": min(values, default=None), "max": max(values, default=None)}
 
     def get_metadata_field_unique_values(
         self,
@@ -100,9 +107,15 @@ class ReadableStore:
             from_: Number of values before the page.
             size: Maximum number of values of the page.
             filters: Only documents that match it count; None: all documents.
+
+        Raises:
+            CorpusError: The values of the field have no common order.
+            FilterError: The filter is wrong.
         """
-        found = self.filter_documents(filters)
-        values = sorted(_different(found, metadata_field.removeprefix("meta.")))
+        name = metadata_field.removeprefix("meta.")
+        values = _different(self.filter_documents(filters), name)
+        with _comparing(values, name):
+            values.sort()
         if search_term:
             values = [value for value in values if search_term.lower() in str(value).lower()]
         return values[from_ : from_ + size], len(values)
@@ -177,4 +190,19 @@ class ReadableStore:
 def _different(documents: Sequence[Document], name: str) -> list[Any]:
     values = (document.meta.get(name) for document in documents)
     items = chain.from_iterable(value if isinstance(value, list) else [value] for value in values)
-    return list(dict.fromkeys(item for item in items if item is not None))
+    different = [item for item in items if item is not None]
+    with _comparing(different, name):
+        return list(dict.fromkeys(different))
+
+
+@contextmanager
+def _comparing(values: Sequence[object], name: str) -> Iterator[None]:
+    """Name the field if its values turn out not to be comparable."""
+    try:
+        yield
+    except TypeError as error:
+        kinds = " and ".join(sorted({type(value).__name__ for value in values}))
+        raise CorpusError(
+            f"The values of the field {name!r} cannot be compared: they have the types {kinds}. "
+            "Give all values of a field one type: text, number, flag or date."
+        ) from error

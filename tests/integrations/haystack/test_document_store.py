@@ -56,6 +56,17 @@ def test_another_model_is_refused(tmp_path: Path) -> None:
         vectors.write_documents([Document(content="x", embedding=[1.0, 2.0])])
 
 
+@pytest.mark.parametrize(
+    ("values", "types"), [([1, "a", 2], "int and str"), ([["a"]], "list"), ([{"a": 1}], "dict")]
+)
+def test_values_without_an_order_are_named(values: list[object], types: str) -> None:
+    store = SbertSearchDocumentStore(model="hashing")
+    store.write_documents([Document(content="x", meta={"mixed": [*values]})])
+    for call in (store.get_metadata_field_min_max, store.get_metadata_field_unique_values):
+        with pytest.raises(CorpusError, match=f"'mixed' cannot be compared: .* types {types}\\."):
+            call("meta.mixed")
+
+
 def test_duplicates_are_counted() -> None:
     store = SbertSearchDocumentStore(model="hashing")
     store.write_documents(DOCUMENTS)
