@@ -7,7 +7,20 @@ from sbert_search.encoder.encoder import Encoder
 from sbert_search.errors import ConfigError
 from sbert_search.models.pretraining import MaskedLanguageModel
 
-_SAME = ("vocab_size", "hidden_size", "heads", "intermediate_size", "max_positions")
+# The layout may differ: it only names the file format, such as distilbert for layers of BERT.
+_SAME = (
+    "vocab_size",
+    "hidden_size",
+    "embedding_size",
+    "heads",
+    "intermediate_size",
+    "max_positions",
+    "position_embeddings",
+    "position_offset",
+    "attention_terms",
+    "relative_positions",
+    "key_bias",
+)
 
 
 def make_student(teacher: MaskedLanguageModel, config: EncoderConfig) -> MaskedLanguageModel:
@@ -19,30 +32,46 @@ def make_student(teacher: MaskedLanguageModel, config: EncoderConfig) -> MaskedL
             Segment embeddings are not copied.
 
     Raises:
-        ConfigError: Vocabulary, width, heads, inner width or positions of the two differ, the
-            student has more layers, or layers of the teacher share weights.
+        ConfigError: Vocabulary, widths, heads, positions or attention of the two differ, the
+            student has more layers, or layers of one of the two share weights.
 
     Source: Sanh et al. 2019, DistilBERT, section 3 (arXiv:1910.01108), which takes every other
     layer.
     """
     source = teacher.encoder.config
-    differing = [name for name in _SAME if getattr(config, name) != getattr(source, name)]
-    if differing or config.layers > source.layers or source.n_blocks != source.layers:
-        shown = ", ".join(f"{n} {getattr(config, n)} and {getattr(source, n)}" for n in differing)
+    if obstacles := _obstacles(config, source):
         raise ConfigError(
-            f"The student cannot start with its teacher's layers ({shown or 'layers'}): its "
-            "settings must be the teacher's, with at most as many layers, and the teacher's layers "
-            "must not share weights."
+            f"The student cannot start with its teacher's layers: {'; '.join(obstacles)}. Set "
+            "these settings of model as in the teacher, with at most as many layers, none shared; "
+            "or name another teacher."
         )
     student = MaskedLanguageModel(Encoder(config), teacher.tokenizer)
-    for part in ("word", "position", "norm"):
-        state = getattr(teacher.encoder.embeddings, part).state_dict()
-        getattr(student.encoder.embeddings, part).load_state_dict(state)
+    for name, part in student.encoder.embeddings.named_children():
+        if name != "token_type":
+            state = teacher.encoder.embeddings.get_submodule(name).state_dict()
+            part.load_state_dict(state)
+    if config.relative_positions:
+        student.encoder.distances.load_state_dict(teacher.encoder.distances.state_dict())
     layers = alternate(source.layers, config.layers)
     for block, layer in zip(student.encoder.blocks, layers, strict=True):
         block.load_state_dict(teacher.encoder.blocks[layer].state_dict())
     student.token_head.load_state_dict(teacher.token_head.state_dict())
     return student
+
+
+def _obstacles(config: EncoderConfig, source: EncoderConfig) -> list[str]:
+    """Say why a student cannot have copies of the layers of a teacher; empty if it can."""
+    found = [
+        f"{name} is {getattr(config, name)}, and the teacher's {getattr(source, name)}"
+        for name in _SAME
+        if getattr(config, name) != getattr(source, name)
+    ]
+    if config.layers > source.layers:
+        found.append(f"layers is {config.layers}, and the teacher has {source.layers}")
+    for owner, shape in (("student", config), ("teacher", source)):
+        if shape.block_order != list(range(shape.layers)):
+            found.append(f"layers of the {owner} share their weights")
+    return found
 
 
 def alternate(layers: int, chosen: int) -> list[int]:

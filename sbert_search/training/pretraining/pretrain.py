@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 
 from sbert_search.config import to_mapping
@@ -17,7 +17,7 @@ from sbert_search.models.pretraining import MaskedLanguageModel
 from sbert_search.models.replaced_token_detection import ReplacedTokenModel
 from sbert_search.models.student_init import make_student
 from sbert_search.models.vocabulary_extension import extend_vocabulary
-from sbert_search.runtime.progress import note
+from sbert_search.runtime.progress import note, warn
 from sbert_search.runtime.seed import seed_all
 from sbert_search.tokens.masking import MaskSettings
 from sbert_search.tokens.segments import SegmentSettings
@@ -51,8 +51,9 @@ class PretrainRecipe(TrainConfig):
         size: Name of the encoder's size. `load_recipe` has used the table ``[sizes.NAME]`` of the
             recipe file, so the name is recorded only. None: no size was selected.
         tokenizer: Folder of the tokenizer; None: that of ``init_from``. With ``init_from``, its
-            vocabulary must extend the model's. A student always gets the tokenizer of ``teacher``.
-        init_from: Folder or name of the model to start from; None: new weights.
+            vocabulary must extend the model's. A student gets the tokenizer of ``teacher``.
+        init_from: Folder or name of the model to start from; None: new weights, or for a student
+            those of ``teacher``.
         teacher: Folder or name of the teacher, for the objective ``distilled``.
         model: Shape of a new encoder or student; the vocabulary size always comes from the
             tokenizer.
@@ -86,6 +87,12 @@ class PretrainRecipe(TrainConfig):
         needed = {"replaced": "generator", "distilled": "teacher"}.get(kind)
         if needed and getattr(self, needed) is None:
             raise ConfigError(f"The objective {kind!r} needs a {needed}; set {needed}.")
+        from_teacher = ("tokenizer", "init_from", "mask_decoder") if kind == "distilled" else ()
+        for name in filter(self.__getattribute__, from_teacher):
+            raise ConfigError(
+                f"{name} = {getattr(self, name)} has no effect with the objective 'distilled', "
+                f"whose student gets tokenizer and layers of teacher; remove {name}."
+            )
         if self.segments.pairs and kind != "masked":
             raise ConfigError(
                 f"segments.kind is {self.segments.kind!r}, but the objective {kind!r} has no "
@@ -183,6 +190,8 @@ def build(recipe: PretrainRecipe) -> tuple[PretrainedModel, PretrainingObjective
         kind = recipe.segments.kind
         objective = MaskedObjective(kind if kind in ("nsp", "sop") else None)
     _check_length(recipe, model.encoder.config)
+    if recipe.init_from is not None:
+        _warn_of_ignored(recipe, model)
     return model, objective
 
 
@@ -252,6 +261,23 @@ def _shape_for(config: EncoderConfig, tokenizer: TextTokenizer) -> EncoderConfig
     shape = replace(config, vocab_size=tokenizer.vocab_size, pad_id=special.pad_id)
     to_settings(shape)
     return shape
+
+
+def _warn_of_ignored(recipe: PretrainRecipe, model: PretrainedModel) -> None:
+    """Warn of settings of a new model that differ from those of the model to start from."""
+    unset, own = EncoderConfig(pooler=True), model.encoder.config
+    ignored = [
+        f"model.{name} = {getattr(recipe.model, name)} (the model has {getattr(own, name)})"
+        for name in (f.name for f in fields(EncoderConfig))
+        if getattr(recipe.model, name) not in (getattr(unset, name), getattr(own, name))
+    ]
+    if recipe.mask_decoder and getattr(model, "mask_decoder", None) is None:
+        ignored.append("mask_decoder = True (the model has none)")
+    if ignored:
+        warn(
+            f"These settings are only for new models and are ignored, since init_from is "
+            f"{recipe.init_from}: {', '.join(ignored)}. Remove them, or remove init_from."
+        )
 
 
 def _check_length(recipe: PretrainRecipe, config: EncoderConfig) -> None:

@@ -58,7 +58,9 @@ def small_recipe(name: str, folder: Path, *overrides: str) -> PretrainRecipe:
         "data.held_out=0.25",
         "schedule.warmup=0",
     )
-    data = (f"data.train={texts}", f"tokenizer={vocabulary}")
+    data = [f"data.train={texts}"]
+    if name != "distilbert":
+        data += [f"tokenizer={vocabulary}"]
     return recipe_of(name, "size=tiny", *shape, *common, *data, *overrides)
 
 
@@ -118,6 +120,90 @@ def test_a_student_begins_with_every_other_layer_of_its_teacher(tmp_path: Path) 
     assert set(build(one)[1].units) == {"mlm"}
 
 
+@pytest.fixture(scope="module")
+def teacher(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A BERT of two layers with new weights, to learn from."""
+    folder = tmp_path_factory.mktemp("teacher")
+    model, _ = build(small_recipe("bert", folder))
+    model.save(folder / "model")
+    return folder / "model"
+
+
+ALBERT = ("model.layout=albert", "model.embedding_size=32", "model.token_type_vocab=2")
+UNLIKE: dict[str, tuple[tuple[str, ...], str]] = {
+    "shared layers": (
+        ("model.layout=albert", "model.layer_groups=1", "model.embedding_size=32"),
+        "layers of the student share their weights",
+    ),
+    "embedding size": (
+        (*ALBERT, "model.embedding_size=16", "model.layer_groups=2"),
+        "embedding_size is 16, and the teacher's None",
+    ),
+    "positions": (
+        ("model.layout=roberta", "model.position_offset=1", "model.token_type_vocab=1"),
+        "position_offset is 1, and the teacher's 0",
+    ),
+    "no positions": (
+        (
+            *("model.layout=deberta", "model.position_embeddings=false", "model.key_bias=false"),
+            *("model.attention_terms=['c2c','c2p']", "model.relative_positions=32"),
+        ),
+        "position_embeddings is False, and the teacher's True",
+    ),
+    "more layers": (("model.layers=3",), "layers is 3, and the teacher has 2"),
+    "width": (("model.hidden_size=16",), "hidden_size is 16, and the teacher's 32"),
+}
+
+
+@pytest.mark.parametrize("case", UNLIKE)
+def test_a_student_of_another_shape_is_refused(case: str, teacher: Path, tmp_path: Path) -> None:
+    overrides, message = UNLIKE[case]
+    recipe = small_recipe("distilbert", tmp_path, f"teacher={teacher}", *overrides)
+    with pytest.raises(ConfigError, match=message):
+        build(recipe)
+
+
+def test_a_deberta_learns_from_a_deberta(tmp_path: Path) -> None:
+    """It has no table of positions, but one of distances."""
+    model, _ = build(small_recipe("deberta", tmp_path))
+    model.save(tmp_path / "teacher")
+    recipe = small_recipe("deberta", tmp_path, "tokenizer=x")
+    kept = {"model.layout": "deberta", "model.position_embeddings": "false"}
+    kept |= {"model.key_bias": "false", "model.attention_terms": "['c2c','c2p','p2c']"}
+    kept |= {"model.relative_positions": str(recipe.model.relative_positions), "model.layers": "1"}
+    shape = [f"{name}={value}" for name, value in kept.items()]
+    student, _ = build(
+        small_recipe("distilbert", tmp_path, f"teacher={tmp_path / 'teacher'}", *shape)
+    )
+    assert (student.encoder.distances.weight == model.encoder.distances.weight).all()
+
+
+@pytest.mark.parametrize(
+    ("override", "shown"),
+    [
+        ("tokenizer=words", "tokenizer = words"),
+        ("init_from=model", "init_from = model"),
+        ("mask_decoder=true", "mask_decoder = True"),
+    ],
+)
+def test_a_student_takes_nothing_but_its_teacher(override: str, shown: str) -> None:
+    with pytest.raises(ConfigError, match=f"{shown} has no effect.*remove"):
+        recipe_of("distilbert", "size=tiny", "teacher=t", override)
+
+
+def test_a_shape_beside_a_start_is_said_to_be_ignored(
+    teacher: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    common = (f"init_from={teacher}", "model.layers=3", "model.hidden_dropout=0.2")
+    model, _ = build(small_recipe("bert", tmp_path, *common, "mask_decoder=true"))
+    assert model.encoder.config.layers == 2
+    said = " ".join(capsys.readouterr().err.split())
+    assert "model.layers = 3 (the model has 2), model.hidden_dropout = 0.2 (the model" in said
+    assert "mask_decoder = True (the model has none)" in said
+    build(small_recipe("continue", tmp_path, f"init_from={teacher}"))
+    assert capsys.readouterr().err == ""
+
+
 def test_held_out_masks_do_not_depend_on_the_run(tmp_path: Path) -> None:
     quick = ("budget.steps=1", "optim.lr=0")
     one = pretrain(small_recipe("bert", tmp_path, *quick), tmp_path / "one")
@@ -163,12 +249,13 @@ def test_six_families_learn_64_sequences_by_heart(name: str, tmp_path: Path) -> 
         *("mask.static=true", "optim.lr=2e-3", "optim.beta2=0.98", "data.held_out=0"),
         *("model.hidden_dropout=0", "model.attention_dropout=0", "schedule.warmup=0.1"),
         *("evaluation.every=1000", "checkpoint.every=1000"),
-        *(f"data.train={texts}", f"tokenizer={tmp_path / 'vocabulary'}", *FAMILIES[name]),
+        *(f"data.train={texts}", *FAMILIES[name]),
     )
+    words = f"tokenizer={tmp_path / 'vocabulary'}"
     if name == "distilbert":
-        taught = pretrain(recipe_of("bert", *common), tmp_path / "teacher")
-        common = (*common, f"teacher={taught.last / 'model'}")
-    result = pretrain(recipe_of(name, *common), tmp_path / "run")
+        taught = pretrain(recipe_of("bert", *common, words), tmp_path / "teacher")
+        words = f"teacher={taught.last / 'model'}"
+    result = pretrain(recipe_of(name, *common, words), tmp_path / "run")
     last = [r for r in read_log(result.last.parent / LOG) if r["kind"] == "step"][-1]
     if name == "electra":
         assert last["figures"]["rtd_accuracy"] > 0.95
