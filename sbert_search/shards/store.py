@@ -196,7 +196,7 @@ def open_state(path: Path, reuse: ShardedSnapshot | None = None) -> ShardedSnaps
             if shard_manifests.read(root) == manifest and root.is_at_its_path():
                 if isinstance(error, StaleShard):
                     raise
-                missing = Path(str(error.filename)).relative_to(path)
+                missing = Path(str(error.filename)).relative_to(root.path)
                 raise CorruptIndex(str(missing), "the file", "no such file") from error
     raise _always_changing(path)
 

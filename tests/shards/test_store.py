@@ -42,6 +42,16 @@ def test_a_missing_shard_is_named(sharded: Path) -> None:
         ShardedStore.open(sharded)
 
 
+def test_a_missing_file_is_named_also_after_a_relative_path(
+    sharded: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = next((sharded / "shard-0001" / "seg").glob("*.vec.npy"))
+    file.unlink()
+    monkeypatch.chdir(sharded.parent)
+    with pytest.raises(CorruptIndex, match=f"^shard-0001/seg/{file.name} is corrupt"):
+        ShardedStore.open(sharded.name)
+
+
 def test_a_shard_that_was_restored_on_its_own_is_named(sharded: Path) -> None:
     shutil.copytree(sharded / "shard-0002", sharded.parent / "old")
     change(sharded)
