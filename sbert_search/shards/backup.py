@@ -25,8 +25,9 @@ def backup_shards(snapshot: ShardedSnapshot, target: Path) -> None:
         target: A folder that does not exist.
 
     Raises:
-        FileNotFoundError: A file is gone, as after a compaction by another process.
-        IndexStoreError: The target exists, or the disk failed; nothing is left of the new folder.
+        FileNotFoundError: A file of the index is gone, as after a compaction by another process.
+        IndexStoreError: The target exists, its parent folder does not, or the disk failed; nothing
+            is left of the new folder.
         CorruptIndex: A file is damaged; no target is made.
     """
     target = target.absolute()
@@ -52,7 +53,5 @@ def backup_shards(snapshot: ShardedSnapshot, target: Path) -> None:
                 files.remove_tree(making)
             raise
         files.disk.fsync_folder(parent)
-    except FileNotFoundError:
-        raise
     except OSError as error:
         raise IndexStoreError(f"The backup to {target} failed: {error}.") from error

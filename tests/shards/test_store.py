@@ -132,3 +132,12 @@ def test_an_index_over_moved_folders_is_not_written(sharded: Path) -> None:
         with pytest.raises(IndexStoreError, match="moved"):
             apply(writer, MORE)
     assert len(contents(ShardedStore.open(sharded.with_name("elsewhere")).snapshot)) == 12
+
+
+def test_a_backup_into_an_absent_folder_names_the_folder(sharded: Path, tmp_path: Path) -> None:
+    store, target = ShardedStore.open(sharded), tmp_path / "absent" / "copy"
+    message = f"^The backup to {target} failed: .*No such file or directory: '{target.parent}'"
+    with pytest.raises(IndexStoreError, match=message):
+        store.backup_to(target)
+    with store.writer() as writer, pytest.raises(IndexStoreError, match=message):
+        writer.backup_to(target)
