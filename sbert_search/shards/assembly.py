@@ -11,8 +11,9 @@ import numpy as np
 from sbert_search.errors import IndexStoreError
 from sbert_search.index import store as stores
 from sbert_search.index.snapshot import Snapshot
+from sbert_search.index.storage import columns as columns_of
 from sbert_search.index.storage import manifest as manifests
-from sbert_search.index.storage.manifest import Manifest
+from sbert_search.index.storage.manifest import ColumnType, Manifest
 from sbert_search.index.store import IndexStore
 from sbert_search.runtime.disk import files
 from sbert_search.runtime.disk.folders import Folder
@@ -35,8 +36,9 @@ def assemble(path: Path, parts: Sequence[Path]) -> ShardedStore:
         parts: Folders of the indexes, in the order of the shards.
 
     Raises:
-        IndexStoreError: A part is unfinished, has other settings than the first one, holds a
-            document of another shard or a row of another part; or the folder cannot be written.
+        IndexStoreError: A part is unfinished, has other settings than the first one or a metadata
+            column of another type, holds a document of another shard or a row of another part; or
+            the folder cannot be written.
         CorruptIndex: A file of a part is damaged.
     """
     shard_manifests.require_number(len(parts))
@@ -78,6 +80,7 @@ def rows_from(number: int) -> int:
 def _check_parts(path: Path, parts: Sequence[Snapshot]) -> None:
     """Refuse parts that cannot be the shards of one index."""
     require_alike(path, parts)
+    _check_columns(parts)
     for number, part in enumerate(parts):
         if (build := part.manifest.build) is not None and not build.finished:
             raise IndexStoreError(f"{part.path} is an unfinished build; finish it first.")
@@ -94,6 +97,18 @@ def _check_parts(path: Path, parts: Sequence[Snapshot]) -> None:
             f"Row {rows[1:][twice][0]} is in two of the parts of {path}. Number the rows of each "
             "part apart (`assembly.rows_from`)."
         )
+
+
+def _check_columns(parts: Sequence[Snapshot]) -> None:
+    """Refuse parts with a metadata column whose types cannot be merged."""
+    columns: dict[str, ColumnType] = {}
+    for number, part in enumerate(parts):
+        try:
+            columns = columns_of.merge(columns, part.manifest.columns)
+        except IndexStoreError as error:
+            raise IndexStoreError(
+                f"{part.path} cannot be shard {number} of the index of the parts before it. {error}"
+            ) from error
 
 
 def _record(place: Path, name: str) -> ShardRecord:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from sbert_search.errors import IndexStoreError, NotAnIndex
-from sbert_search.index.storage.manifest import StoreSettings
+from sbert_search.index.storage.manifest import ColumnType, StoreSettings
 from sbert_search.index.store import IndexStore
 from sbert_search.shards.assembly import assemble, rows_from
 from sbert_search.shards.check import check_shards
@@ -30,9 +30,10 @@ def parts_at(folder: Path, wrong: str = "") -> list[Path]:
     for number in range(3):
         settings = StoreSettings(dim=8, metric="dot" if wrong == "metric" and number else "cosine")
         first = 0 if wrong == "rows" else rows_from(number)
-        store = IndexStore.create(
-            folder / f"p{number}", settings, {"year": "int64"}, first_row=first
-        )
+        columns: dict[str, ColumnType] = {"year": "int64", "volume": "int64"}
+        if wrong == "column" and number:
+            columns["volume"] = "string"
+        store = IndexStore.create(folder / f"p{number}", settings, columns, first_row=first)
         own = [d for d, n in zip(documents, numbers, strict=True) if n == number]
         with store.writer() as writer:
             writer.commit(make_batch(own, vectors[numbers == number]))
@@ -66,6 +67,10 @@ def test_parts_become_one_index_by_renames(tmp_path: Path) -> None:
         ("shard", r"holds a document of shard \d"),
         ("rows", "Row 0 is in two of the parts"),
         ("metric", "its metric differs"),
+        (
+            "column",
+            r"p1 cannot be shard 1 .*'volume' is int64 in the index and string in the source",
+        ),
     ],
 )
 def test_parts_that_are_no_shards_of_one_index_are_refused(
