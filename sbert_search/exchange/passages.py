@@ -21,7 +21,7 @@ _NAMESPACE = uuid.UUID("8f9a1f6e-6d0b-5f0a-9d53-0f3f5e1a7c42")  # never changes:
 
 @dataclass(frozen=True, slots=True)
 class Passages:
-    """Some live passages, in the order of their rows.
+    """Some live passages of one segment, in the order of their rows.
 
     Attributes:
         rows: Their rows in the index, int64 (n,), ascending.
@@ -52,30 +52,30 @@ def point_id(doc_id: str, chunk: int) -> str:
 
 
 def read_passages(
-    snapshot: Snapshot, columns: Sequence[str], *, after: int = -1
+    snapshot: Snapshot, columns: Sequence[str], *, skip: int = 0
 ) -> Iterator[Passages]:
     """Yield all live passages in blocks of at most 1,024.
+
+    Their order is the same each time that a state is read. The rows of a block ascend; the rows of
+    a sharded index do not ascend from block to block, since each shard is read after the other.
 
     Args:
         snapshot: The state of the index.
         columns: Metadata columns to read.
-        after: Only passages with a larger row are read.
+        skip: Number of passages at the beginning that are not read.
 
     Raises:
         CorruptIndex: A passage cannot be read.
     """
     kinds = {name: snapshot.columns[name] for name in columns}
     for number, segment in enumerate(snapshot.segments):
-        if segment.record.row_end - 1 <= after:
-            continue
         live, step = snapshot.live(number), segment.batch_rows
         for start in range(0, segment.n_rows, step):
             at = np.arange(start, min(start + step, segment.n_rows))
-            keep = segment.rows[at] > after
-            if live is not None:
-                keep &= live[at]
-            if keep.any():
-                yield _block(segment, at[keep], kinds)
+            at = at if live is None else at[live[at]]
+            kept, skip = at[skip:], max(skip - len(at), 0)
+            if len(kept):
+                yield _block(segment, kept, kinds)
 
 
 def _block(segment: Segment, at: NDArray[np.int64], kinds: dict[str, ColumnType]) -> Passages:

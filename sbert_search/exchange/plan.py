@@ -119,17 +119,16 @@ class ExportPlan:
         """Type of each exported metadata column, by its name in the other engine."""
         return {stored: self.snapshot.columns[name] for name, stored in self.fields.items()}
 
-    def passages(self, after: int = -1, done: int = 0) -> Iterator[Passages]:
-        """Yield the passages after a row in blocks, with columns under their new names.
+    def passages(self, done: int = 0) -> Iterator[Passages]:
+        """Yield the passages in blocks, with columns under their new names.
 
         Args:
-            after: The last row that was exported before.
-            done: Number of passages that were exported before.
+            done: Number of passages that were exported before; they are left out.
         """
         stored = {PREFIX + name: name_there for name, name_there in self.fields.items()}
         total = self.snapshot.n_rows
         with progress("Exporting", total - done, "passages") as advance:
-            for block in read_passages(self.snapshot, list(self.fields), after=after):
+            for block in read_passages(self.snapshot, list(self.fields), skip=done):
                 names = [stored.get(name, name) for name in block.table.column_names]
                 yield Passages(block.rows, block.table.rename_columns(names), block.vectors)
                 advance(len(block.rows))

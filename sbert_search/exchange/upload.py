@@ -74,8 +74,7 @@ class Cursor:
         index: Absolute path of the index.
         generation: The state of the index that is uploaded.
         fields: Names of the columns, by those in the index.
-        row: The last row that was sent; -1: none.
-        done: Number of passages that were sent.
+        done: Number of passages that were sent, in the order of `read_passages`.
     """
 
     to: str
@@ -84,14 +83,14 @@ class Cursor:
     index: str
     generation: int
     fields: dict[str, str]
-    row: int = -1
     done: int = 0
 
     @classmethod
     def read(cls, path: Path) -> Cursor | None:
         """Read a file of `write`; None: there is none, or it is no such file."""
         with contextlib.suppress(OSError, ValueError, ConfigError):
-            return from_mapping(cls, json.loads(path.read_bytes()))
+            # Earlier versions also wrote the last row.
+            return from_mapping(cls, json.loads(path.read_bytes()), others=True)
         return None
 
     def write(self, path: Path) -> None:
@@ -122,7 +121,7 @@ def upload(
     """
     before = None if replace_old else Cursor.read(path)
     cursor = start
-    if before is not None and replace(before, row=-1, done=0) == start:
+    if before is not None and replace(before, done=0) == start:
         cursor = before
     exists = _tried(receiver, receiver.exists)
     if exists and (replace_old or before is None or cursor is not before):
@@ -140,11 +139,10 @@ def upload(
     elif cursor.done:
         note(f"Resuming after {cursor.done:,} passages.")
     resumed = cursor.done
-    for block in plan.passages(cursor.row, cursor.done):
+    for block in plan.passages(cursor.done):
         for batch in batches(block):
             _tried(receiver, partial(receiver.send, batch))
-            done = cursor.done + len(batch.rows)
-            cursor = replace(cursor, row=int(batch.rows[-1]), done=done)
+            cursor = replace(cursor, done=cursor.done + len(batch.rows))
             cursor.write(path)
     _tried(receiver, receiver.finish)
     counted = _tried(receiver, receiver.count)

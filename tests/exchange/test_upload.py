@@ -1,0 +1,75 @@
+"""Uploads: an interrupted one is resumed, and sends each passage."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+
+import pytest
+
+from sbert_search.errors import ExchangeError
+from sbert_search.exchange import upload as uploads
+from sbert_search.exchange.passages import Passages
+from sbert_search.exchange.plan import ExportPlan
+from sbert_search.exchange.upload import Cursor, upload
+from sbert_search.shards.index import ShardedIndex
+from tests.exchange.samples import rows
+
+
+class Collection:
+    """A collection in memory, which refuses all batches after some.
+
+    Attributes:
+        ids: The passages that it holds; None: it does not exist.
+        n_batches: How many more batches it takes.
+    """
+
+    def __init__(self) -> None:
+        self.ids: set[str] | None = None
+        self.n_batches = 0
+
+    def exists(self) -> bool:
+        return self.ids is not None
+
+    def drop(self) -> None:
+        self.ids = None
+
+    def create(self) -> None:
+        self.ids = set()
+
+    def send(self, batch: Passages) -> None:
+        if self.n_batches == 0:
+            raise ConnectionError("away")
+        self.n_batches -= 1
+        assert self.ids is not None
+        self.ids.update(batch.ids)
+
+    def finish(self) -> None: ...
+
+    def count(self) -> int:
+        return len(self.ids or ())
+
+    def is_transient(self, error: Exception) -> bool:
+        return isinstance(error, ConnectionError)
+
+    def close(self) -> None: ...
+
+
+def test_an_upload_of_shards_is_resumed_after_any_batch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(uploads, "BATCH_ROWS", 8)
+    monkeypatch.setattr(uploads, "TRIES", 1)
+    index = ShardedIndex.build(rows(40), out=tmp_path / "i", n_shards=4, model="hashing:8")
+    index.delete("d/3 é")
+    plan = ExportPlan.of(index.state, None, words_only=True)
+    path = tmp_path / "cursor.json"
+    start = Cursor(to="x", url="u", name="n", index="i", generation=1, fields={})
+    receiver = Collection()
+    for _ in range(20):
+        receiver.n_batches = 1
+        with contextlib.suppress(ExchangeError):
+            upload(plan, receiver, start, path, replace_old=False)
+            break
+    assert receiver.count() == index.state.n_rows
+    assert not path.exists()
