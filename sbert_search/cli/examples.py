@@ -194,9 +194,9 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "sbert-search analyze errors runs/a --metric MRR@10 --json",
     ),
     "analyze variants": (
-        "sbert-search analyze variants eval/variants/mini.toml --out runs --plan",
-        "sbert-search analyze variants eval/variants/mini.toml --out runs --minutes 240",
-        "sbert-search analyze variants my.toml --out runs --seeds 1 --data data",
+        "sbert-search analyze variants my.toml --out runs --plan",
+        "sbert-search analyze variants my.toml --out runs --minutes 240",
+        "sbert-search analyze variants my.toml --out runs --data my-data",
     ),
     "analyze attention": (
         'sbert-search analyze attention my-model "The cat sat." --out runs',

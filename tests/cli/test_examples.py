@@ -55,6 +55,7 @@ def test_every_example_is_a_sound_line_of_its_command(
     os.makedirs("runs/a")
     os.makedirs("runs/b")
     Path("gone.txt").touch()
+    Path("my.toml").touch()
     if line.endswith("--help"):
         with pytest.raises(click.exceptions.Exit) as ended:
             parse(arguments_of(line))
