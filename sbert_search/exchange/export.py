@@ -30,13 +30,13 @@ class _Opens(Protocol):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Engine:
-    """What an engine can do.
+    """How to export to an engine.
 
     Attributes:
         opens: Opens a collection.
         query: Returns code that searches a collection at a URL.
-        url: URL of the engine where it usually runs.
-        writes: Writes files for its import to a folder; None: it imports none.
+        url: Default URL of the engine on this machine, for messages and code.
+        writes: Writes the files that the engine imports to a folder; None: it imports no files.
     """
 
     opens: _Opens
@@ -78,7 +78,7 @@ def export_index(
     """Write the passages of an index, with vectors and metadata, for another engine.
 
     Deleted and replaced documents are left out. The vectors are those of the index; no text is
-    embedded again. An interrupted upload goes on where it was if it is called again.
+    embedded again. The same call, without ``replace``, continues an interrupted upload.
 
     Args:
         index: The index or its folder.
@@ -97,9 +97,10 @@ def export_index(
 
     Raises:
         ConfigError: ``to`` is unknown, neither or both of ``out`` and ``url`` are given, ``out``
-            lies in the index or is taken, there is no such column, there is such a collection, or a
-            package is missing.
-        ExchangeError: The engine refused something, could not be reached, or counts other passages.
+            lies in the index or cannot be made, a column does not exist, the collection exists and
+            ``replace`` is off, or a package is missing.
+        ExchangeError: The engine refused a request, could not be reached, or counts another number
+            of passages than the index.
         IndexStoreError: The index is an unfinished build, or cannot be read.
         OSError: The disk failed.
     """
@@ -182,11 +183,11 @@ def _write_file(plan: ExportPlan, to: Target, out: Path, index: Path) -> tuple[l
 
 @contextlib.contextmanager
 def _new_folder(out: Path) -> Iterator[Path]:
-    """Make a temporary folder, which gets its name when it is complete.
+    """Make a temporary folder, which is renamed to ``out`` when it is complete.
 
     Raises:
-        ConfigError: There is a file or folder of this name.
-        OSError: The disk failed; there is no folder of this name.
+        ConfigError: ``out`` exists, or its parent folder does not.
+        OSError: The disk failed; ``out`` does not exist.
     """
     if out.exists() or out.is_symlink():
         raise ConfigError(f"--out: {out} exists already; name a new folder.")

@@ -1,4 +1,4 @@
-"""A plain FAISS file with the vectors of an index, and a Parquet file that says whose they are."""
+"""An exact FAISS file of the vectors of an index, and a Parquet file with their passages."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ def write_faiss(plan: ExportPlan, out: Path) -> None:
     """Write the vectors as an exact FAISS index, and the passages to the file beside it.
 
     The vectors are written block by block, so that they are never in memory together. The Parquet
-    file appears first: an interrupted export leaves no FAISS file without its ids.
+    file is replaced first: a first export that is interrupted leaves no FAISS file without ids.
 
     Raises:
         ConfigError: FAISS is not installed, or writes its exact index in an unknown form.
-        OSError: The disk failed; an older FAISS file is unchanged.
+        OSError: The disk failed; an older FAISS file is unchanged, but not always its Parquet file.
     """
     start = _header(plan.metric, plan.dim, plan.snapshot.n_rows)
     write_parquet(plan, sidecar(out), vectors=False)
@@ -58,8 +58,12 @@ def query_of(plan: ExportPlan, out: Path) -> str:
 def _header(metric: Metric, dim: int, n_vectors: int) -> bytes:
     """Return the bytes of an exact FAISS index before its vectors.
 
-    They are those of an empty index, with the number of vectors and of their components set. Since
-    a version of FAISS may change the form, an index of one vector is compared.
+    They are the bytes of an empty index, in which the number of vectors and the number of all their
+    components are set. A version of FAISS may change the format, so the bytes that this makes for
+    one vector are compared with those of FAISS.
+
+    Raises:
+        ConfigError: FAISS is not installed, or these bytes differ.
     """
     faiss = import_faiss()
     kind = faiss.IndexFlatL2 if metric == "euclidean" else faiss.IndexFlatIP

@@ -1,4 +1,4 @@
-"""A Parquet file with the passages of an index, for any engine that reads Parquet."""
+"""Writing the passages of an index to a Parquet file, for any engine that reads Parquet."""
 
 from __future__ import annotations
 
@@ -46,7 +46,10 @@ def write_parquet(plan: ExportPlan, out: Path, *, vectors: bool = True) -> None:
 
 
 def grouped(blocks: Iterable[Passages]) -> Iterator[list[Passages]]:
-    """Join blocks to groups of bounded size, since small row groups are slow to read."""
+    """Join blocks to row groups; a group is full at `GROUP_ROWS` rows or `GROUP_BYTES` bytes.
+
+    Many small row groups would be slow to read.
+    """
     group, n_rows, n_bytes = list[Passages](), 0, 0
     for block in blocks:
         group.append(block)

@@ -25,9 +25,9 @@ class Passages:
 
     Attributes:
         rows: Their rows in the index, int64 (n,), ascending.
-        table: A row for each: ``doc_id``, ``chunk``, ``char_start``, ``char_end`` (in the title
-            and the text, joined by a blank), the title of the document, ``text`` (the part of the
-            document's text that the passage covers), then the metadata of the document.
+        table: A row for each passage: ``doc_id``, ``chunk``, ``char_start``, ``char_end`` (in the
+            title and the text, joined by a blank), the title of the document, ``text`` (the part of
+            the document's text that the passage covers), then the metadata of the document.
         vectors: Their stored vectors, float32 (n, dim).
     """
 
@@ -60,7 +60,7 @@ def read_passages(
     a sharded index do not ascend from block to block, since each shard is read after the other.
 
     Args:
-        snapshot: The state of the index.
+        snapshot: The state of the index. Blocks come in the order of its segments.
         columns: Metadata columns to read.
         skip: Number of passages at the beginning that are not read.
 
@@ -79,7 +79,7 @@ def read_passages(
 
 
 def _block(segment: Segment, at: NDArray[np.int64], kinds: dict[str, ColumnType]) -> Passages:
-    """Read the passages at some positions of one batch of a segment."""
+    """Read the passages at positions ``at`` of a segment, all in one of its record batches."""
     step = segment.batch_rows
     index, start = int(at[0]) // step, int(at[0]) // step * step
     chunks = segment.chunks[at]

@@ -1,4 +1,4 @@
-"""What an export writes: a state of an index, its columns under the names of the other engine."""
+"""What an export writes: a state of an index, and the names of its columns in the other engine."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from sbert_search.runtime.progress import note, progress
 Target = Literal["parquet", "faiss", "qdrant", "milvus", "opensearch"]
 TARGETS: tuple[Target, ...] = ("parquet", "faiss", "qdrant", "milvus", "opensearch")
 
-VECTOR, ID = "vector", "id"  # fields beside those of `OWN`
+VECTOR, ID = "vector", "id"  # names of further fields than those in `OWN`
 _NO_NAME = re.compile(r"\W", re.ASCII)
 
 
@@ -37,7 +37,8 @@ class ExportReport:
         name: Name of the collection or of the OpenSearch index; "" for a file format.
         resumed: Number of the passages that an interrupted upload had written before.
         fields: Name of each metadata column in the other engine, by its name in the index.
-        query: Python code that searches there, and ranks passages as the index does.
+        query: Python code that searches the files or the collection for a question. It ranks
+            passages as the index does if the index is exact.
         seconds: Time of the export.
     """
 
@@ -55,12 +56,12 @@ class ExportReport:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ExportPlan:
-    """A state of an index, and which of its columns are written under which names.
+    """A state of an index, and the names under which its columns are written.
 
     Attributes:
         snapshot: The state.
         identity: The model of its vectors.
-        fields: Name of each exported metadata column in the other engine, by its own name.
+        fields: Name of each exported metadata column in the other engine, by its name in the index.
     """
 
     snapshot: Snapshot

@@ -8,7 +8,10 @@ QUESTION = "your question"
 
 
 def question_vector(plan: ExportPlan) -> str:
-    """Return code that sets ``vector`` to the vector of a question, a list of floats."""
+    """Return code that sets ``vector`` to the vector of a question, a list of floats.
+
+    If the index has no model, the code sets zeros, with a comment that asks for a vector.
+    """
     identity = plan.identity
     if not identity.is_model:
         return (

@@ -1,7 +1,7 @@
 """Uploading an index: batches, repeated after faults, with a cursor file for an interrupted run.
 
-The id of a point depends only on its document and its number in it. A batch that is sent twice,
-since its answer was lost or the process was killed, therefore replaces its own points.
+The id of a passage in the engine depends only on the id of its document and its number there. A
+batch that is sent twice, since its answer was lost or the process was killed, replaces itself.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ TRIES = 8
 FIRST_WAIT_S, LONGEST_WAIT_S = 0.5, 30.0
 BATCH_ROWS = 256
 BATCH_BYTES = 8 << 20
-_BYTES_A_NUMBER = 16  # of a vector, as JSON
+_BYTES_A_NUMBER = 16  # estimated size of one component of a vector as JSON
 
 
 class Receiver(Protocol):
@@ -48,7 +48,7 @@ class Receiver(Protocol):
         """Make the collection, with typed fields for the columns."""
 
     def send(self, batch: Passages) -> None:
-        """Write passages; those of the same ids are replaced."""
+        """Write passages; passages with the same ids are replaced."""
 
     def finish(self) -> None:
         """Make all that was sent searchable."""
@@ -69,11 +69,11 @@ class Cursor:
 
     Attributes:
         to: The engine.
-        url: Where, without a password.
+        url: The server or file, without user and password.
         name: Name of the collection.
         index: Absolute path of the index.
-        generation: The state of the index that is uploaded.
-        fields: Names of the columns, by those in the index.
+        generation: Generation of the state of the index that is uploaded.
+        fields: Name of each metadata column in the engine, by its name in the index.
         done: Number of passages that were sent, in the order of `read_passages`.
     """
 
@@ -87,7 +87,7 @@ class Cursor:
 
     @classmethod
     def read(cls, path: Path) -> Cursor | None:
-        """Read a file of `write`; None: there is none, or it is no such file."""
+        """Read a file that `write` wrote; None: the file is absent or of another form."""
         with contextlib.suppress(OSError, ValueError, ConfigError):
             # Earlier versions also wrote the last row.
             return from_mapping(cls, json.loads(path.read_bytes()), others=True)
@@ -106,18 +106,21 @@ def upload(
     *,
     replace_old: bool,
 ) -> int:
-    """Send all passages, and compare the count at the end; return how many were there before.
+    """Send all passages, and compare their number with the engine's; return the resumed number.
+
+    The resumed number is that of the passages that an interrupted upload had sent.
 
     Args:
-        plan: What to send.
-        receiver: Where to.
+        plan: The passages to send.
+        receiver: The collection that gets them.
         start: The cursor of a new upload.
         path: The cursor file, which is removed at the end.
         replace_old: Whether to delete a collection of this name first.
 
     Raises:
-        ConfigError: There is such a collection, which this upload did not make.
-        ExchangeError: The engine refused something, could not be reached, or counts other passages.
+        ConfigError: The collection exists, and no interrupted upload of this state made it.
+        ExchangeError: The engine refused a request, could not be reached, or counts another number
+            of passages than the index.
     """
     before = None if replace_old else Cursor.read(path)
     cursor = start
@@ -157,7 +160,7 @@ def upload(
 
 
 def batches(block: Passages) -> Iterator[Passages]:
-    """Split a block into batches of bounded size."""
+    """Split a block into batches of at most `BATCH_ROWS` passages and about `BATCH_BYTES`."""
     sizes = pc.binary_length(block.table["text"]).to_numpy().astype(np.int64)
     sizes = sizes + block.vectors.shape[1] * _BYTES_A_NUMBER
     start, total = 0, 0
@@ -211,6 +214,9 @@ def shown_url(url: str) -> str:
 
 
 def collection_name(index: Path, to: Target) -> str:
-    """Return the default name of a collection: that of the index folder, of letters and digits."""
+    """Return the default name of a collection: that of the index folder without its ending.
+
+    It is in lower case, begins with a letter, and has only ASCII letters, digits and underscores.
+    """
     word = "".join(c if c.isalnum() and c.isascii() else "_" for c in index.stem.lower()).strip("_")
     return word if word[:1].isalpha() else f"index_{word}".rstrip("_")

@@ -1,4 +1,4 @@
-"""Making a sharded index of indexes that exist already, without copying their files."""
+"""Making a sharded index out of existing indexes, without copying their files."""
 
 from __future__ import annotations
 
@@ -70,9 +70,9 @@ def assemble(path: Path, parts: Sequence[Path]) -> ShardedStore:
 
 
 def rows_from(number: int) -> int:
-    """Return the first row of shard ``number`` where the parts number their rows on their own.
+    """Return a first row for shard ``number``, so that parts that are built apart share no rows.
 
-    An empty index that is created with this ``next_row`` has other rows than all other parts.
+    Pass it as ``first_row`` to `IndexStore.create` before documents are added to the part.
     """
     return number << 48
 

@@ -53,7 +53,7 @@ def check_shards(path: Path) -> CheckReport:
 
 
 def _below(folder: str, error: CorruptIndex) -> CorruptIndex:
-    """Name the shard in the error of one of its files."""
+    """Put the folder of the shard before the name of the damaged file in an error."""
     remedy = str(error).partition(f", got {error.got}. ")[2]
     return CorruptIndex(f"{folder}/{error.file}", error.expected, error.got, remedy)
 

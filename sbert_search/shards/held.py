@@ -24,7 +24,8 @@ class HeldShard(HeldFolder):
     """The opened folder of a shard, whose new manifests wait for the commit of all shards.
 
     Attributes:
-        waiting: The newest manifest that waits in the file `NEXT`; None if none does.
+        waiting: The manifest in the file `NEXT`, which becomes current with the next commit; None:
+            the shard is unchanged since `begin`.
     """
 
     def __init__(self, folder: Folder, lock: Lock) -> None:
@@ -34,7 +35,7 @@ class HeldShard(HeldFolder):
         self._defers = False
 
     def begin(self) -> None:
-        """From now on, let manifests and removals wait for `publish` or `undo`."""
+        """Begin a commit: new manifests and removals of files wait for `publish` or `undo`."""
         self.waiting, self._superseded, self._defers = None, [], True
 
     def write_manifest(self, manifest: Manifest) -> None:
@@ -53,7 +54,7 @@ class HeldShard(HeldFolder):
         """Give the waiting manifest its final name, and remove the files it no longer needs.
 
         Raises:
-            OSError: The disk failed. The next writer does it again.
+            OSError: The disk failed. The next writer of the index renames the manifest.
         """
         self._defers = False
         if self.waiting is not None:
@@ -77,7 +78,7 @@ class HeldShard(HeldFolder):
 
 
 class HeldShards:
-    """The opened folder of a sharded index, its lock, and its shards with theirs.
+    """The opened folder of a sharded index with its lock, and its shards with their locks.
 
     Args:
         root: The sharded index.
@@ -160,15 +161,15 @@ def held(path: Path, wait_s: float) -> Iterator[tuple[HeldShards, ShardManifest]
 
 
 def finish_commit(root: Folder, record: ShardRecord) -> None:
-    """Give a shard the manifest that belongs to the index, if a commit was interrupted.
+    """Finish or undo an interrupted commit in a shard, so that it has the manifest of its record.
 
     Raises:
-        StaleShard: The shard has no such manifest.
+        StaleShard: Neither manifest of the shard has the hash in the record.
     """
     folder = open_shard(root, record)
     waits = folder.has(NEXT)
     if read_bytes(folder, manifests.NAME)[:64] == record.sha256.encode():
-        if waits:  # of a commit that was not made
+        if waits:  # for a commit that was not made
             files.disk.unlink(folder / NEXT)
     elif read_bytes(folder, NEXT)[:64] == record.sha256.encode():
         publish_next(folder)
@@ -177,6 +178,6 @@ def finish_commit(root: Folder, record: ShardRecord) -> None:
 
 
 def publish_next(folder: Folder) -> None:
-    """Rename the waiting manifest of a shard over its present one."""
+    """Rename the file `NEXT` of a shard to ``MANIFEST.json``."""
     files.disk.replace(folder / NEXT, folder / manifests.NAME)
     files.disk.fsync_folder(folder)

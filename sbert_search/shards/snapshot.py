@@ -1,7 +1,8 @@
 """One state of a sharded index, which is read and searched like one index with all segments.
 
-Row numbers are unique over all shards and ascend in the order in which documents were added. So
-equal scores are ordered as in one index, and a row alone says which document is meant.
+Row numbers are unique over all shards, so a row alone says which document is meant. They ascend in
+the order in which documents were added, so equal scores are ordered as in one index. In an index
+made by `assembly.assemble`, the rows of each part ascend on their own.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from sbert_search.records import Document
 from sbert_search.runtime.disk.folders import Folder
 from sbert_search.shards.manifest import ShardManifest
 
-_TOGETHER = 256  # documents read at a time
+_TOGETHER = 256  # documents that `iter_documents` reads at a time
 
 
 class UnionManifest(Manifest):

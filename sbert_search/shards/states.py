@@ -1,4 +1,4 @@
-"""Reading one state of a sharded index: the manifest of the whole, and that of each shard."""
+"""Reading one state of a sharded index: `shards.json`, and the manifest that it names per shard."""
 
 from __future__ import annotations
 
@@ -55,10 +55,10 @@ def open_shard(root: Folder, record: ShardRecord) -> Folder:
 
 
 def read_shard(folder: Folder, record: ShardRecord) -> Manifest:
-    """Read the manifest of a shard that belongs to a state of the sharded index.
+    """Read the manifest of a shard whose hash is in its record in ``shards.json``.
 
     Raises:
-        StaleShard: The shard has no such manifest.
+        StaleShard: The shard has no manifest with this hash.
         CorruptIndex: The manifest is damaged.
     """
     # A commit may rename the second file to the first between two looks.
@@ -69,7 +69,11 @@ def read_shard(folder: Folder, record: ShardRecord) -> Manifest:
 
 
 def read_bytes(folder: Folder, name: str) -> bytes:
-    """Read a manifest of a shard; empty if there is none that can be read."""
+    """Read a manifest of a shard; return no bytes if the file is absent or cannot be read.
+
+    Raises:
+        IndexStoreError: This process has no permission to read it, or too many files open.
+    """
     try:
         return bytes(files.map_file(folder / name)[: manifests.MAX_BYTES + 1])
     except OSError as error:

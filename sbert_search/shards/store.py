@@ -101,7 +101,7 @@ class ShardedStore(IndexStore):
 
 @dataclass(frozen=True)
 class ShardedStores:
-    """Makes and opens sharded indexes of a number of shards, as `IndexStore` does one index."""
+    """Makes and opens sharded indexes with ``n_shards`` shards; see `StoreMaker`."""
 
     n_shards: int
 
@@ -154,7 +154,7 @@ class ShardedStores:
 
 
 def stores_of(path: Path, n_shards: int | None) -> StoreMaker:
-    """Return what makes and opens the index of a build.
+    """Return the `StoreMaker` for the index of a build.
 
     Args:
         path: Folder of the index, which may be absent.
@@ -183,7 +183,8 @@ def open_state(path: Path, reuse: ShardedSnapshot | None = None) -> ShardedSnaps
 
     Args:
         path: The folder.
-        reuse: An earlier state. Its open files are used again if the folder is the same.
+        reuse: An earlier state. Its open files are used again if the folder is the same. None:
+            all files are opened.
     """
     for _ in range(OPEN_TRIES):
         root = manifests.open_folder(path)
@@ -232,7 +233,7 @@ def _empty_shard(
     columns: Mapping[str, ColumnType] | None,
     build: BuildCursor | None,
 ) -> manifests.Manifest:
-    """Make a shard, or take one over that an interrupted creation has left."""
+    """Make an empty shard; replace an empty one that an interrupted creation has left."""
     with contextlib.suppress(NotAnIndex):
         left = IndexStore.open(path).snapshot.manifest
         if left.segments or left.generation:

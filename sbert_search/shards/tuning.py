@@ -36,11 +36,11 @@ def tune_shards(
     origin: str = "documents",
     dry_run: bool = False,
 ) -> TuneReport:
-    """Find the fastest spec with which searches of all shards reach a recall, and commit it.
+    """Find the fastest spec with which a search of all shards reaches the recall, and commit it.
 
-    Kinds of index are compared on a sample of all shards. The best ones are built in every shard,
-    and their search parameters are chosen by searches of all shards together. Arguments and errors
-    as for `tune.tune`.
+    FAISS index types are compared on a sample of the rows of all shards. The best ones are built in
+    every shard, and their search parameters are chosen by searches of all shards together.
+    Arguments and errors as for `tune.tune`.
     """
     if not dry_run:
         with store.writer():  # a folder that cannot be written fails now, not after minutes
@@ -77,12 +77,12 @@ def tune_shards(
 
 
 class _ShardTrials:
-    """Kinds of index that are built in all shards and not committed yet.
+    """FAISS indexes of several specs, built in all shards and not committed yet.
 
     Args:
         snapshot: The state of the index.
         writers: The writers of the shards.
-        settings: Targets and limits.
+        settings: The recall and latency to reach, and the memory limit.
         truth: Queries to choose by, with their exact neighbours.
     """
 
@@ -124,7 +124,11 @@ class _ShardTrials:
         self.built.append(best)
 
     def best(self) -> Trial:
-        """Return the fastest trial that reaches the targets, or that of an exact search."""
+        """Give all shards the fastest spec that reaches the targets, else exact search.
+
+        Returns:
+            The trial of that spec.
+        """
         best = fastest(self.built, self._settings.recall, self._settings.latency_ms)
         if best is None:
             note("No index built over all rows reaches the targets; searching exactly.")
@@ -133,7 +137,7 @@ class _ShardTrials:
         return best
 
     def keep(self, spec: IndexSpec, tuning: Tuning | None) -> None:
-        """Let the shards have the files and the search parameters of a spec."""
+        """Give all shards the FAISS files and the search parameters of a spec that was built."""
         for writer, state in zip(self._writers, self._states[spec], strict=True):
             settings = replace(state.settings, spec=spec)
             writer.rewrite(partial(_state, replace(state, settings=settings, tuning=tuning)))
@@ -167,5 +171,5 @@ class _ShardTrials:
 
 
 def _state(manifest: Manifest, work: Transaction) -> Manifest:
-    """Return a state for `IndexWriter.rewrite`, which needs no new files."""
+    """Return the manifest itself, as the change of `IndexWriter.rewrite`: it needs no new files."""
     return manifest

@@ -27,7 +27,7 @@ from sbert_search.shards.snapshot import ShardedSnapshot
 
 @dataclass(frozen=True, slots=True)
 class RoutedBatch:
-    """The documents of a batch that belong to one shard; attributes as of `PassageBatch`."""
+    """Those documents of a batch that belong to one shard; the attributes are of `PassageBatch`."""
 
     documents: Sequence[Document]
     doc_of: NDArray[np.int64]
@@ -41,7 +41,13 @@ class RoutedBatch:
 
     @classmethod
     def of(cls, batch: PassageBatch, docs: NDArray[np.int64], at: NDArray[np.int64]) -> RoutedBatch:
-        """Take some documents of a batch, ascending (n_docs,), with their passages (n_rows,)."""
+        """Take some documents of a batch, with their passages.
+
+        Args:
+            batch: The batch.
+            docs: Numbers of the documents in the batch, ascending, (n_docs,).
+            at: Numbers of their passages in the batch, ascending, (n_rows,).
+        """
         return cls(
             documents=[batch.documents[i] for i in docs.tolist()],
             doc_of=np.searchsorted(docs, np.asarray(batch.doc_of)[at]),
@@ -121,7 +127,7 @@ class ShardedWriter(IndexWriter):
         self._forget(documents)
 
     def commit_blank(self, documents: BlankDocuments, *, cursor: BuildCursor) -> None:
-        """Refuse documents without text, which arrive as columns.
+        """Refuse documents that are given as columns, without text.
 
         Raises:
             IndexStoreError: Always.
@@ -191,7 +197,7 @@ class ShardedWriter(IndexWriter):
     def _routed(
         self, batch: PassageBatch, rows: NDArray[np.int64] | None
     ) -> dict[int, tuple[RoutedBatch, NDArray[np.int64]]]:
-        """Split a batch by shards: documents with their passages, and the rows of these."""
+        """Return, by number of the shard, its part of a batch and the rows of these passages."""
         if rows is None:
             first = self.snapshot.manifest.next_row
             rows = np.arange(first, first + len(batch.doc_of))
@@ -246,7 +252,7 @@ class ShardedWriter(IndexWriter):
             self._publish_union(self.snapshot)
 
     def _undo(self, before: Sequence[Snapshot], error: BaseException) -> None:
-        """Return all shards to their states before, unless the commit may have been made."""
+        """Return all shards to the states in ``before``, unless the commit may have been made."""
         if self._is_open or isinstance(error, (OSError, IndexStoreError)):
             for writer, shard, old in zip(self._writers, self._shards.shards, before, strict=True):
                 writer.snapshot = old

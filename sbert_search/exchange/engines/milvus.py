@@ -1,4 +1,4 @@
-"""Milvus: Parquet files of its bulk import, a server, or a file of Milvus Lite."""
+"""Milvus: Parquet files for its bulk import; upload to a server or to a file of Milvus Lite."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Field:
     Attributes:
         name: Its name.
         kind: A name of pymilvus' ``DataType``.
-        element: The type of the values of an ARRAY.
+        element: The type of the values of an ARRAY; "" for other kinds.
         params: Further parameters, such as ``max_length``.
     """
 
@@ -55,7 +55,7 @@ class Field:
 
 
 def fields_of(plan: ExportPlan) -> list[Field]:
-    """Return the fields of the collection: id, document, number, texts, metadata, vector."""
+    """Return the fields of the collection: ids, number of the passage, texts, metadata, vector."""
     text, optional = {"max_length": MAX_BYTES}, {"nullable": True}
     fields = [
         Field(name=ID, kind="VARCHAR", params={"max_length": _ID_BYTES, "is_primary": True}),
@@ -77,7 +77,7 @@ def fields_of(plan: ExportPlan) -> list[Field]:
 
 
 def index_of(plan: ExportPlan) -> dict[str, object]:
-    """Return the index of the vectors: exact if that of this package is exact, else HNSW."""
+    """Return the index of the vectors: FLAT if the exported index is exact, else HNSW."""
     index = {"field_name": VECTOR, "metric_type": METRICS[plan.metric]}
     if plan.exact:
         return {**index, "index_type": "FLAT", "params": {}}
@@ -120,12 +120,12 @@ class MilvusReceiver:
         self._client.create_collection(self._name, schema=schema, index_params=params)
 
     def send(self, batch: Passages) -> None:
-        """Write passages; those of the same ids are replaced."""
+        """Write passages; passages with the same ids are replaced."""
         rows = zip(scalars(batch, self._plan), batch.vectors.tolist(), strict=True)
         self._client.upsert(self._name, [{**row, VECTOR: vector} for row, vector in rows])
 
     def finish(self) -> None:
-        """Write what the server has in memory."""
+        """Let the server write its memory to disk and load the collection, for searches."""
         self._client.flush(self._name)
         self._client.load_collection(self._name)
 
@@ -153,7 +153,7 @@ class MilvusReceiver:
 
 
 def scalars(batch: Passages, plan: ExportPlan) -> Iterator[dict[str, object]]:
-    """Yield the fields of each passage but the vector.
+    """Yield all fields of each passage except the vector.
 
     Raises:
         ExchangeError: A text is too long, or a list has too many values.

@@ -1,4 +1,4 @@
-"""OpenSearch: bodies of its index, bulk requests and hybrid search, as files or by its client."""
+"""OpenSearch: the requests that make, fill and search its index, as files or through its client."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def index_body(plan: ExportPlan) -> dict[str, object]:
 
 
 def lines(batch: Passages, plan: ExportPlan) -> Iterator[tuple[str, bytes]]:
-    """Yield the document and the two lines of a bulk request for each passage."""
+    """Yield, for each passage, the id of its document and its two lines of a bulk request."""
     rows = zip(batch.ids, records(batch, plan.kinds), batch.vectors, strict=True)
     for point, record, vector in rows:
         action = json.dumps({"index": {"_id": point}})
@@ -97,7 +97,7 @@ def lines(batch: Passages, plan: ExportPlan) -> Iterator[tuple[str, bytes]]:
 
 
 def write_files(plan: ExportPlan, folder: Path) -> list[Path]:
-    """Write the bodies of the index, of the search pipeline and of the bulk requests.
+    """Write the request bodies that create the index and the search pipeline, and bulk requests.
 
     Args:
         plan: What to write.
@@ -124,7 +124,7 @@ class OpenSearchReceiver:
     """An index of OpenSearch.
 
     Raises:
-        ConfigError: opensearch-py is not installed, or the URL is none.
+        ConfigError: opensearch-py is not installed, or the URL does not begin with http or https.
     """
 
     def __init__(self, plan: ExportPlan, url: str, name: str, api_key: str | None) -> None:
@@ -147,13 +147,13 @@ class OpenSearchReceiver:
         self._client.indices.delete(index=self._name)
 
     def create(self) -> None:
-        """Make the index and its search pipeline; it is not refreshed while it is filled."""
+        """Make the search pipeline and the index, which is not refreshed while it is filled."""
         self._client.http.put(f"/_search/pipeline/{self._name}", body=dict(PIPELINE))
         self._client.indices.create(index=self._name, body=index_body(self._plan))
         self._refresh_every("-1")
 
     def send(self, batch: Passages) -> None:
-        """Write passages; those of the same ids are replaced.
+        """Write passages; passages with the same ids are replaced.
 
         Raises:
             ExchangeError: The server refused passages; the message names their documents.
@@ -209,7 +209,7 @@ class _Busy(Exception):  # noqa: N818 (it is caught, and the batch is sent again
 
 
 def query_of(plan: ExportPlan, url: str, name: str) -> str:
-    """Return code that searches the index: exactly if this index is exact, else by HNSW."""
+    """Return code that searches the index: exactly if the exported index is exact, else by HNSW."""
     lexical = plan.snapshot.settings.lexical
     weight = lexical.title_weight if lexical else 1
     knn = f"{{'knn': {{{VECTOR!r}: {{'vector': vector, 'k': 100}}}}}}"

@@ -1,4 +1,4 @@
-"""Qdrant: a server, or a folder of the local mode of its client."""
+"""Qdrant: upload to a server, or to a folder of the local mode of its client."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class QdrantReceiver:
         self._client.delete_collection(self._name)
 
     def create(self) -> None:
-        """Make the collection; its HNSW graph is built at the end."""
+        """Make the collection; Qdrant builds its HNSW graph after `finish`."""
         models = self._models
         self._client.create_collection(
             self._name,
@@ -73,7 +73,7 @@ class QdrantReceiver:
             self._client.create_payload_index(self._name, field, field_schema=schema)
 
     def send(self, batch: Passages) -> None:
-        """Write passages; those of the same ids are replaced."""
+        """Write passages; passages with the same ids are replaced."""
         points = self._models.Batch(
             ids=batch.ids,
             vectors=batch.vectors.tolist(),

@@ -1,4 +1,4 @@
-"""Passages as records of JSON values, which engines store beside the vectors."""
+"""Passages as records of JSON values, which engines store with the vectors."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ _LEFT_OUT = ("char_start", "char_end")
 
 
 def records(batch: Passages, fields: Iterable[str]) -> Iterator[dict[str, object]]:
-    """Yield, for each passage, its document, number, title, text and metadata.
+    """Yield, for each passage, its document's id, its number, title, text and metadata.
 
-    Dates and times become texts of ISO 8601, which sort as they do; a missing value is left out.
+    Dates and times become texts of ISO 8601, whose order is that of the times; a missing value is
+    left out.
     """
     names = ("doc_id", "chunk", "title", "text", *fields)
     for row in batch.table.select(names).to_pylist():
@@ -38,5 +39,5 @@ def scalar(kind: str) -> tuple[str, bool]:
 
 
 def typed(kinds: Mapping[str, str], types: Mapping[str, str]) -> dict[str, str]:
-    """Return the engine's type of each field, which for most engines is that of the values."""
+    """Return the engine's type of each field; that of a list is the type of its values."""
     return {name: types[scalar(kind)[0]] for name, kind in kinds.items()}

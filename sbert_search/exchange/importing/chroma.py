@@ -1,4 +1,4 @@
-"""The folder of a persistent Chroma client."""
+"""Importing from the folder of a persistent Chroma client."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def chosen(asked: str | None, names: list[str], shown: str, kind: str) -> str:
     """Return the table that the user named, or the only one.
 
     Raises:
-        CorpusError: There is no such table, none, or several and none was named.
+        CorpusError: No table has the name; or the user named none, and there is not exactly one.
     """
     listed = ", ".join(map(repr, names)) or "none"
     if asked is not None and asked not in names:

@@ -1,4 +1,4 @@
-"""FAISS files whose vectors are stored unchanged: flat and HNSW, also with ids."""
+"""Importing FAISS files that store the vectors unchanged: flat and HNSW indexes, also with ids."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from sbert_search.index.storage.manifest import Metric
 
 
 def found_in_faiss(path: Path, asked: Asked) -> Found:
-    """Find the vectors, the metric and the ids of a FAISS file; its vectors stay mapped.
+    """Find the vectors, the metric and the ids of a FAISS file; the vectors are memory-mapped.
 
     Raises:
         CorpusError: The file cannot be read, holds compressed vectors or compares them by another

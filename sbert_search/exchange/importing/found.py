@@ -1,4 +1,4 @@
-"""What a source of vectors gives to the build of an index."""
+"""The contents of a source of vectors, as arguments for the build of an index."""
 
 from __future__ import annotations
 
@@ -14,14 +14,15 @@ from sbert_search.index.storage.manifest import Metric
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Found:
-    """Vectors, and the rows they belong to.
+    """The vectors of a source, with the rows or ids that they belong to.
 
     Attributes:
         rows: The rows with texts and metadata; None: there are only ids.
         vectors: One vector for each row; None: a field of the rows holds them.
-        ids: One id for each vector where there are no rows; None: their numbers from 0.
+        ids: One id for each vector, if ``rows`` is None; None: the numbers of the vectors, from 0.
         fields: Names of the fields of the rows.
-        metadata_fields: Fields that become metadata columns; None: all others.
+        metadata_fields: Fields that become metadata columns; None: all that ``fields`` does not
+            name.
         metric: The metric of the source; None: it states none.
         model: Name of the model that the source states; "" if it states none.
         keeps: Temporary objects that must live until the index is built.
@@ -39,7 +40,7 @@ class Found:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Asked:
-    """What the user said about a source.
+    """What the user asked to read from a source.
 
     Attributes:
         ids: A file of ids; None: the file beside the vectors, if there is one.

@@ -1,4 +1,4 @@
-"""The ids of vectors that a file without ids holds: a file of ids beside it."""
+"""Reading the ids of a file of vectors from a second file."""
 
 from __future__ import annotations
 
@@ -18,10 +18,11 @@ _ENDINGS = (".ids.parquet", ".ids.npy", ".ids.txt")
 
 
 def with_ids(found: Found, source: Path, asked: Asked) -> Found:
-    """Add the ids of the vectors of a file, and the texts and metadata if the file of ids has them.
+    """Add ids to the vectors of a file, and texts and metadata if the file of ids has them.
 
-    A Parquet file is read as a source of documents. An ``.npy`` file has an array of ids, and any
-    other file has one id in each line.
+    The file of ids is ``asked.ids``, or lies beside ``source``. Without one, ``found`` is returned
+    unchanged. A Parquet file is read as a source of documents. An ``.npy`` file has an array of
+    ids, and any other file has one id in each line.
 
     Raises:
         CorpusError: The file of ids cannot be read.

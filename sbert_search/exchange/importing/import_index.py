@@ -1,4 +1,4 @@
-"""`import_index`: build an index from vectors that a file or another engine holds."""
+"""`import_index`: build an index from the vectors in a file or in another engine."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from sbert_search.index.ingestion.build import BuildKeywords
 from sbert_search.runtime.progress import note
 
 _FAISS = (".faiss", ".index")
-_UNIT = 1e-3  # a norm that differs from 1 by more is changed visibly
-_SAMPLE = 1024
+_UNIT = 1e-3  # a vector whose norm differs from 1 by more counts as not normalized
+_SAMPLE = 1024  # vectors whose norms are looked at
 
 
 def import_index(

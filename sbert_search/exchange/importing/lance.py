@@ -1,4 +1,4 @@
-"""The folder of a LanceDB database, or of one of its tables."""
+"""Importing from the folder of a LanceDB database, or of one of its tables."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class _Statistics(Protocol):
 
 
 class _Table(Protocol):
-    """What is used of a LanceDB table."""
+    """The methods of a LanceDB table that are used here."""
 
     def list_indices(self) -> Iterable[_Named]: ...
 
@@ -43,8 +43,8 @@ _METRICS: Mapping[str, Metric] = {"cosine": "cosine", "dot": "dot", "l2": "eucli
 def found_in_lance(folder: Path, asked: Asked) -> Found:
     """Find the vectors, ids, texts and metadata of a table, which is read batch by batch.
 
-    The metric is that of the table's vector index, or ``euclidean``, which LanceDB uses without
-    one.
+    The metric is that of the table's vector index. Without an index it is ``euclidean``, LanceDB's
+    default.
 
     Raises:
         ConfigError: lancedb is not installed.

@@ -1,4 +1,4 @@
-"""Parquet files with vectors, among them those of `export_index` and of the command `embed`."""
+"""Importing Parquet files, among them those of `export_index` and of the command `embed`."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def found_in_parquet(path: Path, asked: Asked, *, has_vectors: bool = False) -> 
     Args:
         path: The file.
         asked: Names of fields that the user gave.
-        has_vectors: Whether the vectors are in another file.
+        has_vectors: Whether the caller has the vectors already, from another file.
 
     Raises:
         CorpusError: The file cannot be read, or has no column of vectors.
@@ -77,7 +77,8 @@ def vector_field(schema: pa.Schema, shown: str) -> str:
     """Return the name of the column of vectors.
 
     Raises:
-        CorpusError: No column, or several of unknown names, have lists of floats.
+        CorpusError: No column has lists of floats, or several have, and `VECTOR_FIELDS` names none
+            of them.
     """
     lists = [field.name for field in schema if _is_vector(field.type)]
     known = [name for name in VECTOR_FIELDS if name in lists]
