@@ -1,7 +1,7 @@
 """The connection to a Ray cluster: its machines, and processes on them. Only this module uses Ray.
 
-Ray starts processes and carries calls. Which calls are made again after a failure is decided by
-this package, since Ray does not make a call again that failed with an exception.
+Ray starts processes and carries calls. This package decides which calls are made again after a
+failure, since Ray does not repeat a call that failed with an exception.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Protocol, TypedDict, cast
 
 from sbert_search.errors import ClusterError, ConfigError
 
-OBJECT_STORE_BYTES = 256 << 20  # of a cluster that is started on this machine alone
+OBJECT_STORE_BYTES = 256 << 20  # memory for shared objects of a cluster that `connected` starts
 _CONNECT_S = 10.0
 
 
@@ -37,7 +37,7 @@ class Machine:
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """What each of several processes gets of the machines.
+    """How many processes there are, and which part of a machine each gets.
 
     Attributes:
         processes: Number of processes.
@@ -120,7 +120,7 @@ class Process:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A call that another process works on."""
+    """A call of a method in another process."""
 
     _reference: object
 
@@ -147,7 +147,7 @@ def finished(calls: Sequence[Call], timeout_s: float) -> list[Call]:
     wait = _ray().wait
     by_reference = {call._reference: call for call in calls}
     references = list(by_reference)
-    # The second wait returns all that have finished meanwhile; the first one returns at one.
+    # The first wait returns with one finished call; the second one finds all that have finished.
     ready, _ = wait(references, num_returns=1, timeout=timeout_s)
     if ready:
         ready, _ = wait(references, num_returns=len(references), timeout=0)
@@ -202,14 +202,16 @@ def connected(address: str | None = None) -> Iterator[Cluster]:
     Args:
         address: Address of a cluster that runs, ``HOST:PORT``, or ``auto`` for that of this
             machine. None: the variable RAY_ADDRESS, or else a cluster of this machine alone, which
-            ends with this context.
+            ends with this context. If the program is connected to Ray already, that connection is
+            used, and stays.
 
     Raises:
         ConfigError: Ray is not installed.
         ClusterError: The cluster cannot be reached.
     """
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    # Ray would hide the GPUs from processes without one, and announces that this will change.
+    # By default Ray hides the GPUs from processes that get none, and warns that it will stop that.
+    # With 0 it hides none, and does not warn.
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     try:
         ray = _ray()
@@ -256,10 +258,11 @@ def share_of(
         processes: Number of processes. None: one for each GPU, or without GPUs one for each
             machine.
         on_gpu: Whether each process gets a GPU.
-        cpus: CPUs of each process; None: as many as all machines have room for.
+        cpus: CPUs of each process; None: the largest number for which the machines have room.
 
     Raises:
-        ConfigError: The machines have too few CPUs or GPUs.
+        ConfigError: A number is below 1, or the machines have too few GPUs, or without ``on_gpu``
+            too few CPUs.
     """
     for name, number in (("workers", processes), ("cpus", cpus)):
         if number is not None and number < 1:
@@ -285,7 +288,7 @@ def share_of(
 
 
 def host_and_python() -> tuple[str, str]:
-    """Return the name of this machine, and the versions that must be those of the driver."""
+    """Return the name of this machine, and the versions that must be equal on all machines."""
     import platform
 
     import ray

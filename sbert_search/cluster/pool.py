@@ -1,4 +1,4 @@
-"""Worker processes on a cluster: each batch is embedded once, whichever processes end."""
+"""Worker processes on a cluster: each batch gives one result, even if processes end."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from sbert_search.runtime.progress import note, warn
 T = TypeVar("T")
 
 CALLS_A_WORKER = 3  # batches that a worker has: one is encoded, one tokenised, one waits
-ATTEMPTS = 5  # processes that may end while they have a certain batch
-LOSSES = 4  # processes that may end in place of each worker without a batch between them
+ATTEMPTS = 5  # the build fails when so many processes have ended while they had one batch
+LOSSES = 4  # processes per worker that may end one after another without a result between them
 _POLL_S = 1.0
-_NOTE_S, WAIT_S = 20.0, 600.0  # time without any worker until a note, and until an error
+_NOTE_S, WAIT_S = 20.0, 600.0  # time without any open worker until a note, and until an error
 
 
 @dataclass(slots=True, eq=False)
 class Job(Generic[T]):
-    """A batch on its way.
+    """A batch that is sent to workers until it has a result.
 
     Attributes:
-        texts: What is sent to a worker.
-        payload: What the caller gets back with the result.
+        texts: The texts, which are sent to a worker.
+        payload: A value of the caller, which gets it back with the result.
         held_bytes: Approximate memory of the batch.
         attempts: Number of processes that have ended while they had it.
         result: The result; None: there is none yet.
-        error: The exception of the worker.
+        error: The exception that the worker raised for the batch; None: it raised none.
     """
 
     texts: Texts
@@ -50,7 +50,7 @@ class Job(Generic[T]):
 
 @dataclass(slots=True, eq=False)
 class _Worker(Generic[T]):
-    """A process, and its calls; a process that has ended is replaced by another worker."""
+    """A process and its calls; ``opening`` is None once the process has opened the model."""
 
     number: int
     process: Process
@@ -87,15 +87,15 @@ class Pool(Generic[T]):
         self._unsent.clear()
 
     def results(self, jobs: Iterable[Job[T]], waiting_bytes: int) -> Iterator[Job[T] | None]:
-        """Yield each job with its result; the workers then wait for the next call.
+        """Yield each job with its result; afterwards the workers stay for the next call.
 
-        None is yielded about once a second while there is no result, so that the thread that runs
-        this can stop. Workers end if this is closed before the last result.
+        None is yielded at least about once a second while the next job has no result, so that the
+        thread that runs this can stop. Workers end if this is closed before the last result.
 
         Args:
             jobs: The batches.
-            waiting_bytes: Limit of the memory of all batches on their way; a single batch may
-                exceed it.
+            waiting_bytes: No further batch is read while the batches without a yielded result hold
+                so many bytes.
 
         Raises:
             ClusterError: Workers cannot be started, or too many have ended.
@@ -214,7 +214,11 @@ class Pool(Generic[T]):
         self._workers[self._workers.index(worker)] = self._start(worker.number)
 
     def _require_workers(self) -> None:
-        """Note that no machine has room for a worker, and give up after a while."""
+        """If no worker has opened the model, print a note after `_NOTE_S`, and fail after `WAIT_S`.
+
+        Raises:
+            ClusterError: There was no such worker for `WAIT_S`.
+        """
         now = time.monotonic()
         if any(worker.opening is None for worker in self._workers):
             self._last_worker_s, self._has_noted = now, False

@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 
 class RayRunner:
-    """Embeds documents in processes on a Ray cluster; the caller reads and writes them.
+    """Embeds documents in processes on a Ray cluster; this process reads them and writes the index.
 
     Use it as a context, and pass it as ``runner`` to `Index.build` or `embed_to_parquet`:
 
@@ -59,7 +59,8 @@ class RayRunner:
         """Connect to the cluster.
 
         Raises:
-            ConfigError: Ray is not installed, or the cluster has too few CPUs.
+            ConfigError: Ray is not installed, ``workers`` or ``cpus`` is below 1, or the cluster
+                has too few CPUs.
             ClusterError: The cluster cannot be reached.
         """
         self._cluster = self._resources.enter_context(connected(self._address))
@@ -144,7 +145,7 @@ def _jobs(
     on_truncate: OnTruncate,
     chunking: Chunking,
 ) -> Iterator[Job[tuple[Sequence[Document], T]]]:
-    """Yield a job for each batch; that of an empty batch is done."""
+    """Yield a job for each batch; the job of an empty batch has its result already."""
     for documents, payload in batches:
         texts = Texts(
             [document.doc_id for document in documents],

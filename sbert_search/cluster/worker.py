@@ -26,9 +26,10 @@ class OpenModel(NamedTuple):
 
     Attributes:
         make: Opens the model.
-        identity: Identity of the model of the driver, which the worker's must equal.
+        identity: Identity of the model in the process of the command; that of a worker must equal
+            it.
         versions: Versions that the worker must have, see `host_and_python`.
-        threads: CPU threads of the model, unless OMP_NUM_THREADS is set on the machine.
+        threads: CPU threads of the model, unless OMP_NUM_THREADS is set for the worker.
     """
 
     make: Callable[[], TextEmbedder]
@@ -46,7 +47,7 @@ class Opened(NamedTuple):
 
 
 class Texts(NamedTuple):
-    """The texts of a batch, and how they are split.
+    """The texts of a batch, and how they are split into passages.
 
     Attributes:
         ids: Ids of the documents, for messages.
@@ -64,7 +65,7 @@ class Texts(NamedTuple):
 
 
 class Passages(NamedTuple):
-    """The passages of a batch and their vectors; see `EmbeddedBatch`."""
+    """The passages of a batch and their vectors; the fields are those of `EmbeddedBatch`."""
 
     doc_of: NDArray[np.int64]
     chunk: NDArray[np.int32]
@@ -129,7 +130,7 @@ class EmbeddingWorker:
 
 
 def _use_threads(threads: int) -> None:
-    """Let torch compute with so many threads, if the model has loaded it."""
+    """Let torch compute with so many threads, if the model has imported torch."""
     if torch := sys.modules.get("torch"):
         torch.set_num_threads(threads)
 

@@ -37,8 +37,8 @@ class ErrorOptions(TypedDict, total=False):
         metric: Metric by which queries are ordered; default: the main metric of each task. Pairs
             are always ordered by their rank error.
         worst: Number of worst items to describe; default 50.
-        language: Language in which words are compared; ``none``: without inflections and stop
-            words. Default english.
+        language: Language whose inflections are removed before words are compared, and whose stop
+            words are ignored; ``none``: neither is done. Default english.
         seed: Seed of the bootstraps; default 0.
     """
 
@@ -53,8 +53,8 @@ def analyze_errors(run: str | Path, **options: Unpack[ErrorOptions]) -> list[Err
     """Find the worst queries or pairs of a run, and the slices where the model is worse.
 
     Slices are groups of items by a feature: lengths, words in common between a query and a relevant
-    document or between the texts of a pair, and how rare the rarest word is. Each slice is compared
-    with the other items.
+    document or between the texts of a pair, how rare the rarest word is, the number of relevant
+    documents, and the gold score of a pair. Each slice is compared with the other items.
 
     Args:
         run: The JSON record that ``eval retrieval --out`` or ``eval sts --out`` wrote, or a folder
@@ -67,8 +67,8 @@ def analyze_errors(run: str | Path, **options: Unpack[ErrorOptions]) -> list[Err
     Raises:
         ConfigError: The language is unknown.
         CorpusError: Data or a run file cannot be read.
-        EvaluationError: A record cannot be read or is of another kind, its run file is absent, or
-            the data are not those of the run.
+        EvaluationError: A record cannot be read, is of another kind or lacks the metric, its run
+            file is absent, no query has a relevant document, or the data are not those of the run.
     """
     path = Path(run)
     folder = path if path.is_dir() else path.parent

@@ -43,12 +43,14 @@ class ErrorItem:
         value: Metric of the item.
         texts: The query, or the two texts of the pair.
         words: Number of words of each text.
-        expected: What should have come, in words.
-        came: What came.
+        expected: For a query, the ranks at which its relevant documents were found; for a pair, its
+            gold score and rank.
+        came: For a query, the first document found; for a pair, its predicted score and rank.
         shared: Words that the two texts of a pair share; for a query, the words that it shares
             with the relevant document which covers most of them.
-        features: The features by which items are sliced.
-        relevant: For a query, documents that it should have found, by rank.
+        features: Value of each feature by which items are sliced; None: the item does not have it.
+        relevant: For a query, its first relevant documents: those found by rank, then others by
+            grade.
         found: For a query, the first documents that it found.
     """
 
@@ -78,7 +80,7 @@ class ErrorReport:
         mean: Mean of the metric over the analysed items.
         items: Number of analysed items.
         left_out: Number of judged queries without a relevant document, which are not analysed.
-        language: Language in which words are compared.
+        language: Language in which words are compared, as in `ErrorOptions`.
         slices: The slices; in a slice that is ``worse``, the model is worse than elsewhere.
         worst: The worst items, the worst first.
     """

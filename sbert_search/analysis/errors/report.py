@@ -1,4 +1,4 @@
-"""Write the analysis of errors as JSON, SVG and a page."""
+"""Write the analysis of errors as JSON, SVG and an HTML page."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ _ROW, _TOP, _BELOW, _LEFT = 20, 40, 40, 330  # pixels
 
 
 def require_other_folder(run: str | Path, out: str | Path) -> None:
-    """Refuse to write the analysis into the folder of the run, whose records have other readers.
+    """Refuse to write the analysis into the folder of the run.
+
+    There ``eval compare`` would read its JSON files as records.
 
     Raises:
         ConfigError: ``out`` is the folder of the run, or a file.

@@ -12,8 +12,8 @@ from sbert_search.analysis.errors.record import ErrorItem, JudgedText, cut
 from sbert_search.analysis.errors.words import WordReader, coverage
 from sbert_search.records import Document, Qrels, Query, Run
 
-SHOWN = 3  # relevant documents, and found ones, that are described for a query
-_READ, _KEPT = 20_000, 600  # characters of a document that are compared, and that are kept
+SHOWN = 3  # number of relevant documents, and of found ones, that are described for a query
+_READ, _KEPT = 20_000, 600  # characters of a described document: compared, and shown
 
 
 @dataclass(slots=True)
@@ -24,7 +24,7 @@ class _Corpus:
         size: Number of documents.
         frequency: Number of documents with each word of a query.
         relevant: Words of queries in each relevant document, and the number of all its words.
-        texts: Start of each document that is described.
+        texts: The first `_READ` characters of each document that is described.
     """
 
     size: int = 0
@@ -132,7 +132,7 @@ def _read_corpus(
 
 
 def _best(judged: _Judged, corpus: _Corpus) -> str | None:
-    """The relevant document with the most words of the query; None: the corpus has none."""
+    """Return the relevant document with the most words of the query; None: the corpus has none."""
     present = [doc_id for doc_id in judged.relevant if doc_id in corpus.relevant]
     return max(
         present, key=lambda doc_id: len(judged.terms & corpus.relevant[doc_id][0]), default=None

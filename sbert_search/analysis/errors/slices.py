@@ -28,15 +28,16 @@ class ErrorSlice:
     Attributes:
         feature: Name of the feature, such as words in the query.
         low: Lowest value of the feature in the slice.
-        high: Highest value.
-        items: Number of items.
-        mean: Mean of the metric.
+        high: Highest value of the feature in the slice.
+        items: Number of items in the slice.
+        mean: Mean of the metric over these items.
         interval: 95 % interval of the mean.
         difference: The mean minus that of the other items that have the feature; None: there are
             no others.
         difference_interval: Interval of the difference; the intervals of all slices hold together
-            with a probability of 95 % (Bonferroni).
-        worse: Whether the whole interval lies on the side where the model is worse.
+            with a probability of 95 % (Bonferroni). None: there is no difference.
+        worse: Whether the whole interval of the difference lies on the side where the model is
+            worse.
     """
 
     feature: str

@@ -46,7 +46,7 @@ class WordReader:
 
 
 def coverage(terms: frozenset[int], other: frozenset[int]) -> float | None:
-    """Share of the words of one text that the other has too; None: the one has no words."""
+    """Share of the words in ``terms`` that ``other`` has too; None: ``terms`` is empty."""
     return len(terms & other) / len(terms) if terms else None
 
 

@@ -1,4 +1,4 @@
-"""Estimate the seconds of pieces, from those of finished pieces or from numbers of operations."""
+"""Estimate the seconds of pieces, from finished pieces or from a number of operations."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from statistics import mean
 
 from sbert_search.analysis.variants.pieces import Part, Piece, Result
 
-# Floating-point operations a second before anything was measured: of one busy core in bf16.
+# Floating-point operations a second of one busy core in bf16, until a pre-training is finished.
 GUESSED_RATE = 9e10
 # Time of a token by family, compared with BERT's. DistilBERT has half the layers, and its teacher's
 # forward pass; ELECTRA has a generator.
@@ -19,7 +19,7 @@ RELATIVE: Mapping[str, float] = {
     "electra": 1.4,
     "deberta": 2.0,
 }
-# Time of a measure before one was measured, compared with BERT's pre-training.
+# Time of a measure, compared with BERT's pre-training, until a measure of its part is finished.
 GUESSED: Mapping[Part, float] = {"raw": 0.1, "sts": 0.2, "pairs": 0.15, "classify": 0.15}
 
 
@@ -38,8 +38,9 @@ def estimator(
 ) -> Callable[[Piece], float]:
     """Return a function that estimates the seconds of a piece.
 
-    A piece takes as long as the finished pieces of its part on average, each divided by the
-    relative time of its family. Before one is finished, the number of operations decides.
+    The estimate is the mean time of the finished pieces of the same part, scaled from their
+    families to that of the piece by `RELATIVE`. Until one is finished, a measure is estimated from
+    the time of BERT's pre-training by `GUESSED`, and a pre-training from the operations.
     """
     spent: dict[str, list[float]] = {}
     for piece in pieces:

@@ -34,8 +34,8 @@ from sbert_search.training.pretraining.pretrain import build, pretrain
 from sbert_search.training.recipe import load_recipe
 from sbert_search.training.task_heads.classify import ClassifyRecipe, train_classifier
 
-_ENCODED = 512  # texts whose encoding is timed, at most
-_HELD_OUT = 512  # held-out examples of the loss, at most
+_ENCODED = 512  # largest number of texts whose encoding is timed
+_HELD_OUT = 512  # largest number of examples of which the held-out loss is computed
 
 
 class Measuring:
@@ -71,7 +71,7 @@ class Measuring:
 
         Args:
             piece: The pre-training.
-            teacher: The reading of the teacher, for distilbert.
+            teacher: The reading of the teacher, for distilbert; None: the family has no teacher.
         """
         folder = self.run_folder(piece)
         recipe = pretrain_recipe(
@@ -103,7 +103,7 @@ class Measuring:
         return {"seconds": result.state.seconds, "figures": figures, "readings": readings}
 
     def slim(self, piece: Piece) -> None:
-        """Remove the optimizer's states of a finished pre-training; the models stay."""
+        """Remove the tensors for resuming a finished pre-training; the models stay."""
         for path in checkpoints(self.run_folder(piece)):
             remove_tree(path / "state.safetensors")
 
@@ -133,7 +133,11 @@ class Measuring:
         }
 
     def _raw(self, model: Path, reading: Reading) -> dict[str, float]:
-        """Measure a model as it is; one that detects replaced tokens predicts no masked ones."""
+        """Measure a model without fine-tuning.
+
+        A model that detects replaced tokens (ELECTRA) predicts no masked ones. Its held-out figures
+        are those of its training log.
+        """
         detected = {n: v for n, v in reading["figures"].items() if n in ("rtd", "rtd_accuracy")}
         figures = {f"held-out {name}": value for name, value in detected.items()}
         if not detected:
@@ -189,7 +193,7 @@ class Measuring:
         return [f"model={model}", f"seed={seed}", f"device={self.device}"]
 
     def _open(self, model: Path) -> Embedder:
-        """Open a model in memory: from a folder, building an index would export it as a graph."""
+        """Open a model in memory; indexing with a model of a folder may export it as a graph."""
         bi_encoder = BiEncoder.from_folder(read_folder(model))
         return Embedder(bi_encoder.to(resolve_device(self.device)), precision="fp32")
 
@@ -219,7 +223,10 @@ class Measuring:
 
 
 def _sizes(model: nn.Module, folder: Path, last: Reading) -> dict[str, float]:
-    """Parameters, memory of weights, gradients and moments in fp32, and speed of training."""
+    """Return numbers of parameters, memory of training, and tokens per second of processor time.
+
+    The memory is that of weights, gradients and both moments in fp32: 16 bytes per parameter.
+    """
     trained = sum(each.numel() for each in model.parameters())
     return {
         "parameters of the encoder": sum(e.numel() for e in load_encoder(folder).parameters()),

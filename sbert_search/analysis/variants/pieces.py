@@ -1,4 +1,4 @@
-"""The pieces of a comparison. Each finished piece is a JSON file, so that a run can be resumed."""
+"""The pieces of a comparison. Each finished piece is a JSON file, so a comparison can go on."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ class Result(TypedDict, total=False):
     """The content of a piece's file.
 
     Attributes:
-        seconds: Seconds that the piece took, for estimates.
+        seconds: Seconds that the piece took, for estimates; 0 if its figures were copied.
         figures: Figures of the table, by name.
-        readings: Checkpoints of a pre-training.
-        step: Step of the checkpoint that was measured.
+        readings: Checkpoints of a pre-training; other pieces lack this key.
+        step: Step of the checkpoint that was measured; a pre-training lacks this key.
     """
 
     seconds: float
@@ -53,7 +53,7 @@ class Piece:
             training on pairs, or as a classifier.
         family: The family.
         seed: Seed of the run.
-        budget: Budget at which the run is read; None: the pre-training itself.
+        budget: Budget at which the model is measured; None: the piece is the pre-training.
     """
 
     part: Part
@@ -79,7 +79,7 @@ class Pieces:
         self.folder = folder
 
     def found(self, piece: Piece) -> Result | None:
-        """Return the result of a finished piece."""
+        """Return the result of a piece; None: it is not finished."""
         file = self.folder / f"{piece.name}.json"
         if not file.exists():
             return None
@@ -124,7 +124,7 @@ def at_budget(
         family: The family.
         budget: ``tokens``: the last checkpoint. ``seconds``: the last one that was reached within
             the seconds, or the first if none was.
-        seconds: Seconds of processor time; None: those of the fastest family.
+        seconds: Seconds of processor time; None: those of the family that used the fewest.
     """
     own = readings[family]
     if budget == "tokens":

@@ -15,7 +15,7 @@ from sbert_search.training.recipe import load_recipe, shipped_recipes
 
 Measure = Literal["raw", "sts", "pairs", "classify"]
 FAMILIES = ("bert", "roberta", "albert", "distilbert", "electra", "deberta")
-TEACHER = "bert"  # of distilbert, with the same seed
+TEACHER = "bert"  # teacher of distilbert; both have the same seed
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -39,8 +39,8 @@ class VariantsRecipe:
         corpus: Sources of the text that every family is trained on.
         held_out: Sources of the text for the held-out loss.
         tokens: Tokens that every family is trained on.
-        seconds: Seconds of processor time at which every run is read a second time; None: those
-            that the fastest family of a seed needs for its tokens.
+        seconds: Seconds of processor time; every run is also measured at the last checkpoint
+            within them. None: the seconds that the fastest family of a seed needs for its tokens.
         families: Families to compare; distilbert needs bert, its teacher.
         size: Size in the shipped recipes of pre-training: tiny, mini, small or base.
         text_field: Field that holds the text; None: detected.
@@ -48,13 +48,14 @@ class VariantsRecipe:
         vocab_size: Size of the vocabulary that is trained.
         max_len: Tokens of a training example.
         batch: Examples of a step.
-        readings: Number of checkpoints of a run; the reading at ``seconds`` is at one of them.
+        readings: Approximate number of checkpoints of a run, one of which is measured at
+            ``seconds``.
         settings: Overrides of every pre-training. By default the learning rate stays constant
             after the warm-up, so that a run can be read at any step.
         family_settings: Further overrides by family.
         nli: Fine-tuning on labelled pairs; None: none.
         stsb: Fine-tuning on scored pairs, from the result of ``nli``; None: none.
-        pairs: In-batch training on pairs, before the second measure of retrieval; None: none.
+        pairs: In-batch training on pairs, after which retrieval is measured again; None: none.
         classifier: Training of a classifier of texts; None: none.
         at_seconds: Measures that are also made at ``seconds``: raw, sts (after NLI and STSb),
             pairs or classify.
@@ -160,7 +161,7 @@ def pretrain_recipe(
 
 
 def _placed(value: object, data: str) -> object:
-    """Replace ``@/`` by the data folder in all texts."""
+    """Replace ``@/`` by the data folder in all strings of a recipe."""
     if isinstance(value, str):
         return value.replace("@/", data)
     if isinstance(value, list):

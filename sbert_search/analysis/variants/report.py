@@ -20,7 +20,7 @@ Table = tuple[list[str], list[list[object]]]
 
 
 def table_of(figures: Mapping[str, Mapping[str, Figure]]) -> Table:
-    """Columns and rows of a table with a row for each figure and a column for each family."""
+    """Return the columns and rows of a table: a row for each figure, a column for each family."""
     names = list(dict.fromkeys(name for own in figures.values() for name in own))
     rows: list[list[object]] = [
         [name, *(shown(figures[family].get(name)) for family in figures)] for name in names
@@ -29,7 +29,7 @@ def table_of(figures: Mapping[str, Mapping[str, Figure]]) -> Table:
 
 
 def shown(figure: Figure | None) -> str:
-    """Write mean and interval; a star marks a figure that is `Figure.beyond_spread`."""
+    """Write mean and interval, with a star if `Figure.beyond_spread`; "-" for no figure."""
     if figure is None:
         return "-"
     star = " *" if figure.beyond_spread else ""
@@ -71,7 +71,7 @@ def markdown(report: VariantsReport) -> str:
 
 
 def _readings(report: VariantsReport, budget: str) -> Table:
-    """Tokens and seconds of the checkpoints that were measured, as means over the seeds."""
+    """Return a table of the tokens and seconds of measured checkpoints, as means over the seeds."""
     rows: list[list[object]] = []
     for family, own in report.readings[budget].items():
         if own:
@@ -89,7 +89,7 @@ def _markdown(table: Table) -> list[str]:
 
 
 def draw_table(figures: Mapping[str, Mapping[str, Figure]], title: str) -> str:
-    """Draw each figure: a row for each family with its mean, interval and seeds."""
+    """Draw a panel for each figure: a row for each family with its interval and a dot per seed."""
     names = list(dict.fromkeys(name for own in figures.values() for name in own))
     body, top = f'<text x="{_LEFT}" y="16" font-weight="bold">{title}</text>\n', 26.0 + _TOP
     for name in names:
@@ -115,7 +115,7 @@ def draw_table(figures: Mapping[str, Mapping[str, Figure]], title: str) -> str:
 
 
 def draw_curves(report: VariantsReport) -> str:
-    """Draw the first loss of each run's own held-out evaluation over tokens."""
+    """Draw the MLM loss of each run's own held-out evaluation over millions of tokens."""
     lines: list[tuple[int, Sequence[tuple[float, float]]]] = []
     for number_of, runs in enumerate(report.curves.values()):
         for readings in runs.values():

@@ -38,11 +38,11 @@ class VariantsOptions(TypedDict, total=False):
 
     Attributes:
         data: Folder of the data sets, for which ``@/`` stands in the recipe; default "data".
-        seeds: Number of seeds; default 3.
-        minutes: Time limit of this call; default: none. No piece starts that would not end in
-            time, by the estimate.
+        seeds: Number of seeds, from 0 on; default 3.
+        minutes: Time limit of this call; None, the default: no limit. A piece that by its estimate
+            would end later is not started.
         device: Device of trainings and measures, as for `Embedder`.
-        plan_only: Whether to stop after the plan; default False.
+        plan_only: Whether to stop after the plan is shown; default False. No report is written.
     """
 
     data: str | Path
@@ -57,9 +57,9 @@ def analyze_variants(
 ) -> VariantsReport:
     """Pre-train families of one size with one budget, fine-tune all alike, and compare them.
 
-    Every family is trained on the same tokens of one corpus, with one vocabulary. Each run is read
-    twice: at its last step, where all have seen equal tokens, and at the checkpoint where all have
-    used equal seconds of processor time.
+    Every family is trained on the same tokens of one corpus, with one vocabulary. Each run is
+    measured twice: at its last step, where all have seen equal tokens, and at the last checkpoint
+    within equal seconds of processor time.
 
     Each finished piece is a file in ``out/work``. A later call with the same recipe goes on where
     an earlier one ended; an interrupted training resumes from its newest checkpoint.
@@ -70,12 +70,13 @@ def analyze_variants(
         options: Data, seeds and limits; see `VariantsOptions`.
 
     Returns:
-        The report, which is also written to ``out``; it names the pieces that are not finished.
+        The report, which names the pieces that are not finished. It is also written to ``out``,
+        unless ``plan_only`` is set.
 
     Raises:
         ConfigError: The recipe is invalid, or ``out`` holds the pieces of another recipe.
         CorpusError: A text or a data set cannot be read.
-        EvaluationError: A test task does not exist, or its data are others.
+        EvaluationError: A test task does not exist, or its data differ from those it names.
         SbertSearchError: A training fails; the message names the cause.
     """
     data, folder = Path(options.get("data", "data")), Path(out)
@@ -107,7 +108,7 @@ class _Run:
         self.plan = plan(recipe, options.get("seeds", 3))
 
     def estimate(self) -> Callable[[Piece], float]:
-        """Return the estimator, with what was measured until now."""
+        """Return a function that estimates the seconds of a piece from the finished pieces."""
         folder = self.out / "work"
         model = pretrain_recipe(
             self.recipe, TEACHER, 0, vocabulary=folder / "vocabulary", tokens=folder / "tokens"
@@ -134,14 +135,14 @@ class _Run:
         note(f"{left} of {len(self.plan)} pieces are left; they take about {duration(total)}.")
 
     def work_off(self, minutes: float | None) -> None:
-        """Carry out the pieces in turn, as far as the time reaches."""
+        """Carry out the pieces in turn, without those that would exceed the time limit."""
         started = time.monotonic()
         for piece in self.plan:
             if self.pieces.found(piece) or not self.is_ready(piece):
                 continue
             needed = self.estimate()(piece)
             if minutes is not None and time.monotonic() - started + needed > 60 * minutes:
-                note(f"{piece.name} needs about {duration(needed)}, which are not left.")
+                note(f"{piece.name} needs about {duration(needed)}, more than is left.")
                 continue
             note(piece.name)
             self.pieces.keep(piece, self.carry_out(piece))
@@ -159,7 +160,7 @@ class _Run:
         return not self.needs_teacher(piece) or bool(self.pieces.found(self.teacher(piece)))
 
     def carry_out(self, piece: Piece) -> Result:
-        """Carry out one piece, or copy it if both budgets end at the same checkpoint."""
+        """Carry out one piece; copy its figures if the other budget ends at the same checkpoint."""
         if piece.part == "pretrain":
             teacher = self.pieces.found(self.teacher(piece)) if self.needs_teacher(piece) else None
             last = teacher["readings"][-1] if teacher else None

@@ -57,10 +57,11 @@ class VariantsReport:
         seeds: Number of seeds.
         tables: Figures by budget (tokens or seconds), family and name.
         training: Figures of the pre-trainings by family and name: parameters, memory, speed.
-        readings: For each budget and family, the checkpoint of each seed that was measured.
+        readings: The checkpoint that is measured, by budget, family and seed; without seeds of
+            which a pre-training is not finished.
         curves: The checkpoints of each pre-training, by family and seed.
         missing: Names of the pieces that are not finished.
-        made: Code, machine and libraries.
+        made: Version, commit, machine and libraries that made the report.
     """
 
     recipe: Mapping[str, object]
@@ -135,8 +136,8 @@ def collect(
         recipe: The settings.
         families: The families, in order.
         pieces: All pieces.
-        found: Returns the result of a finished piece.
-        seconds: Seconds of the second budget, as in the recipe.
+        found: Returns the result of a piece, or None if it is not finished.
+        seconds: `VariantsRecipe.seconds`.
         made: Code, machine and libraries.
     """
     seeds = sorted({piece.seed for piece in pieces})
