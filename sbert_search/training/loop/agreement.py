@@ -14,7 +14,7 @@ from sbert_search.training.loop.checkpoint import checkpoints
 from sbert_search.training.loop.resume import differing
 
 _MAX_RESTARTS = "TORCHELASTIC_MAX_RESTARTS"  # set by torchrun
-_SHOWN = 5  # differences in a message
+_SHOWN = 5  # largest number of differences in a message
 
 
 def require_agreement(ranks: Ranks, settings: Mapping[str, object]) -> None:
@@ -49,7 +49,7 @@ def resumes(ranks: Ranks, out: Path) -> bool:
     """Whether a run goes on by itself: torchrun may restart it, and it has a checkpoint.
 
     torchrun restarts the ranks with the command that began the run. Its option --max-restarts
-    therefore says that this command may resume. The number of restarts so far is no such sign: it
+    therefore says that this command may resume. The number of restarts so far does not say so: it
     differs between the machines, and is 0 on a machine that replaces another.
 
     Args:

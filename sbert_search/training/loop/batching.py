@@ -1,7 +1,7 @@
 """Group rows, which are training examples, into the optimizer steps of an epoch.
 
-For given data and settings, the steps depend only on the seed and the epoch. A rank is one of the
-processes that train together; all ranks therefore make the same steps.
+For given data and settings, the steps depend only on the seed and the epoch. All ranks, the
+processes that train together, therefore plan the same steps.
 """
 
 from __future__ import annotations
@@ -108,8 +108,7 @@ def plan_epoch(lengths: Rows, config: BatchingConfig, order: np.random.Generator
     Rows of similar length are put into one step, because attention is fast for texts of equal
     length. Rows are sorted within windows of shuffled rows. If all rows were sorted together, a
     step would have almost the same rows in every epoch. If the last step is less than half full,
-    its rows join the step before it. No row is dropped, and the last step is not very
-    small.
+    its rows join the step before it, so that no step is much smaller than the others.
 
     Args:
         lengths: Number of tokens of each row, (n,).

@@ -86,7 +86,8 @@ def save_checkpoint(
         tensors: Tensors needed to resume, named ``model/NAME`` and ``optim/STATE/NAME``.
         state: Further JSON values needed to resume.
         recipe: The resolved recipe, TOML.
-        save_model: Writes the model into a new folder, through `runtime.disk.files`.
+        save_model: Writes the model into a new folder, through `runtime.disk.files`; None: there
+            is no such folder.
 
     Raises:
         CheckpointError: A write failed; earlier checkpoints are untouched.
@@ -120,7 +121,7 @@ def save_checkpoint(
 def prune(out: Path, keep: int, best_step: int | None) -> None:
     """Remove old checkpoints; a failure is only reported.
 
-    The newest ``keep`` checkpoints stay, and that of ``best_step``.
+    The newest ``keep`` checkpoints stay, and that of ``best_step`` unless it is None.
     """
     try:
         for path in checkpoints(out)[:-keep]:

@@ -23,7 +23,7 @@ class EvaluationConfig:
     every: int | None = None  # steps between evaluations; None: after every epoch
     figure: str | None = None  # dev metric that selects the best model; None: the first one
     higher_is_better: bool = True  # whether a higher value of that metric is better
-    patience: int | None = None  # evaluations without improvement before the run stops
+    patience: int | None = None  # evaluations without improvement to stop after; None: never
 
     def __post_init__(self) -> None:
         for name in ("every", "patience"):

@@ -1,4 +1,4 @@
-"""Detect values that are not finite, a constant loss, lack of memory, and Ctrl-C."""
+"""Detect values that are not finite, a loss that does not fall, lack of memory, and Ctrl-C."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from sbert_search.errors import TrainingError
 from sbert_search.training.loop.gradients import StepMetrics
 
 STUCK_STEPS = 50  # after so many equal losses, training counts as stuck
-_SPREAD = 1e-5  # largest relative difference between losses that count as equal
+_SPREAD = 1e-5  # largest difference between equal losses, relative to a loss above 1
 _QUIET_SHARE = 0.5  # share of a run after which a ranking loss should have fallen
 _JUDGED_STEPS = 20  # newest steps, whose mean loss is judged
-_NEAR_EQUAL = 0.98  # share of the loss of equal scores from which a loss counts as near it
-_SHOWN_ROWS = 16
+_NEAR_EQUAL = 0.98  # a loss of at least this share of the loss of equal scores is near it
+_SHOWN_ROWS = 16  # largest number of rows in a message
 _ALLOCATION_FAILED = ("can't allocate memory", "not enough memory")  # torch's CPU allocator
 
 

@@ -30,7 +30,7 @@ from sbert_search.training.loop.objective import Batch, InBatchObjective
 def add_in_batch_gradients(
     model: nn.Module, objective: InBatchObjective, batches: Sequence[Batch], context: StepContext
 ) -> LossTotals:
-    """Add the gradients of a loss over all embeddings of a step, over ranks and micro-batches.
+    """Add the gradients of a loss of all embeddings of a step, from all ranks and micro-batches.
 
     If there are several micro-batches, each is embedded twice. A single one is embedded once, and
     its autograd graph is kept.

@@ -1,6 +1,6 @@
 """The gradient and the losses of one step.
 
-The gradient is summed over the micro-batches of this rank, and the losses over all ranks as well.
+The gradient is summed over the micro-batches of this rank; the losses are summed over all ranks.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from sbert_search.training.loop.objective import Batch, Losses, Objective
 
 @dataclass(frozen=True, slots=True)
 class StepContext:
-    """Device, precision, rank, seed and number of a step."""
+    """Device, dtype of matrix products, ranks, seed and number of a step, from 0."""
 
     device: torch.device
     dtype: torch.dtype
@@ -43,8 +43,8 @@ class LossTotals:
 
     Attributes:
         ranks: The ranks over which `read` sums.
-        counts: Expected number of terms of each loss, from `Batch.counts`. Empty for in-batch
-            losses, which have no such counts.
+        counts: Expected number of terms of each loss over all ranks, from `Batch.counts`. Empty for
+            in-batch losses, which have no such counts.
     """
 
     ranks: Ranks

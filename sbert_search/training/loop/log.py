@@ -72,7 +72,7 @@ class Log:
                 raise OSError("only a part of a line was written")
 
     def sync(self) -> None:
-        """Make the lines durable; this must precede the checkpoint of the same step."""
+        """Make the lines durable; call it before the checkpoint of the same step is saved."""
         with self._as_training_error():
             files.disk.fsync(self._fd)
 

@@ -59,7 +59,7 @@ class TrainConfig:
     budget: BudgetConfig
     seed: int = 0  # decides data order, dropout and random draws of a batch, such as masks
     device: str = "auto"  # auto, cpu, cuda, cuda:N or mps
-    precision: Literal["auto", "fp32", "bf16"] = "auto"  # of products; auto: the faster one
+    precision: Literal["auto", "fp32", "bf16"] = "auto"  # of matrix products; auto: the faster
     batching: BatchingConfig = field(default_factory=BatchingConfig)
     optim: OptimConfig = field(default_factory=OptimConfig)
     schedule: ScheduleConfig = field(default_factory=ScheduleConfig)
@@ -79,7 +79,7 @@ class Result:
     state: RunState
     stopped: Stopped
     last: Path  # checkpoint of the last step
-    best: Path | None  # checkpoint with the best dev metric
+    best: Path | None  # checkpoint with the best dev metric; None: no finite metric was computed
 
 
 def train(
@@ -106,13 +106,14 @@ def train(
         config: The settings of the loop.
         model: The model. Every parameter with ``requires_grad`` is trained.
         out: Folder of the run: checkpoints, log, curves.
-        evaluate: Returns dev metrics by name; called on the first rank, in eval mode.
+        evaluate: Returns dev metrics by name; called on the first rank, in eval mode. None: there
+            are no dev metrics.
         save_model: Writes the model into a new folder that other libraries load; called at each
-            checkpoint.
-        recipe: The whole resolved recipe, if ``config`` is only a part of it.
+            checkpoint. None: checkpoints have no such folder.
+        recipe: The whole resolved recipe, of which ``config`` is a part; None: ``config`` is all.
         resume: Resume from the newest checkpoint in ``out``.
-        allow_inexact: Resume although data, recipe, threads or versions differ; and train on ranks
-            that differ in threads or versions.
+        allow_inexact: Resume although data, recipe, threads, ranks, device, precision or versions
+            differ; and train on ranks that differ in other things than data and recipe.
 
     Raises:
         TrainingError: A loss or gradient is not finite, a row does not fit in memory, the ranks
@@ -168,7 +169,10 @@ class _Run:
         self.state = RunState()
 
     def require_agreement(self, *, allow_inexact: bool) -> None:
-        """Refuse ranks that differ in data, recipe or checkpoint, or in anything if exact."""
+        """Refuse ranks that differ in data, recipe or checkpoint.
+
+        Unless ``allow_inexact``, also refuse ranks that differ in another part of the fingerprint.
+        """
         names = {"recipe", "data"} if allow_inexact else {*self.fingerprint}
         settings = {name: value for name, value in self.fingerprint.items() if name in names}
         checkpoint = None if self.resumed is None else self.resumed.path.name
@@ -282,7 +286,7 @@ class _Run:
         prune(self.out, self.config.checkpoint.keep, self.state.best_step)
 
     def _stored_verdict(self) -> object:
-        """Return the measurement that chose the precision, also of the run that is resumed."""
+        """Return the measurement that chose the precision, now or in the run that is resumed."""
         if self.verdict is not None:
             return to_mapping(self.verdict)
         return None if self.resumed is None else self.resumed.state.get("verdict")

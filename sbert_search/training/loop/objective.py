@@ -26,7 +26,8 @@ class Batch:
     """One micro-batch: the input of one forward pass.
 
     Attributes:
-        inputs: Nested tensors, or anything with a ``to(device)``; only the objective reads them.
+        inputs: Nested tensors, or an object with a method ``to(device)``; only the objective reads
+            them.
         rows: Index of each example in the training data, int64 (n,), for error messages.
         counts: Number of terms of each summed loss, by name. They are known before the forward
             pass, so that the loss of each micro-batch can be divided by the count of the step.

@@ -26,7 +26,7 @@ class OptimConfig:
     lr: float = 2e-5  # learning rate after the warm-up
     beta1: float = 0.9  # decay of the mean of the gradients
     beta2: float = 0.999  # decay of the mean of their squares
-    eps: float = 1e-8  # added to the root of that mean
+    eps: float = 1e-8  # added to the root of the mean of the squares
     weight_decay: float = 0.01  # weight decay of matrices; biases and norms have none
     clip: float = 1.0  # maximum norm of the whole gradient; 0 turns clipping off
     layer_decay: float = 1.0  # a block's learning rate is this times that of the block above it
@@ -52,10 +52,10 @@ class OptimConfig:
 
 
 def make_optimizer(model: nn.Module, config: OptimConfig) -> torch.optim.AdamW:
-    """Make AdamW over the trainable parameters, in groups of one weight decay and learning rate.
+    """Make AdamW over the trainable parameters, in groups of equal weight decay and learning rate.
 
-    Parameters of one dimension are biases, norms and scales; they have no weight decay. A group has
-    its factor of the learning rate as ``factor``.
+    Parameters of one dimension are biases, norms and scales; they have no weight decay. The value
+    ``factor`` of a group is the factor of its learning rate; see `learning_rate_factors`.
     """
     trained = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
     factors = learning_rate_factors([name for name, _ in trained], config)
@@ -108,20 +108,20 @@ class _Scaled(Protocol):
 
 
 def gradient_norm(model: nn.Module, further: Sequence[Tensor] = ()) -> Tensor:
-    """Return the norm of all gradients as one vector, a scalar.
+    """Return the norm of the vector of all gradients, a scalar tensor.
 
     It is not finite if any gradient is not finite.
 
     Args:
         model: The model with its gradients.
-        further: Values of gradients that were taken from the model.
+        further: Values of the gradients that `TableSteps.take_gradients` removed from the model.
     """
     gradients = [p.grad for p in model.parameters() if p.grad is not None]
     return nn.utils.get_total_norm([*gradients, *further])
 
 
 def clip_divisor(norm: Tensor, max_norm: float) -> Tensor | None:
-    """Return what the gradients are divided by, so that their norm is at most ``max_norm``.
+    """Return the number by which gradients are divided, so that their norm is at most ``max_norm``.
 
     Args:
         norm: The norm of all gradients.
@@ -164,7 +164,7 @@ def clipped_step(optimizer: torch.optim.AdamW, norm: Tensor, max_norm: float) ->
 
 
 def optimizer_tensors(optimizer: torch.optim.Optimizer, model: nn.Module) -> dict[str, Tensor]:
-    """Return the tensors of the optimizer, named such as ``exp_avg/encoder.layer.0.weight``."""
+    """Return the optimizer's tensors, named such as ``exp_avg/encoder.embeddings.word.weight``."""
     return {
         f"{slot}/{name}": value
         for name, parameter in model.named_parameters()

@@ -9,7 +9,7 @@ from sbert_search.runtime.svg import Axis, Panel, document
 from sbert_search.training.loop.log import LogLine
 
 PANEL, TOP = 190, 26  # pixels: height of a panel, and of its title
-MOST_POINTS = 600  # points of a curve; longer curves are averaged, as a screen cannot show more
+MOST_POINTS = 600  # largest number of points of a curve, about what a screen can show
 
 Points = list[tuple[float, float]]
 

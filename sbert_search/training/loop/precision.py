@@ -23,13 +23,13 @@ def choose_precision(
     ranks: Ranks,
     resumed: Checkpoint | None,
 ) -> tuple[torch.dtype, Verdict | None]:
-    """Choose the dtype of products; on a CPU, "auto" is the faster of fp32 and bf16.
+    """Choose the dtype of matrix products; on a CPU, "auto" is the faster of fp32 and bf16.
 
     The first rank measures for all ranks. A resumed run keeps the precision of its checkpoint, so
     that it ends with the weights of an uninterrupted run.
 
     Returns:
-        The dtype, and the measurement that chose it; None: nothing was measured.
+        The dtype, and the measurement that chose it; None: this process measured nothing.
     """
     dtype = resolve_precision(precision, device)
     if precision != "auto" or device.type != "cpu":
@@ -51,7 +51,10 @@ def _of_checkpoint(checkpoint: Checkpoint) -> torch.dtype | None:
 
 
 def _measure(model: nn.Module, batches: Batches, ranks: Ranks) -> Verdict | None:
-    """Measure a block of the largest encoder of a model, with texts as in its batches."""
+    """Measure one block of the largest encoder, with texts of the mean length of the rows.
+
+    Returns None if the model has no encoder.
+    """
     encoders = [module for module in model.modules() if isinstance(module, Encoder)]
     if not encoders:
         return None

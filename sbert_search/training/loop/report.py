@@ -43,7 +43,7 @@ class _Board(Protocol):
 
 
 class Report:
-    """Writes the log and progress lines of a run; on every rank but the first it writes nothing."""
+    """Writes the log and progress lines of a run; only on the first rank."""
 
     def __init__(
         self,
@@ -119,7 +119,7 @@ class Report:
         tokens_per_s = (state.tokens - self._last.tokens) / seconds
         rows_per_s = (state.rows - self._last.rows) / seconds
         device, dtype, ranks = self.context.device, self.context.dtype, self.context.ranks
-        # FLOPs utilisation, relative to a measured rate, as the peak of the device is not known.
+        # The peak rate of the device is not known, so the measured rate of a product is used.
         gemm = matmul_rate(device, dtype).flops * ranks.world
         share = tokens_per_s * self._flops_per_token / gemm
         memory = memory_bytes(device)

@@ -28,7 +28,7 @@ from sbert_search.version import __version__
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
-_WRITTEN = ("log.jsonl", "curves.svg", "model", "model.tmp")  # in the folder of a run
+_WRITTEN = ("log.jsonl", "curves.svg", "model", "model.tmp")  # what a run writes to its folder
 _NO_EFFECT = ("checkpoint", "report")  # tables of a recipe that do not affect the weights
 
 
@@ -163,7 +163,7 @@ def _table(checkpoint: Checkpoint, name: str) -> Mapping[str, object]:
 
 
 def _strings(values: Mapping[str, object] | Sequence[object]) -> Iterator[str]:
-    """Yield every string of a recipe, among them all file names."""
+    """Yield every string of a recipe; all file names are among them."""
     for value in values.values() if isinstance(values, Mapping) else values:
         if isinstance(value, str):
             yield value

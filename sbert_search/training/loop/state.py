@@ -12,13 +12,13 @@ class RunState:
     step: int = 0  # optimizer steps done
     epoch: int = 0  # epochs done
     index: int = 0  # steps done in this epoch
-    tokens: int = 0  # without padding, over all ranks
-    rows: int = 0  # over all ranks
-    seconds: float = 0.0  # of training, including the time before a resume
+    tokens: int = 0  # trained on, without padding, over all ranks
+    rows: int = 0  # trained on, over all ranks
+    seconds: float = 0.0  # of all steps, without evaluations, also before a resume
     processor_seconds: float = 0.0  # of all threads of the first rank, in the same time
     micro_size: int | None = None  # None: as configured; reduced when memory ran out
-    best: float | None = None  # best value of the dev metric that selects the model
-    best_step: int | None = None
+    best: float | None = None  # best finite value of the dev metric that selects the model
+    best_step: int | None = None  # step of that value; None: there was no finite one
     stale: int = 0  # evaluations since the best value
 
     def advance(self, rows: int, tokens: int, *, ends_epoch: bool) -> None:

@@ -75,8 +75,8 @@ class Stepper:
         """Update the weights once and advance the state.
 
         Raises:
-            TrainingError: A loss or gradient is not finite (the weights are then unchanged), or a
-                row does not fit in memory.
+            TrainingError: A loss or gradient is not finite (the weights are then unchanged), or
+                with one rank, a row does not fit in memory.
         """
         for group in self.optimizer.param_groups:
             group["lr"] = lr * group["factor"]
@@ -96,7 +96,10 @@ class Stepper:
         return metrics
 
     def _gradients(self, planned: PlannedStep, state: RunState) -> LossTotals:
-        """Run forward and backward; if memory runs out, halve the micro-batch size and repeat."""
+        """Run forward and backward.
+
+        If memory runs out and there is one rank, halve the micro-batch size and repeat.
+        """
         context = replace(self.context, step=state.step)
         while True:
             if planned.micro_size != state.micro_size:  # halved after this step was planned

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
-_LARGE = 1 << 20  # elements of a table; the dense gradient of a smaller one costs too little
+_LARGE = 1 << 20  # elements from which a table is large; smaller dense gradients cost little
 _BLOCK = 64  # rows that are updated together
 _Register = Callable[[Callable[[Tensor], None]], RemovableHandle]  # untyped in torch
 _MOMENTS = ("exp_avg", "exp_avg_sq")  # AdamW's names of the means of gradients and of squares
@@ -32,7 +32,7 @@ class TableSteps:
     """
 
     def __init__(self, model: nn.Module) -> None:
-        """Find the large tables of a model."""
+        """Find the embedding tables of a model with at least `_LARGE` elements."""
         modules = (module for module in model.modules() if isinstance(module, nn.Embedding))
         self._tables = [module for module in modules if module.weight.numel() >= _LARGE]
         self._weights = [
@@ -44,7 +44,7 @@ class TableSteps:
     def sparse_gradients(self) -> Iterator[None]:
         """Return a context in which backward passes give sparse gradients of the tables.
 
-        Gradients of several passes need little more memory than a dense one.
+        The gradients of several passes together need little more memory than a dense one.
         """
         before = [table.sparse for table in self._tables]
         with ExitStack() as stack:
@@ -60,7 +60,7 @@ class TableSteps:
                     table.sparse = sparse
 
     def take_gradients(self) -> dict[Tensor, Tensor]:
-        """Remove the sparse gradients from the tables, so that the optimizer passes over these.
+        """Remove the sparse gradients from the tables, so that the optimizer skips these tables.
 
         Returns:
             For each table with a sparse gradient, this gradient; each row occurs once.
@@ -73,7 +73,8 @@ class TableSteps:
                 taken[weight] = weight.grad.coalesce()
                 weight.grad = None
             else:
-                self._updates.pop(weight, None)  # the optimizer changes rows that it does not know
+                # The optimizer updates all rows, so `_Update` must find the active blocks again.
+                self._updates.pop(weight, None)
         return taken
 
     @torch.no_grad()
@@ -88,11 +89,12 @@ class TableSteps:
         Args:
             optimizer: The fused optimizer, which has the settings and the moments of the tables.
             gradients: As returned by `take_gradients`.
-            divisor: Each gradient is divided by it, for clipping; None: gradients are not clipped.
+            divisor: Each gradient is divided by it, as `clip_divisor` returns it; None: gradients
+                stay as they are.
         """
         for weight, gradient in gradients.items():
             state: dict[str, Tensor] = optimizer.state[weight]
-            if not state:  # as AdamW begins
+            if not state:  # the first step: the state with which AdamW begins
                 state["step"] = torch.zeros((), dtype=torch.float32)
                 state |= {name: torch.zeros_like(weight, requires_grad=False) for name in _MOMENTS}
             if weight not in self._updates:
@@ -118,7 +120,7 @@ class _Update:
         self._weight, self._state = weight, state
         self._gradient = torch.zeros_like(weight, requires_grad=False)  # 0 between two steps
         self._active = np.zeros(-(-len(weight) // _BLOCK), dtype=np.bool_)
-        for name in _MOMENTS:  # not 0 in a run that is resumed
+        for name in _MOMENTS:  # in a resumed run, some moments are not 0
             self._activate(state[name].any(dim=1).nonzero().flatten())
 
     def step(self, gradient: Tensor, group: Mapping[str, Any], divisor: Tensor | None) -> None:
