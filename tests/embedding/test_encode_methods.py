@@ -115,7 +115,7 @@ def test_without_texts_there_is_an_empty_matrix(embedder: Embedder) -> None:
         ({"output_value": "token_embeddings"}, "use SentenceTransformer.encode for these"),
         ({"output_value": None}, "output_value is None"),
         ({"precision": "int4"}, "Unknown precision 'int4'; did you mean 'int8'"),
-        ({"precision": "int8"}, "precision is 'int8', .* one vector; encode more texts together"),
+        ({"precision": "int8"}, "precision is 'int8', .* one text has no range"),
         ({"batch_size": 0}, "batch_size is 0; it must be at least 1"),
         ({"device": "cuda:1"}, "device is 'cuda:1', and this model is on cpu"),
         ({"pool": {}}, r'open it with several devices, such as Embedder\(MODEL, device="cuda:0'),

@@ -14,6 +14,9 @@ from sbert_search.training.loop.loop import TrainConfig
 from sbert_search.training.pretraining.pretrain import PretrainRecipe
 from sbert_search.training.recipe import Kind, read_recipe, shipped_recipes
 from sbert_search.training.setting_list import Setting, list_settings
+from sbert_search.training.task_heads.answer import AnswerRecipe
+from sbert_search.training.task_heads.classify import ClassifyRecipe
+from sbert_search.training.task_heads.tag import TagRecipe
 
 
 @dataclass(frozen=True)
@@ -67,16 +70,19 @@ RECIPES: dict[Kind, type[TrainConfig]] = {
     "bi-encoder": BiEncoderRecipe,
     "cross-encoder": CrossEncoderRecipe,
     "pretrain": PretrainRecipe,
+    "classify": ClassifyRecipe,
+    "tag": TagRecipe,
+    "qa": AnswerRecipe,
 }
 SHIPPED = [(kind, name) for kind in RECIPES for name in shipped_recipes(kind)]
 
 
 @pytest.mark.parametrize(("kind", "name"), SHIPPED)
 def test_the_list_of_a_shipped_recipe_makes_the_same_recipe(kind: Kind, name: str) -> None:
-    needed = {"pretrain": [], "bi-encoder": ["data.train=a"], "cross-encoder": ["data.train=a"]}
-    needed[kind] += ["first.data.train=a"] if name == "nli-then-stsb" else []
-    needed[kind] += ["teacher=t"] if name.startswith("distil") else []
-    values = read_recipe(kind, name, needed[kind])
+    needed = [] if kind == "pretrain" else ["data.train=a"]
+    needed += ["first.data.train=a"] if name == "nli-then-stsb" else []
+    needed += ["teacher=t"] if name.startswith("distil") else []
+    values = read_recipe(kind, name, needed)
     again: dict[str, Any] = {}
     for setting in list_settings(RECIPES[kind], values):
         assert setting.meaning, setting.name

@@ -69,9 +69,7 @@ class LossConfig:
     symmetric: bool = False  # whether mnrl also ranks the anchors for each positive
     temperature: float = 1.0  # temperature of the scores in score_divergence
     concatenation: tuple[str, ...] = ("u", "v", "|u-v|")  # input of the classifier in softmax
-    # Dimensions to which embeddings are truncated; the losses are summed. (): no truncation. All
-    # losses but softmax and embedding_mse read it; those two refuse it.
-    matryoshka: tuple[int, ...] = ()
+    matryoshka: tuple[int, ...] = ()  # sizes of truncated embeddings, whose losses are summed
 
     def __post_init__(self) -> None:
         for part in self.concatenation:

@@ -265,11 +265,12 @@ def _shape_for(config: EncoderConfig, tokenizer: TextTokenizer) -> EncoderConfig
 
 def _warn_of_ignored(recipe: PretrainRecipe, model: PretrainedModel) -> None:
     """Warn of settings of a new model that differ from those of the model to start from."""
-    unset, own = EncoderConfig(pooler=True), model.encoder.config
+    # A recipe without the table model has a pooler, one with the table has none unless it says so.
+    unset, own = (EncoderConfig(pooler=True), EncoderConfig()), model.encoder.config
     ignored = [
         f"model.{name} = {getattr(recipe.model, name)} (the model has {getattr(own, name)})"
         for name in (f.name for f in fields(EncoderConfig))
-        if getattr(recipe.model, name) not in (getattr(unset, name), getattr(own, name))
+        if getattr(recipe.model, name) not in (getattr(each, name) for each in (*unset, own))
     ]
     if recipe.mask_decoder and getattr(model, "mask_decoder", None) is None:
         ignored.append("mask_decoder = True (the model has none)")

@@ -51,8 +51,7 @@ class HeadRecipe(TrainConfig):
     model: str | None = None  # folder or name of an encoder; None: the installed all-MiniLM-L6-v2
     random_weights: bool = False  # start from random weights in the shape of `model`
     max_len: int = 128  # maximum tokens of a text or pair
-    # What is trained. full: encoder and head; head: the head alone; probe: its last layer alone.
-    tune: Tune = "full"
+    tune: Tune = "full"  # what is trained: all, the head, or the last layer of the head (probe)
     adversarial: AdversarialConfig = field(default_factory=AdversarialConfig)
 
     def __post_init__(self) -> None:

@@ -89,7 +89,11 @@ def test_bad_sequences_are_refused_or_repaired(tmp_path: Path) -> None:
         ),
         ("a.jsonl", '{"tokens": [], "tags": []}', "a.jsonl:1: 'tokens' is an empty list"),
         ("a.jsonl", '{"tokens": "a b", "tags": []}', "'tokens' must be a list of texts ('a b')"),
-        ("a.jsonl", '{"tokens": ["a"], "tags": [3]}', "such as 'B-person'; numbers of classes are"),
+        (
+            "a.jsonl",
+            '{"tokens": ["a"], "tags": [3]}',
+            "the names of numbered tags",
+        ),
         ("a.jsonl", '{"tokens": ["a"]}', "no tags column among tokens"),
     ],
 )
