@@ -55,7 +55,8 @@ class ReadableIndex:
     def root(self) -> Path | None:
         """The folder of files from which the index was built or with which it is kept in sync.
 
-        The id of a file below it is its path there. None: the index was built from other sources.
+        The id of a file is its path relative to this folder. None: the index was built from other
+        sources.
         """
         build = self.state.manifest.build
         return Path(build.root) if build and build.root else None

@@ -34,7 +34,7 @@ class AnswerReader(Protocol):
     """A model that answers questions from texts, such as a `Predictor` of the task qa."""
 
     def answer(self, questions: Sequence[tuple[str, str]], /) -> Sequence[FoundAnswer]:
-        """Answer each question from the text beside it."""
+        """Answer the questions of pairs of question and text, each from its own text."""
 
 
 def with_answers(reader: AnswerReader, query: str, hits: Sequence[Hit], depth: int) -> list[Hit]:

@@ -67,7 +67,7 @@ class _Search:
         options: The options of the search.
         mask: The rows to search; None: all live rows.
         near: Finds words of the index that are near a word of the query; None: the search is not
-            fuzzy, or it is dense and requires no word.
+            fuzzy.
         fills: Whether lexical search appends the documents of the mask that BM25 does not find.
             They have the required words, but these may be stop words, which BM25 leaves out.
     """
@@ -130,7 +130,7 @@ def retrieve(
         snapshot: State of the index to search.
         asked: The queries.
         options: The options of the search, with a mode other than ``auto``.
-        embedder: Returns the model; it is not called in lexical search, and if vectors are given.
+        embedder: Returns the model; called neither in lexical search nor if vectors are given.
 
     Raises:
         QueryError: The filter is wrong, or the model gives a vector that is not finite.

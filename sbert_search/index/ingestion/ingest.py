@@ -48,8 +48,8 @@ Mode = Literal["add", "upsert"]
 S = TypeVar("S", bound="ReadSettings")
 
 COMMIT_S = 15.0  # an index gets a commit at the first border of a batch after this time
-_BATCH_TOKENS = 16_384  # estimated tokens that make a batch within a block, at the least
-_STEPS_A_BATCH = 8  # ... and forward passes
+_BATCH_TOKENS = 16_384  # least number of estimated tokens of a batch that ends within a block
+_STEPS_A_BATCH = 8  # least number of full forward passes of such a batch
 _CHARS_A_TOKEN = 4  # estimated
 
 
@@ -188,7 +188,7 @@ class ReadSettings:
 
 
 class ReadKeywords(CheckedOptions, total=False):
-    """The fields of `ReadSettings`, and options that open a model, as keyword arguments."""
+    """Fields of `ReadSettings`, and options that open a model, as keyword arguments."""
 
     fields: FieldNames
     metadata_fields: tuple[str, ...] | list[str] | None

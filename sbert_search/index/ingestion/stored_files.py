@@ -22,8 +22,8 @@ class StoredFiles:
 
     Attributes:
         contents: For each path, the content hash of each of its documents by their ids.
-        taken: Wanted paths that are ids of documents from other sources, which files must not
-            replace.
+        taken: Paths of files in the folder that are also ids of documents from other sources; the
+            files must not replace these documents.
     """
 
     contents: dict[str, dict[str, int]] = field(default_factory=dict)

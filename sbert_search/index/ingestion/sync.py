@@ -75,9 +75,9 @@ class FolderScan:
     """The files of a folder, read once.
 
     Attributes:
-        source: The folder; its files are named by their paths below the root.
+        source: The folder; its files are named by their paths relative to the root of the index.
         prints: Fingerprint of each file with content.
-        failed: Reasons by path.
+        failed: Why a file or folder cannot be read, by its path.
         unlisted: Paths of folders that cannot be listed.
     """
 
@@ -303,7 +303,9 @@ def _compare(scan: FolderScan, stored: StoredFiles) -> _Plan:
 
 
 def is_whole(contents: Collection[int], own: int, *, alone: bool) -> bool:
-    """Whether all documents of a file are stored: its last one is, which is committed last.
+    """Whether all documents of a file are stored; they are if the last one is.
+
+    The last document of a file is committed last.
 
     Args:
         contents: Content hashes of the stored documents of the file.

@@ -98,9 +98,9 @@ class Vocabulary:
     def near(self, word: str, most: int) -> list[NearWord]:
         """Find the words within some edits of a word, without the word itself.
 
-        The first character must be the same: few spelling errors change it, and so a fifteenth of
-        the words is compared. Words of three to five characters may have one edit, longer ones
-        two, and words that are not listed have no near words.
+        The first character must be the same: few spelling errors change it, and so only about a
+        fifteenth of the words is compared. Words of three to five characters may have one edit,
+        longer ones two, and words that are not listed have no near words.
 
         Args:
             word: A word in lower case.

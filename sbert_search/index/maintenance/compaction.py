@@ -79,7 +79,7 @@ def written(
 
     Args:
         work: The transaction to write in.
-        new: Settings and columns of the index.
+        new: The new manifest; gives the settings and columns of the index.
         part: The new rows.
         table: Id table of their documents.
         extended: A state whose last segment, all of whose rows are live, is written again before

@@ -40,8 +40,8 @@ class IndexInfo:
         columns: Metadata columns and their types.
         built: Number of input rows of the build, by outcome (indexed, rejected, ...).
         source_sha256: Hash of the sources of the build; "": the index was made empty.
-        root: The folder below which a file's path is its id, and with which the index can be kept
-            in sync; "": none.
+        root: The folder with which the index can be kept in sync; the id of a file is its path
+            relative to it. "": there is no such folder.
         tuning: Result of the last tuning; None if the index was not tuned.
         advice: The reason to compact the index, or "".
     """

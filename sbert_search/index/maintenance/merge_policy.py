@@ -15,6 +15,7 @@ replaced document; the other rows are live. An update ends with these merges:
   rows are dead, the dead rows are dropped and the FAISS index is filled again.
 - If no segment has a FAISS file, or if that merged segment would have more than a million rows,
   the rows outside FAISS get a FAISS index of their own as soon as there are 50,000 of them.
+  In one of n shards, 50,000 / n rows suffice.
 
 docs/decisions.md: Updates merge segments when they end; Four small segments, not eight.
 

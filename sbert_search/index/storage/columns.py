@@ -67,7 +67,9 @@ def schema(columns: Mapping[str, ColumnType]) -> pa.Schema:
 
 
 def unlike(columns: Iterable[str], own: Collection[str], prefix: str = PREFIX) -> dict[str, str]:
-    """Return a name for each metadata column that is none of ``own``, with few prefixes.
+    """Map each metadata column to the name that it gets in a file with other columns.
+
+    A name that another column has gets the prefix, as often as it is still taken.
 
     Args:
         columns: Names of the metadata columns.

@@ -63,7 +63,10 @@ class HeldFolder:
         self._manifest = self._next
 
     def removable(self, names: Iterable[str]) -> Iterable[str]:
-        """Return those of some unreferenced files that may be removed now: all of them."""
+        """Return the names of the unreferenced files that may be removed now.
+
+        Here these are all ``names``; a shard removes none before all shards are committed.
+        """
         return names
 
     @property

@@ -35,7 +35,7 @@ from sbert_search.runtime.disk.folders import Folder
 from sbert_search.runtime.lru import typed_lru_cache
 
 NAME = "MANIFEST.json"
-SHARDS = "shards.json"  # the manifest of a sharded index, in whose folder there is no NAME
+SHARDS = "shards.json"  # the manifest of a sharded index, whose folder has no MANIFEST.json
 TEMPORARY = NAME + ".tmp"  # the new manifest, before a commit renames it
 LOCK = "LOCK"
 FOLDERS = ("seg", "del", "ann", "lex")

@@ -34,8 +34,8 @@ class TuneReport:
     Attributes:
         measured: Measurements of each family (kind of index) on the sample, or why there are none.
         outlook: Predictions over all rows for the families that reached the recall.
-        built: The best measurement of each index built over all rows. The queries are those by
-            which one of these indexes is chosen. Empty after a dry run.
+        built: The best measurement of each index built over all rows, on the queries by which one
+            of these indexes is chosen. Empty after a dry run.
         tuning: The chosen index, measured on other, held-out queries. None after a dry run.
         seconds: Duration of the tuning.
     """

@@ -27,7 +27,8 @@ class FacetRange:
         low: The lowest value of the range.
         high: The end of the range, which belongs to the next range; in the last range, the highest
             value.
-        count: Number of documents with a value in the range.
+        count: Number of documents with a value in the range. In a column of lists, a document
+            counts once for each of its values in the range.
     """
 
     low: Ordered

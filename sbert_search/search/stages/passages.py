@@ -39,7 +39,7 @@ def matching_passages(
     The score of a passage is the score of a document that has only the text of the passage, with
     the document frequencies and the average length of the index. So a document of one passage has
     the same score as in a search for documents. A passage without a word of the query is left out,
-    unless no passage of its document is required to have one.
+    unless its document has the score 0: such a document was found without a word of the query.
 
     Args:
         snapshot: State of the index to search.

@@ -13,7 +13,8 @@ MOST_EDITS = 2
 MOST_NEAR = 50  # near words that fuzzy search adds to a word of the query
 
 # A word of at most RARE documents is taken for an error if documents with another word, one edit
-# away, are ODDS times as many. An edit more is made up for by ODDS times as many occurrences.
+# away, are ODDS times as many. Of two corrections, one that needs an edit more is chosen only if
+# it occurs more than ODDS times as often.
 RARE = 2
 ODDS = 100
 
@@ -72,7 +73,10 @@ def _corrected(snapshot: Snapshot, word: str) -> str:
 
 
 def _frequency(snapshot: Snapshot, word: str, count: int) -> int | None:
-    """Return the number of live documents with a word; ``count`` or None for a stop word."""
+    """Return the number of live documents with a word.
+
+    For a stop word, return ``count``, or None if that is 0.
+    """
     (term,) = snapshot.lexical.reader.hashes([word]).tolist()
     if term == STOP_WORD:
         return count or None

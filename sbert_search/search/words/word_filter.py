@@ -38,7 +38,8 @@ def word_mask(
         snapshot: The state of the index.
         clauses: What the documents must have, and must not have.
         mask: The rows that a filter admits; None: all live rows.
-        near: Finds words by which documents also meet a required word that is compared by stem.
+        near: Finds words that documents may have in place of a required word that is compared by
+            stem; None: there are no such words.
 
     Raises:
         NoLexicalData: The index has no lexical data.
