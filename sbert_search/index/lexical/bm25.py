@@ -56,7 +56,7 @@ class LexicalSearch:
     """Finds the documents with the best BM25 scores for a query.
 
     Args:
-        parts: The segments, in the order of their rows.
+        parts: The segments of the index.
         settings: Settings of lexical search.
 
     Source: Robertson & Zaragoza 2009, The Probabilistic Relevance Framework: BM25 and Beyond,
