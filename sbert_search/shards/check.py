@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from sbert_search.errors import CorruptIndex
-from sbert_search.index.maintenance.check import CheckReport, check, check_state
+from sbert_search.index.maintenance.check import CheckReport, OpenedState, check
+from sbert_search.index.snapshot import Snapshot
 from sbert_search.index.storage import manifest as manifests
+from sbert_search.index.storage.manifest import OPEN_TRIES
+from sbert_search.runtime.disk.folders import Folder
 from sbert_search.shards import manifest as shard_manifests
+from sbert_search.shards.manifest import ShardManifest, ShardRecord
 from sbert_search.shards.routing import shards_of_hashes
 from sbert_search.shards.snapshot import ShardedSnapshot
-from sbert_search.shards.states import is_sharded, open_shard, read_shard
-from sbert_search.shards.store import open_state
+from sbert_search.shards.states import is_sharded, open_shard, read_shard, require_alike
+from sbert_search.shards.store import always_changing
 
 _REMEDY = "Restore the whole sharded index from a backup, or build it again."
 
@@ -25,30 +29,55 @@ def check_index(path: Path) -> CheckReport:
 def check_shards(path: Path) -> CheckReport:
     """Verify all shards of a sharded index and report all damage, not only the first.
 
+    All files of all shards are opened before the first is hashed, and opened again after a commit,
+    as by `check.check`.
+
     Raises:
         NotAnIndex: The folder holds no sharded index.
-        IndexStoreError: Shards have different settings, or a file cannot be read.
+        IndexStoreError: Shards have different settings, a file cannot be read, or writers changed
+            the index in each attempt to open its files.
     """
-    root = manifests.open_folder(path)
+    for _ in range(OPEN_TRIES):
+        root = manifests.open_folder(path)
+        try:
+            manifest = shard_manifests.read(root)
+        except CorruptIndex as error:
+            return CheckReport((error,), (), 1, 0)
+        opened = [_opened(root, record) for record in manifest.shards]
+        is_complete = all(isinstance(s, OpenedState) and s.is_complete for s in opened)
+        if is_complete or (root.is_at_its_path() and shard_manifests.read(root) == manifest):
+            return _report(root, manifest, opened)
+    raise always_changing(path)
+
+
+def _opened(root: Folder, record: ShardRecord) -> OpenedState | CorruptIndex:
+    try:
+        folder = open_shard(root, record)
+        return OpenedState(folder, read_shard(folder, record))
+    except CorruptIndex as error:
+        return error
+
+
+def _report(
+    root: Folder, manifest: ShardManifest, opened: Sequence[OpenedState | CorruptIndex]
+) -> CheckReport:
     problems: list[CorruptIndex] = []
     strays: list[str] = []
+    snapshots: list[Snapshot] = []
     n_files = size_bytes = 0
-    try:
-        records = shard_manifests.read(root).shards
-    except CorruptIndex as error:
-        return CheckReport((error,), (), 1, 0)
-    for record in records:
-        try:
-            folder = open_shard(root, record)
-            report = check_state(folder, read_shard(folder, record))
-        except CorruptIndex as error:
-            problems.append(error)
+    for record, state in zip(manifest.shards, opened, strict=True):
+        if isinstance(state, CorruptIndex):
+            problems.append(state)
             continue
+        report = state.report()
         problems += [_below(record.folder, error) for error in report.problems]
         strays += [f"{record.folder}/{name}" for name in report.strays]
         n_files, size_bytes = n_files + report.n_files, size_bytes + report.size_bytes
+        if isinstance(state.snapshot, Snapshot):
+            snapshots.append(state.snapshot)
     if not problems:
-        problems += _inconsistencies(open_state(path))
+        require_alike(root.path, snapshots)
+        problems += _inconsistencies(ShardedSnapshot(root, manifest, snapshots))
     return CheckReport(tuple(problems), tuple(strays), n_files, size_bytes)
 
 

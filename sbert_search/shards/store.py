@@ -96,7 +96,7 @@ class ShardedStore(IndexStore):
             with contextlib.suppress(FileNotFoundError):  # a compaction removed files
                 backup_shards(self.snapshot, Path(target))
                 return
-        raise _always_changing(self.path)
+        raise always_changing(self.path)
 
 
 @dataclass(frozen=True)
@@ -199,7 +199,7 @@ def open_state(path: Path, reuse: ShardedSnapshot | None = None) -> ShardedSnaps
                     raise
                 missing = Path(str(error.filename)).relative_to(root.path)
                 raise CorruptIndex(str(missing), "the file", "no such file") from error
-    raise _always_changing(path)
+    raise always_changing(path)
 
 
 def _opened(
@@ -211,7 +211,8 @@ def _opened(
     return ShardedSnapshot(root, manifest, open_snapshots(root, manifest, known))
 
 
-def _always_changing(path: Path) -> IndexStoreError:
+def always_changing(path: Path) -> IndexStoreError:
+    """Return the error after `OPEN_TRIES` attempts to open an index that writers changed."""
     return IndexStoreError(f"{path} changed {OPEN_TRIES} times while it was opened; try again.")
 
 

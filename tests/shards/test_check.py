@@ -6,12 +6,16 @@ from pathlib import Path
 
 import pytest
 
+from sbert_search.errors import IndexStoreError
+from sbert_search.index.storage.manifest import OPEN_TRIES
 from sbert_search.runtime.disk.folders import Folder
+from sbert_search.shards import check as checks
 from sbert_search.shards import manifest as shard_manifests
 from sbert_search.shards.check import check_index, check_shards
 from sbert_search.shards.manifest import ShardManifest, ShardRecord
+from sbert_search.shards.states import open_shard
 from sbert_search.shards.store import ShardedStore
-from tests.index.faults.model import Operation
+from tests.index.faults.model import Operation, apply
 from tests.index.storage.test_held_folder import made
 from tests.shards.sharded import N_SHARDS, new_sharded
 
@@ -66,3 +70,24 @@ def test_documents_in_the_wrong_shards_are_problems(sharded: Path) -> None:
         "only ids of shard 0",
         "only ids of shard 1",
     ]
+
+
+@pytest.mark.parametrize("n_changes", [1, OPEN_TRIES * N_SHARDS])
+def test_a_writer_that_works_meanwhile_is_no_damage(
+    sharded: Path, monkeypatch: pytest.MonkeyPatch, n_changes: int
+) -> None:
+    changes = iter(range(n_changes))
+
+    def change_and_open(root: Folder, record: ShardRecord) -> Folder:
+        if next(changes, None) is not None:
+            with ShardedStore.open(sharded).writer() as writer:
+                apply(writer, PUT)
+                writer.compact()
+        return open_shard(root, record)
+
+    monkeypatch.setattr(checks, "open_shard", change_and_open)
+    if n_changes == 1:
+        assert check_shards(sharded).problems == ()
+    else:
+        with pytest.raises(IndexStoreError, match=f"changed {OPEN_TRIES} times"):
+            check_shards(sharded)

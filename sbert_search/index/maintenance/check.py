@@ -62,15 +62,10 @@ def check(path: Path) -> CheckReport:
             manifest = manifests.read(folder)
         except CorruptIndex as error:
             return CheckReport((error,), (), 1, 0)
-        opened = _Opened(folder, manifest)
+        opened = OpenedState(folder, manifest)
         if opened.is_complete or (folder.is_at_its_path() and manifests.read(folder) == manifest):
-            return _report(folder, manifest, opened)
+            return opened.report()
     raise IndexStoreError(f"{path} changed {OPEN_TRIES} times while it was opened; try again.")
-
-
-def check_state(folder: Folder, manifest: Manifest) -> CheckReport:
-    """Verify the files of one state of an index."""
-    return _report(folder, manifest, _Opened(folder, manifest))
 
 
 def damaged_derived_files(folder: Folder, manifest: Manifest) -> set[str]:
@@ -82,8 +77,12 @@ def damaged_derived_files(folder: Folder, manifest: Manifest) -> set[str]:
     }
 
 
-class _Opened:
+class OpenedState:
     """One state of an index with all its files mapped, or an error for each unreadable file.
+
+    Args:
+        folder: The index.
+        manifest: The state.
 
     Attributes:
         views: The mapped bytes of each file, or its error.
@@ -92,6 +91,7 @@ class _Opened:
     """
 
     def __init__(self, folder: Folder, manifest: Manifest) -> None:
+        self._folder, self._manifest = folder, manifest
         with folder.kept_open() as opened:
             self.views = {record: _mapped(opened, record) for record in manifest.files}
         primary = manifest.without([record.name for record in manifest.derived])
@@ -105,22 +105,23 @@ class _Opened:
         opened_parts = [*self.views.values(), self.snapshot]
         self.is_complete = not any(isinstance(part, CorruptIndex) for part in opened_parts)
 
-
-def _report(folder: Folder, manifest: Manifest, opened: _Opened) -> CheckReport:
-    derived = {record.name for record in manifest.derived}
-    primary = [record for record in manifest.files if record.name not in derived]
-    problems: list[CorruptIndex] = []
-    with progress("Verifying", manifest.size_bytes >> 20, "MiB") as advance:
-        for record in primary:
-            problems += _damage(record, opened.views[record])
-            advance(record.size_bytes >> 20)
-        problems += _inconsistencies(opened.snapshot) if not problems else ()
-        for record in manifest.derived:
-            problems += _damage(record, opened.views[record], REMAKE)
-            advance(record.size_bytes >> 20)
-    needed = {record.name for record in manifest.files}
-    strays = tuple(name for name in transaction.numbered_names(folder) if name not in needed)
-    return CheckReport(tuple(problems), strays, len(needed), manifest.size_bytes)
+    def report(self) -> CheckReport:
+        """Verify the files, and return all damage."""
+        folder, manifest = self._folder, self._manifest
+        derived = {record.name for record in manifest.derived}
+        primary = [record for record in manifest.files if record.name not in derived]
+        problems: list[CorruptIndex] = []
+        with progress("Verifying", manifest.size_bytes >> 20, "MiB") as advance:
+            for record in primary:
+                problems += _damage(record, self.views[record])
+                advance(record.size_bytes >> 20)
+            problems += _inconsistencies(self.snapshot) if not problems else ()
+            for record in manifest.derived:
+                problems += _damage(record, self.views[record], REMAKE)
+                advance(record.size_bytes >> 20)
+        needed = {record.name for record in manifest.files}
+        strays = tuple(name for name in transaction.numbered_names(folder) if name not in needed)
+        return CheckReport(tuple(problems), strays, len(needed), manifest.size_bytes)
 
 
 def _mapped(folder: Folder, record: FileRecord) -> memoryview | CorruptIndex:
