@@ -186,7 +186,7 @@ def _new_folder(out: Path) -> Iterator[Path]:
     """Make a temporary folder, which is renamed to ``out`` when it is complete.
 
     Raises:
-        ConfigError: ``out`` exists, or its parent folder does not.
+        ConfigError: ``out`` or the temporary folder exists, or the parent folder does not.
         OSError: The disk failed; ``out`` does not exist.
     """
     if out.exists() or out.is_symlink():
@@ -194,7 +194,11 @@ def _new_folder(out: Path) -> Iterator[Path]:
     if not out.absolute().parent.is_dir():
         raise ConfigError(f"--out: {out.parent} is not a folder. Create it first.")
     temporary = out.with_name(f"{out.name}.tmp")
-    files.remove_tree(temporary)
+    if temporary.exists() or temporary.is_symlink():
+        raise ConfigError(
+            f"--out: {temporary} exists; the files are first written there. If an interrupted "
+            "export left it, remove it; else rename it, or name another folder."
+        )
     files.disk.make_folder(temporary)
     try:
         yield temporary

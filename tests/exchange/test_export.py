@@ -84,6 +84,15 @@ def test_what_cannot_be_exported_is_refused_by_name(
     assert os.listdir() == ["i"]
 
 
+def test_a_folder_of_the_temporary_name_is_kept(index: Index, tmp_path: Path) -> None:
+    (tmp_path / "x.tmp").mkdir()
+    (tmp_path / "x.tmp" / "mine").write_text("mine")
+    with pytest.raises(ConfigError, match=r"x\.tmp exists"):
+        export_index(index, "opensearch", tmp_path / "x")
+    assert (tmp_path / "x.tmp" / "mine").read_text() == "mine"
+    assert not (tmp_path / "x").exists()
+
+
 def test_a_killed_export_leaves_the_file_as_it_was(index: Index, tmp_path: Path) -> None:
     out = tmp_path / "x.faiss"
     out.write_bytes(b"old")
