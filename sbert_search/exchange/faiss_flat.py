@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 from sbert_search.errors import ConfigError
-from sbert_search.exchange.parquet_file import write_parquet
+from sbert_search.exchange.parquet_file import write_rows
 from sbert_search.exchange.plan import ExportPlan
 from sbert_search.exchange.snippets import question_vector
 from sbert_search.index.dense.faiss_runtime import FaissIndex, import_faiss
 from sbert_search.index.storage.manifest import Metric
-from sbert_search.runtime.disk.files import replacing
+from sbert_search.runtime.disk import files
 
 
 def sidecar(out: Path) -> Path:
@@ -24,18 +25,26 @@ def write_faiss(plan: ExportPlan, out: Path) -> None:
     """Write the vectors as an exact FAISS index, and the passages to the file beside it.
 
     The vectors are written block by block, so that they are never in memory together. The Parquet
-    file is replaced first: a first export that is interrupted leaves no FAISS file without ids.
+    file is replaced first, and an older FAISS file is removed before: an interrupted export leaves
+    no FAISS file without its ids, or with those of another export.
 
     Raises:
         ConfigError: FAISS is not installed, or writes its exact index in an unknown form.
-        OSError: The disk failed; an older FAISS file is unchanged, but not always its Parquet file.
+        OSError: The disk failed; an older FAISS file is unchanged, or removed.
     """
     start = _header(plan.metric, plan.dim, plan.snapshot.n_rows)
-    write_parquet(plan, sidecar(out), vectors=False)
-    with replacing(out) as file:
+    with files.replacing(out) as file:
         file.write(start)
         for block in plan.passages():
             file.write(block.vectors.astype("<f4", copy=False))
+        with files.replacing(sidecar(out), ready=partial(_remove, out)) as ids:
+            write_rows(plan, ids, vectors=False)
+
+
+def _remove(out: Path) -> None:
+    """Remove an older file durably."""
+    files.remove_tree(out)
+    files.disk.fsync_folder(out.absolute().parent)
 
 
 def query_of(plan: ExportPlan, out: Path) -> str:

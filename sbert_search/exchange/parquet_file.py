@@ -15,7 +15,7 @@ from sbert_search.exchange.plan import VECTOR, ExportPlan
 from sbert_search.exchange.snippets import question_vector
 from sbert_search.index.ingestion.export import MODEL_KEY
 from sbert_search.index.storage.columns import ARROW_TYPES
-from sbert_search.runtime.disk.files import replacing
+from sbert_search.runtime.disk.files import NewFile, replacing
 
 METRIC_KEY = "sbert_search.metric"  # key in the file's metadata for the metric
 GROUP_ROWS = 16_384
@@ -28,19 +28,30 @@ _SCORES = {
 }
 
 
-def write_parquet(plan: ExportPlan, out: Path, *, vectors: bool = True) -> None:
+def write_parquet(plan: ExportPlan, out: Path) -> None:
     """Write a row for each passage; the file appears under its name when it is complete.
 
     Args:
         plan: What to write.
         out: The file.
-        vectors: Whether the last column has the vectors.
 
     Raises:
         OSError: The disk failed; an older file of that name is unchanged.
     """
+    with replacing(out) as file:
+        write_rows(plan, file, vectors=True)
+
+
+def write_rows(plan: ExportPlan, file: NewFile, *, vectors: bool) -> None:
+    """Write a row for each passage to an open file.
+
+    Args:
+        plan: What to write.
+        file: The file.
+        vectors: Whether the last column has the vectors.
+    """
     schema = _schema(plan, vectors)
-    with replacing(out) as file, pq.ParquetWriter(cast(IO[bytes], file), schema) as writer:
+    with pq.ParquetWriter(cast(IO[bytes], file), schema) as writer:
         for group in grouped(plan.passages()):
             writer.write_table(pa.concat_tables(_table(block, schema) for block in group))
 
