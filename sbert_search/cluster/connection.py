@@ -236,7 +236,8 @@ def connected(address: str | None = None) -> Iterator[Cluster]:
         where = f"The Ray cluster {address}" if address else "Ray on this machine"
         raise ClusterError(
             f"{where} cannot be reached: {_first_line(error)} Start it with `ray start --head`, "
-            "and pass the address that this command prints."
+            "and pass the address that this command prints. If the cluster has a token, set "
+            "RAY_AUTH_MODE=token."
         ) from error
     try:
         yield Cluster()
