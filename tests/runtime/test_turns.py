@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import threading
 import time
@@ -146,7 +145,7 @@ def test_ctrl_c_while_waiting_gives_up_the_place_in_line() -> None:
 
     def interrupt() -> None:
         until_waiting(turns, 1)
-        os.kill(os.getpid(), signal.SIGINT)
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
 
     threads = in_threads(hold, interrupt)
     with pytest.raises(KeyboardInterrupt), turns:
