@@ -274,8 +274,9 @@ def take_lock(stack: contextlib.ExitStack, path: Path, wait_s: float) -> tuple[F
 
 def _require_no_shard(path: Path) -> None:
     """Refuse to change a shard on its own."""
-    whole = path.parent
-    if path.name.startswith("shard-") and (whole / SHARDS).is_file():
+    shard = path.resolve()  # the path may be a link
+    whole = shard.parent
+    if shard.name.startswith("shard-") and (whole / SHARDS).is_file():
         raise IndexStoreError(
             f"{path} is a shard of a sharded index, which would no longer know its state. Change "
             f"{whole} instead."

@@ -13,13 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from sbert_search.config import UnknownSettingError, from_mapping, to_mapping
-from sbert_search.errors import (
-    CommitUnknown,
-    ConfigError,
-    CorruptIndex,
-    IndexStoreError,
-    NotAnIndex,
-)
+from sbert_search.errors import ConfigError, CorruptIndex, IndexStoreError, NotAnIndex
 from sbert_search.index.storage import manifest as manifests
 from sbert_search.index.storage.manifest import Manifest
 from sbert_search.runtime.disk import files
@@ -159,13 +153,7 @@ def write(
         OSError: The disk failed; the old state stays.
         CommitUnknown: The disk failed at the last step; the old or the new state holds.
     """
-    try:
-        files.replace_file(folder / NAME, encode(manifest), ready=ready)
-    except files.ReplaceUnknown as error:
-        raise CommitUnknown(
-            f"{folder}: the commit failed at its last step, so the old or the new state may hold "
-            f"({error}). Both are whole: open the index again to see which one it is."
-        ) from error
+    manifests.replace_state(folder, NAME, encode(manifest), ready=ready)
 
 
 def _check_version(values: object) -> None:

@@ -67,6 +67,11 @@ def test_a_shard_is_not_changed_on_its_own(sharded: Path) -> None:
     shard = IndexStore.open(sharded / "shard-0001")
     with pytest.raises(IndexStoreError, match=r"is a shard.*Change .*/i instead"), shard.writer():
         pass
+    link = sharded.parent / "link"
+    link.symlink_to(sharded / "shard-0000")
+    shard = IndexStore.open(link)
+    with pytest.raises(IndexStoreError, match=r"is a shard.*Change .*/i instead"), shard.writer():
+        pass
 
 
 def test_a_shard_is_an_ordinary_index_to_read(sharded: Path) -> None:

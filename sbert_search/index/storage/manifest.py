@@ -383,8 +383,15 @@ def write(folder: Folder, manifest: Manifest, *, ready: Callable[[], object] | N
         OSError: The disk failed; the old state stays.
         CommitUnknown: The disk failed at the last step; the old or the new state holds.
     """
+    replace_state(folder, NAME, encode(manifest), ready=ready)
+
+
+def replace_state(
+    folder: Folder, name: str, data: bytes, *, ready: Callable[[], object] | None = None
+) -> None:
+    """Replace the file of a folder that names its state; arguments and errors as for `write`."""
     try:
-        files.replace_file(folder / NAME, encode(manifest), ready=ready)
+        files.replace_file(folder / name, data, ready=ready)
     except files.ReplaceUnknown as error:
         raise CommitUnknown(
             f"{folder}: the commit failed at its last step, so the old or the new state may hold "
