@@ -6,6 +6,10 @@ tokens a second in requests of 32 texts against a bare `Embedder.encode`; the ro
 search against the time of `SearchEngine.search` in this process; and the start of the server and
 its memory. The peer needs the package fastapi; the texts are those of SBERT_SEARCH_DATA, or
 docstrings.
+
+--infinity names the program `infinity_emb` of an environment of its own, since `infinity-emb` needs
+older versions of numpy and sentence-transformers. It serves the same weights in fp32 by torch, with
+its default settings, and is measured in the same turns.
 """
 
 from __future__ import annotations
@@ -22,7 +26,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from itertools import cycle, islice
 from pathlib import Path
 from typing import Any
@@ -57,15 +61,19 @@ uvicorn.run(app, port=int(sys.argv[2]), log_level="error")
 
 
 class Server:
-    """A server process: its port, the seconds of its start, and its memory."""
+    """A server process: its port, the seconds of its start, and its memory.
 
-    def __init__(self, command: Sequence[str], port: int) -> None:
+    The server is ready when it answers a GET of `ready` with status 200.
+    """
+
+    def __init__(self, command: Sequence[str], port: int, ready: str) -> None:
         self.port = port
         self.started = time.perf_counter()
-        self._process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+        environment = {**os.environ, "DO_NOT_TRACK": "1"}  # for infinity_emb: no usage statistics
+        self._process = subprocess.Popen(command, stdout=subprocess.DEVNULL, env=environment)
         while True:
             try:
-                if self.ask("GET", "/ready")[0] == 200:
+                if self.ask("GET", ready)[0] == 200:
                     return
             except OSError:
                 if self._process.poll() is not None:
@@ -104,11 +112,11 @@ def ask(
 
 
 @contextmanager
-def serving(command: Sequence[str]) -> Iterator[Server]:
+def serving(command: Sequence[str], ready: str = "/ready") -> Iterator[Server]:
     """Start a server on a free port; PORT in the command is replaced by it."""
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
-    server = Server([part.replace("PORT", str(port)) for part in command], port)
+    server = Server([part.replace("PORT", str(port)) for part in command], port, ready)
     try:
         yield server
     finally:
@@ -144,21 +152,26 @@ def load(server: Server, texts: Sequence[str], clients: int, n: int) -> tuple[fl
 
 
 def compare_servers(
-    results: Results, ours: Server, peer: Server, texts: Sequence[str], quick: bool
+    results: Results, ours: Server, peers: dict[str, Server], texts: Sequence[str], quick: bool
 ) -> None:
-    """Measure both servers in turn at each number of clients."""
+    """Measure all servers in turn at each number of clients.
+
+    The figures of a peer end with its key in `peers`.
+    """
     for clients in CLIENTS:
         n = (40 if clients == 1 else 160) if quick else (200 if clients == 1 else 1000)
-        for server in (ours, peer):
+        servers = {"ours": ours, **peers}
+        for server in servers.values():
             load(server, texts, clients, n // 4)
         rounds = [
-            (load(ours, texts, clients, n), load(peer, texts, clients, n))
+            {name: load(server, texts, clients, n) for name, server in servers.items()}
             for _ in range(repeats_of(results.options))
         ]
-        for at, name, unit in ((0, "requests", "1/s"), (1, "p99", "ms")):
-            mine = [pair[0][at] for pair in rounds]
-            theirs = [pair[1][at] for pair in rounds]
-            results.add(f"{name}_{clients}_clients", paired(mine, theirs, unit=unit))
+        for peer in peers:
+            for at, name, unit in ((0, "requests", "1/s"), (1, "p99", "ms")):
+                mine = [measured["ours"][at] for measured in rounds]
+                theirs = [measured[peer][at] for measured in rounds]
+                results.add(f"{name}_{clients}_clients{peer}", paired(mine, theirs, unit=unit))
 
 
 def compare_encode(results: Results, ours: Server, texts: Sequence[str], quick: bool) -> None:
@@ -247,6 +260,7 @@ def cold(results: Results, command: Sequence[str], texts: Sequence[str]) -> None
 
 def main() -> None:
     parser = arguments(__doc__.partition("\n")[0])
+    parser.add_argument("--infinity", metavar="PROGRAM", help="also compare with this infinity_emb")
     options = parser.parse_args()
     results = Results(options)
     model = str(resolve_model(None).path)
@@ -260,13 +274,18 @@ def main() -> None:
         ours = [sys.executable, "-m", "sbert_search", "serve", str(index), "--port", "PORT"]
         ours += ["--no-access-log"]
         peer = [sys.executable, "-c", PEER, model, "PORT"]
+        infinity = [options.infinity, "v2", "--model-id", model, "--device", "cpu"]
+        infinity += ["--dtype", "float32", "--url-prefix", "/v1", "--port", "PORT"]
         with serving(ours) as our_server:
             short = sorted(texts, key=len)[:64]  # enough tokens for the server to load torch
             while our_server.ask("GET", "/info")[1]["models"][0]["engine"] == "onnx":
                 our_server.ask("POST", "/v1/embeddings", {"input": short})
                 time.sleep(1)
-            with serving(peer) as peer_server:
-                compare_servers(results, our_server, peer_server, texts, options.quick)
+            with ExitStack() as stack:
+                peers = {"": stack.enter_context(serving(peer))}
+                if options.infinity:
+                    peers["_infinity"] = stack.enter_context(serving(infinity, "/health"))
+                compare_servers(results, our_server, peers, texts, options.quick)
             compare_encode(results, our_server, texts, options.quick)
         queries = sentences(60 if options.quick else 200)[1]
         lone_search(results, ours, index, queries)
