@@ -18,16 +18,15 @@ opened is left out, with a line that says why.
 
 from __future__ import annotations
 
-import tempfile
-from functools import partial
 from pathlib import Path
 
 import numpy as np
 import torch
-from common import Figure, Results, arguments, rate
+from common import Figure, Results, arguments
 from cpu_backends import (
     REFERENCE,
     Backend,
+    Program,
     add_cosines,
     add_peer_options,
     measure_all,
@@ -87,25 +86,22 @@ def measure(
     count, config = len(texts), load_encoder(folder).config
     ours = {name: Embedder(folder, device="cpu", precision=name) for name in PRECISIONS}
     results.add(f"{source}_auto_is_bf16", Figure(ours["auto"].opened.precision == "bf16", "bool"))
-    measure_all(
+    outputs = measure_all(
         results,
         source,
-        {name: partial(rate, count, partial(mine.encode, texts)) for name, mine in ours.items()},
-        {name: partial(peer.rate, texts) for name, peer in peers.items()},
+        {name: Program.of(mine.encode) for name, mine in ours.items()},
+        {name: Program(peer.rate, peer.outputs) for name, peer in peers.items()},
+        texts,
         "texts/s",
     )
+    reference = SentenceTransformer(str(folder), device="cpu").encode(texts)
+    for name, vectors in outputs.items():
+        add_cosines(results, f"{source}_{name.replace(' ', '_')}", vectors, reference)
     operations_a_text = operations(config, ours["fp32"].tokenize(texts).lengths) / count
     for name, dtype in (("fp32", torch.float32), ("bf16", torch.bfloat16)):
         if (figure := results.figures.get(f"{source}_{name}")) is not None:
             share = figure.value * operations_a_text / rates[dtype].flops
             results.add(f"{source}_{name}_matmul_share", Figure(share, "share"))
-    reference = SentenceTransformer(str(folder), device="cpu").encode(texts)
-    for name, mine in ours.items():
-        add_cosines(results, f"{source}_{name}", mine.encode(texts), reference)
-    with tempfile.TemporaryDirectory() as scratch:
-        for name, peer in peers.items():
-            outputs = peer.outputs(texts, Path(scratch))
-            add_cosines(results, f"{source}_peer_{name}", outputs, reference)
     if REFERENCE in peers:
         best = max((peers[REFERENCE].rate(texts, size), size) for size in PEER_BATCHES)
         results.add(f"{source}_peer_best_batch_{best[1]}", Figure(best[0], "texts/s"))

@@ -13,13 +13,12 @@ from __future__ import annotations
 
 import argparse
 import tempfile
-from functools import partial
 from pathlib import Path
 
 import numpy as np
 import torch
-from common import Figure, Results, arguments, rate
-from cpu_backends import Backend, add_peer_options, measure_all, open_backends
+from common import Figure, Results, arguments
+from cpu_backends import Backend, Program, add_peer_options, measure_all, open_backends
 from numpy.typing import NDArray
 from sentence_transformers import CrossEncoder as LibraryCrossEncoder
 from texts import documents, questions
@@ -76,35 +75,50 @@ def measure(
     """Compare speed and scores on pairs of queries and documents, ordered by query."""
     ours = {name: Reranker(folder, device="cpu", precision=name) for name in PRECISIONS}
     results.add(f"{source}_auto_is_bf16", Figure(ours["auto"].opened.precision == "bf16", "bool"))
-    count = len(pairs)
-    measure_all(
+    outputs = measure_all(
         results,
         source,
-        {name: partial(rate, count, partial(mine.predict, pairs)) for name, mine in ours.items()},
-        {name: partial(peer.rate, pairs) for name, peer in peers.items()},
+        {name: Program.of(mine.predict) for name, mine in ours.items()},
+        {name: Program(peer.rate, peer.outputs) for name, peer in peers.items()},
+        pairs,
         "pairs/s",
     )
-    library = LibraryCrossEncoder(str(folder), device="cpu")
-    reference = np.asarray(library.predict(pairs)).reshape(-1, n_documents)
-    results.add(f"{source}_scores_deviate", Figure(float(reference.std()), "score"))
-    for name, mine in ours.items():
-        add_differences(results, f"{source}_{name}", mine.predict(pairs), reference)
-    with tempfile.TemporaryDirectory() as scratch:
-        for peer_name, peer in peers.items():
-            outputs = peer.outputs(pairs, Path(scratch))
-            add_differences(results, f"{source}_peer_{peer_name}", outputs, reference)
+    reference = np.asarray(LibraryCrossEncoder(str(folder), device="cpu").predict(pairs))
+    results.add(
+        f"{source}_scores_deviate", Figure(float(reference.reshape(-1, n_documents).std()), "score")
+    )
+    for name, scores in outputs.items():
+        add_differences(
+            results, f"{source}_{name.replace(' ', '_')}", scores, reference, n_documents
+        )
 
 
 def add_differences(
-    results: Results, name: str, got: NDArray[np.float32], reference: NDArray[np.float32]
+    results: Results,
+    name: str,
+    got: NDArray[np.float32],
+    reference: NDArray[np.float32],
+    n_documents: int,
 ) -> None:
-    """Add how far scores are from those of the library in fp32, (n_queries, n_documents)."""
-    scores = got.reshape(reference.shape)
-    difference = float(np.abs(scores - reference).max())
-    results.add(f"{name}_max_difference", Figure(difference, "score"))
+    """Add how far scores are from those of the library in fp32, both (n_queries x n_documents,).
+
+    The reference may have further scores after these. The best documents of a query are compared
+    only if all its documents have scores.
+    """
+    results.add(
+        f"{name}_max_difference",
+        Figure(float(np.abs(got - reference[: len(got)]).max()), "score"),
+    )
+    whole = len(got) // n_documents * n_documents
+    if not whole:
+        return
     same = [
         len(set(best(mine)) & set(best(theirs))) / TOP
-        for mine, theirs in zip(scores, reference, strict=True)
+        for mine, theirs in zip(
+            got[:whole].reshape(-1, n_documents),
+            reference[:whole].reshape(-1, n_documents),
+            strict=True,
+        )
     ]
     results.add(f"{name}_top_{TOP}_shared", Figure(float(np.mean(same)), "share"))
 

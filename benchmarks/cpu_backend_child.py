@@ -60,7 +60,7 @@ def _quantize_onnx(model: Any, folder: Path) -> str:
     else:
         config = next((n for n in ("avx512_vnni", "avx512f", "avx2") if n in flags), "avx2")
     export_dynamic_quantized_onnx_model(model, config.replace("512f", "512"), str(folder))
-    return _only(folder, "onnx/*qint8*.onnx")
+    return _only(folder, "onnx/*int8*.onnx")
 
 
 def _quantize_openvino(opened: Callable[..., Any], folder: Path, calibration: str) -> str:

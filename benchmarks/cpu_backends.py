@@ -8,12 +8,14 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
-from common import Figure, Results, paired, repeats_of
+from common import Figure, Results, paired, rate, repeats_of
 from cpu_backend_child import BACKENDS
 from numpy.typing import NDArray
 from texts import sentences
@@ -22,8 +24,9 @@ CHILD = Path(__file__).with_name("cpu_backend_child.py")
 REFERENCE = "torch_fp32"
 EXACT = ("fp32", "bf16")  # our precisions among which auto chooses
 CALIBRATION_TEXTS = 300
+SAMPLE = 8  # inputs on which all programs are tried
+SLOWEST = 4  # times that a program may be slower than the fastest, and still compute all inputs
 Inputs = Sequence[str] | Sequence[tuple[str, str]]
-Rate = Callable[[], float]
 
 
 def add_peer_options(parser: argparse.ArgumentParser) -> None:
@@ -61,11 +64,12 @@ class Backend:
         """Return the inputs a second of one call; 32 is the library's default batch size."""
         return len(inputs) / self._compute(inputs, batch_size, None)
 
-    def outputs(self, inputs: Inputs, scratch: Path) -> NDArray[np.float32]:
+    def outputs(self, inputs: Inputs) -> NDArray[np.float32]:
         """Return vectors or scores, float32 (n, ...)."""
-        path = scratch / "outputs.npy"
-        self._compute(inputs, 32, str(path))
-        found: NDArray[np.float32] = np.load(path)
+        with TemporaryDirectory() as scratch:
+            path = Path(scratch, "outputs.npy")
+            self._compute(inputs, 32, str(path))
+            found: NDArray[np.float32] = np.load(path)
         return found
 
     def close(self) -> None:
@@ -119,39 +123,79 @@ def open_backends(
         yield found
 
 
+@dataclass(frozen=True, slots=True)
+class Program:
+    """One way to compute the vectors or scores of some inputs.
+
+    Attributes:
+        rate: Computes the inputs once, and returns the inputs a second.
+        outputs: Returns the vectors or scores of the inputs, float32 (n, ...).
+    """
+
+    rate: Callable[[Inputs], float]
+    outputs: Callable[[Inputs], NDArray[np.float32]]
+
+    @classmethod
+    def of(cls, compute: Callable[[Any], NDArray[np.float32]]) -> Program:
+        """Make a program of a function of this process that returns the outputs."""
+        return cls(lambda inputs: rate(len(inputs), partial(compute, inputs)), compute)
+
+
 def measure_all(
-    results: Results, source: str, ours: Mapping[str, Rate], peers: Mapping[str, Rate], unit: str
-) -> None:
+    results: Results,
+    source: str,
+    ours: Mapping[str, Program],
+    peers: Mapping[str, Program],
+    inputs: Inputs,
+    unit: str,
+) -> dict[str, NDArray[np.float32]]:
     """Measure our precisions and all peers in turns, and add the figures.
 
     ``SOURCE_PRECISION`` compares each of our precisions with the library in fp32,
     ``SOURCE_auto_of_best`` our auto with the faster of fp32 and bf16, and
     ``SOURCE_PRECISION_against_PEER`` auto and int8, if we have it, with the other peers.
+
+    A program that computes the first inputs at less than a quarter of the fastest program's speed
+    would take hours on a CPU that lacks the instructions of its number type. It computes only these
+    inputs, and a line says so.
+
+    Returns:
+        The outputs of each of our precisions, and of each peer under "peer NAME", for as many of
+        the first inputs as it computes.
     """
-    every = {f"ours {name}": rate for name, rate in ours.items()}
-    every |= {f"peer {name}": rate for name, rate in peers.items()}
-    for rate in every.values():
-        rate()  # warms up
+    every = dict(ours) | {f"peer {name}": program for name, program in peers.items()}
+    sample = inputs[:SAMPLE]
+    for program in every.values():
+        program.rate(sample)  # warms up
+    speeds = {name: program.rate(sample) for name, program in every.items()}
+    work = {}
+    for name, speed in speeds.items():
+        work[name] = inputs if speed * SLOWEST >= max(speeds.values()) else sample
+        if len(work[name]) < len(inputs):
+            print(f"{name} computes {speed:.2g} {unit}: {len(sample)} of the inputs.", flush=True)
     rates: dict[str, list[float]] = {name: [] for name in every}
     for _ in range(repeats_of(results.options)):
-        for name, rate in every.items():
-            rates[name].append(rate())
+        for name, program in every.items():
+            rates[name].append(program.rate(work[name]))
     for name in ours if REFERENCE in peers else ():
-        figure = paired(rates[f"ours {name}"], rates[f"peer {REFERENCE}"], unit=unit)
-        results.add(f"{source}_{name}", figure)
-    best = max(EXACT, key=lambda name: float(np.median(rates[f"ours {name}"])))
-    own = paired(rates["ours auto"], rates[f"ours {best}"], unit=unit)
-    results.add(f"{source}_auto_of_best", own)
+        results.add(f"{source}_{name}", paired(rates[name], rates[f"peer {REFERENCE}"], unit=unit))
+    best = max(EXACT, key=lambda name: float(np.median(rates[name])))
+    results.add(f"{source}_auto_of_best", paired(rates["auto"], rates[best], unit=unit))
     for mine in [name for name in ours if name not in EXACT]:
         for peer in peers:
-            figure = paired(rates[f"ours {mine}"], rates[f"peer {peer}"], unit=unit)
+            figure = paired(rates[mine], rates[f"peer {peer}"], unit=unit)
             results.add(f"{source}_{mine}_against_{peer}", figure)
+    return {name: program.outputs(work[name]) for name, program in every.items()}
 
 
 def add_cosines(
     results: Results, name: str, got: NDArray[np.float32], reference: NDArray[np.float32]
 ) -> None:
-    """Add the smallest and the mean cosine of unit vectors of the same texts, (n, dim) each."""
+    """Add the smallest and the mean cosine of vectors of the same texts, (n, dim) each.
+
+    The reference may have further texts after these.
+    """
+    reference = reference[: len(got)]
     norms = np.linalg.norm(got, axis=1) * np.linalg.norm(reference, axis=1)
     cosines = np.einsum("ij,ij->i", got, reference) / norms
     results.add(f"{name}_min_cosine", Figure(float(cosines.min()), "cosine"))
