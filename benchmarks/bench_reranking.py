@@ -41,7 +41,7 @@ def main() -> None:
     add_peer_options(parser)
     options = parser.parse_args()
     results = Results(options)
-    n_queries, n_documents = (2, 24) if options.quick else (10, 100)
+    n_queries, n_documents = (2, 24) if options.quick else (3, 100)
     source, queries = questions(n_queries)
     _, texts = documents(n_documents)
     pairs = [(query, text.full_text) for query in queries for text in texts]
