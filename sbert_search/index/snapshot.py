@@ -150,10 +150,10 @@ class Snapshot:
 
     @cached_property
     def _single_query(self) -> SingleQuerySearch | None:
-        """A faster search for one query, if there is one segment, with FAISS, without dead rows."""
-        if len(self.segments) != 1 or self._selections[0] is not None:
+        """A faster search for one query, if all segments have FAISS files and no dead rows."""
+        if any(selection is not None for selection in self._selections):
             return None
-        return SingleQuerySearch.of(self.segments[0], self.anns[0], self.settings)
+        return SingleQuerySearch.of(self.segments, self.anns, self.settings)
 
     def fetch(self, rows: Sequence[int] | NDArray[np.int64]) -> list[StoredPassage]:
         """Read passages with their documents, in the order of ``rows``.

@@ -1,4 +1,4 @@
-"""Search of one query in an index of one segment with a FAISS file, in as few steps as possible.
+"""Search of one query in segments with FAISS files, in as few steps as possible.
 
 While FAISS walks a graph, it fills the processor's caches with vectors, so the code that runs next
 takes twice as long as usual. A short code path keeps the latency low. Results equal those of
@@ -7,6 +7,7 @@ takes twice as long as usual. A short code path keeps the latency low. Results e
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -21,56 +22,76 @@ from sbert_search.index.storage.segments import Segment
 
 
 @dataclass(slots=True)
-class SingleQuerySearch:
-    """Search of one segment whose rows are all live.
-
-    Attributes:
-        segment: The segment.
-        index: Its FAISS index, on the CPU.
-        settings: Settings of the index.
-    """
+class _Searched:
+    """A segment with its FAISS index and the plans of earlier searches, by k."""
 
     segment: Segment
     index: FaissIndex
-    settings: StoreSettings
-    _plans: dict[int, tuple[int, FaissParameters]] = field(default_factory=dict)
+    plans: dict[int, tuple[int, FaissParameters]] = field(default_factory=dict)
+
+
+class SingleQuerySearch:
+    """Search of segments whose rows are all live; FAISS searches each of them on the CPU."""
+
+    __slots__ = ("_parts", "_settings")
+
+    def __init__(self, parts: Sequence[_Searched], settings: StoreSettings) -> None:
+        self._parts, self._settings = parts, settings
 
     @classmethod
     def of(
-        cls, segment: Segment, ann: faiss_file.FaissFile | None, settings: StoreSettings
+        cls,
+        segments: Sequence[Segment],
+        anns: Sequence[faiss_file.FaissFile | None],
+        settings: StoreSettings,
     ) -> SingleQuerySearch | None:
-        """Return a search by a segment's FAISS file; None without a file or if a GPU searches."""
-        if ann is None or ann.index is None or ann.on_gpu is not None:
-            return None
-        return cls(segment, ann.index, settings)
+        """Return a search by the FAISS files of segments whose rows are all live.
+
+        None if there is no segment, if one has no FAISS file, or if a GPU searches it.
+        """
+        parts = []
+        for segment, ann in zip(segments, anns, strict=True):
+            if ann is None or ann.index is None or ann.on_gpu is not None:
+                return None
+            parts.append(_Searched(segment, ann.index))
+        return cls(parts, settings) if parts else None
 
     def nearest(
         self, query: NDArray[np.float32], k: int
     ) -> tuple[NDArray[np.float32], NDArray[np.int64]] | None:
-        """Find the best rows of one query, (1, dim), normalised for cosine.
+        """Find the best rows of one query.
+
+        Args:
+            query: float32 (1, dim); the caller has normalised it if the metric is cosine.
+            k: Number of rows.
 
         Returns:
-            Scores float32 (1, k), best first, and rows int64 (1, k). None if the segment has fewer
-            than k rows, or if FAISS finds fewer candidates than the plan asks for, even if it finds
-            k of them.
+            Scores float32 (1, k), best first, and rows int64 (1, k). None if FAISS is asked for
+            fewer than k candidates of a segment, because the segment has fewer rows, or if FAISS
+            finds fewer candidates than it is asked for.
 
         Raises:
             IndexStoreError: As for `faiss_runtime.require_not_forked`.
         """
         faiss_runtime.require_not_forked()
-        n_candidates, parameters = self._plans.get(k) or self._plan(k)
-        at = self.index.search(query, n_candidates, params=parameters)[1][0]
-        if n_candidates < k or np.minimum.reduce(at) < 0:  # one call fewer than at.min()
-            return None
-        rows = self.segment.rows.take(at)
-        scores = exact_scores(query, self.segment.vectors, at, at, self.settings.metric)
-        best = np.lexsort((rows, -scores))[:k]
-        return scores.take(best)[None], rows.take(best)[None]
+        scores, rows = [], []
+        for part in self._parts:
+            n_candidates, parameters = part.plans.get(k) or self._plan(part, k)
+            at = part.index.search(query, n_candidates, params=parameters)[1][0]
+            # `reduce` is what at.min() calls through two Python functions.
+            if n_candidates < k or np.minimum.reduce(at) < 0:
+                return None
+            rows.append(part.segment.rows.take(at))
+            # The numbers of the queries are not read, since there is one query.
+            scores.append(exact_scores(query, part.segment.vectors, at, at, self._settings.metric))
+        row, score = (rows[0], scores[0]) if len(rows) == 1 else map(np.concatenate, (rows, scores))
+        best = np.lexsort((row, -score))[:k]
+        return score.take(best)[None], row.take(best)[None]
 
-    def _plan(self, k: int) -> tuple[int, FaissParameters]:
-        """Plan a search for k rows, and remember the plan."""
-        n, spec = self.segment.n_rows, self.settings.spec
+    def _plan(self, part: _Searched, k: int) -> tuple[int, FaissParameters]:
+        """Plan the search of a segment for k rows, and remember the plan."""
+        n, spec = part.segment.n_rows, self._settings.spec
         planned = plan(spec, n, n, n_live=n, k=k, n_queries=1, takes_bitmap=False)
-        parameters = faiss_file.parameters(self.index, planned.spec, planned.n_candidates)
-        self._plans[k] = planned.n_candidates, parameters
-        return self._plans[k]
+        parameters = faiss_file.parameters(part.index, planned.spec, planned.n_candidates)
+        part.plans[k] = planned.n_candidates, parameters
+        return part.plans[k]

@@ -13,6 +13,7 @@ from sbert_search.index.maintenance import compaction, merge_policy
 from sbert_search.index.spec import IndexSpec
 from sbert_search.index.storage.manifest import Metric, StoreSettings
 from sbert_search.index.store import IndexStore
+from sbert_search.shards.store import ShardedStore, ShardedStores
 from tests.index.batches import make_batch, some_documents, some_vectors
 
 N, K = 3_000, 10
@@ -55,6 +56,33 @@ def test_the_short_way_finds_the_same_bits(
     for query, *together in zip(QUERIES, scores, rows, strict=True):
         for alone, expected in zip(snapshot.search(query[None], K), together, strict=True):
             np.testing.assert_array_equal(alone, expected[None], strict=True)
+    assert taken == [True] * len(QUERIES)
+
+
+@pytest.mark.parametrize("factory", ["HNSW16,SQbf16", "IVF8,SQ8"])
+def test_the_short_way_over_shards_finds_the_same_bits(
+    tmp_path: Path, taken: list[bool], factory: str
+) -> None:
+    settings = StoreSettings(dim=8, spec=IndexSpec(factory=factory, nprobe=4))
+    ShardedStores(3).create(tmp_path / "i", settings, {"year": "int64"})
+    store = ShardedStore.open(tmp_path / "i")
+    with store.writer() as writer:
+        writer.commit(make_batch(some_documents(N), some_vectors(N, seed=1)))
+        writer.finish_build()
+    snapshot = ShardedStore.open(tmp_path / "i").snapshot
+    assert len(snapshot.segments) == 3
+    scores, rows = snapshot.search(QUERIES, K)
+    assert not taken
+    for query, *together in zip(QUERIES, scores, rows, strict=True):
+        for alone, expected in zip(snapshot.search(query[None], K), together, strict=True):
+            np.testing.assert_array_equal(alone, expected[None], strict=True)
+    assert taken == [True] * len(QUERIES)
+    with store.writer() as writer:  # a new segment has no FAISS file, so this search is not used
+        writer.commit(make_batch(some_documents(3, "new"), some_vectors(3, seed=2)))
+    snapshot = ShardedStore.open(tmp_path / "i").snapshot
+    assert (
+        snapshot.search(QUERIES[:1], K)[1].tolist() == snapshot.search(QUERIES, K)[1][:1].tolist()
+    )
     assert taken == [True] * len(QUERIES)
 
 
