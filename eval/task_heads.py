@@ -9,9 +9,10 @@ weights of the same shape; `own`, full tuning of an encoder that this package pr
 --own names.
 
 The plan with the estimated minutes of one core is printed first. Each run has a folder under
---work, and its result is kept there as JSON. Finished runs are not repeated, and an interrupted run
-resumes. With --minutes, no run starts that would not end in that time, by the estimate. At the end,
-or with --report, the report is written as JSON, Markdown and SVG; it names the missing runs.
+--work, and its result is kept there as JSON. Finished runs are not repeated, nor are runs of an
+earlier report under --out that had the same settings; an interrupted run resumes. With --minutes,
+no run starts that would not end in that time, by the estimate. At the end, or with --report, the
+report is written as JSON, Markdown and SVG; it names the missing runs.
 
 Dev data are a tenth of the training rows, by a hash of their texts, or a file where the data set
 has one. They choose the epoch and the temperature; runs of `curve` on few rows take the last epoch.
@@ -44,9 +45,8 @@ from sbert_search.training.task_heads.answer import AnswerRecipe, train_answerer
 from sbert_search.training.task_heads.classify import ClassifyRecipe, train_classifier
 from sbert_search.training.task_heads.tag import TagRecipe, train_tagger
 
-# Tokens a second of one core before a run has been measured: of all-MiniLM-L6-v2, in bf16, on an
-# AMD EPYC with AVX512-BF16.
-GUESS = 1600.0
+# Tokens a second of one core of an AMD EPYC before a run has been measured: of all-MiniLM-L6-v2.
+GUESS = 1300.0
 OWN_FASTER = 3.0  # times that the small encoder trains faster than MiniLM
 
 
@@ -54,9 +54,10 @@ class Bench:
     """Runs trainings in folders of their own, and keeps their results."""
 
     def __init__(
-        self, data: Path, models: dict[str, str], work: Path, overrides: list[str]
+        self, data: Path, models: dict[str, str], work: Path, overrides: list[str], report: Path
     ) -> None:
         self.data, self.models, self.work, self.overrides = data, models, work, overrides
+        self.reported = _reported(report / "task-heads.json")
         self.rows = {name: _count(data / task.train) for name, task in TASKS.items()}
 
     def result_file(self, run: Run) -> Path:
@@ -64,9 +65,14 @@ class Bench:
         return self.work / f"{run.name}.json"
 
     def found(self, run: Run) -> dict[str, Any] | None:
-        """Return the result of a finished run."""
+        """Return the result of a finished run, kept here or in the earlier report."""
         file = self.result_file(run)
-        return json.loads(file.read_bytes()) if file.exists() else None
+        if file.exists():
+            found: dict[str, Any] = json.loads(file.read_bytes())
+            return found
+        reported = self.reported.get(run)
+        same = reported and reported["settings"] == [*run.settings(), *self.overrides]
+        return reported if same else None
 
     def minutes(self, run: Run, results: Sequence[dict[str, Any]]) -> float:
         """Estimate the core minutes of a run, from those of finished runs of the same model."""
@@ -77,8 +83,10 @@ class Bench:
         return run.cost(self.rows[run.task]) * 1e6 / speed / 60
 
     def measure(self, run: Run) -> dict[str, Any]:
-        """Train and score a run, unless its result is kept."""
-        result: dict[str, Any] = kept(self.result_file(run), lambda: self._measure(run))
+        """Train and score a run, unless it is finished."""
+        result: dict[str, Any] = self.found(run) or kept(
+            self.result_file(run), lambda: self._measure(run)
+        )
         return result
 
     def _measure(self, run: Run) -> dict[str, Any]:
@@ -132,6 +140,13 @@ def _train(task: Task, settings: list[str], out: Path) -> Result:
     return train_answerer(answer, out, resume=resume)
 
 
+def _reported(file: Path) -> dict[Run, dict[str, Any]]:
+    """Read the results of an earlier report; a missing report has none."""
+    if not file.exists():
+        return {}
+    return {Run(**result["run"]): result for result in json.loads(file.read_bytes())["runs"]}
+
+
 def _count(file: Path) -> int:
     with gzip.open(file, "rb") as lines:
         return sum(1 for _ in lines)
@@ -176,7 +191,7 @@ def main() -> None:
         if run.model in models
     ]
     options.work.mkdir(parents=True, exist_ok=True)
-    bench = Bench(options.data, models, options.work, options.overrides)
+    bench = Bench(options.data, models, options.work, options.overrides, options.out)
     if not options.report:
         show_plan(runs, bench)
     if options.plan:

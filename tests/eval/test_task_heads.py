@@ -93,6 +93,11 @@ def test_the_plan_is_run_once_and_reported(
     assert "| linear probe |" in (out / "task-heads.md").read_text()
     for file in out.iterdir():
         assert_no_paths(file, tmp_path)
+    again = ["table", "own", "factors", *line, "--work", tmp_path / "empty", "--own", model]
+    script("task_heads", *again, "--plan")
+    assert "runs, about 0 minutes" in capsys.readouterr().out  # the report has all of them
+    script("task_heads", *again, "--set", "seed=1", "--plan")
+    assert "runs, about 0 minutes" not in capsys.readouterr().out  # with other settings
 
 
 def test_the_curve_is_drawn(tmp_path: Path) -> None:
@@ -109,7 +114,7 @@ def test_the_plan_names_each_run_once() -> None:
     assert len(runs) == len({run.name for run in runs})
     few = TRIALS.Run("SST-2", "base", "full", 100, 0).settings()
     assert "data.limit=100" in few
-    assert "budget.epochs=30" in few
+    assert "budget.epochs=20" in few
     assert "evaluation.every=1000000000" in few
     whole = TRIALS.Run("SST-2", "base", "full", TRIALS.ALL, 0).settings()
     assert not any("limit" in setting for setting in whole)
