@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import cast, get_args
@@ -19,6 +19,7 @@ from sbert_search.exchange.parquet_file import METRIC_KEY
 from sbert_search.exchange.passages import OWN
 from sbert_search.exchange.plan import VECTOR
 from sbert_search.index.ingestion.export import MODEL_KEY
+from sbert_search.index.storage.columns import unlike
 from sbert_search.index.storage.manifest import Metric
 from sbert_search.runtime.progress import note
 
@@ -60,16 +61,18 @@ def found_in_parquet(path: Path, asked: Asked, *, has_vectors: bool = False) -> 
     if MODEL_KEY.encode() not in stated or asked.fields.id is not None:
         return found
     known = {*OWN, *_COUNTS, *filter(None, [field])}
-    metadata = tuple(name for name in schema.names if name not in known)
+    metadata = [name for name in schema.names if name not in known]
     if not _has_later_passages(path):
-        return replace(found, metadata_fields=metadata)
+        fields = replace(found.fields, id="doc_id")  # a metadata column may be called _id
+        return replace(found, fields=fields, metadata_fields=tuple(metadata))
     note(f"{path} has documents of several passages; each passage becomes a document.")
-    rows = pa.RecordBatchReader.from_batches(_named(schema), _passages(path, _named(schema)))
+    names = unlike(metadata, {"_id", DOCUMENT})
+    named = _named(schema, names)
     return replace(
         found,
-        rows=rows,
-        fields=FieldNames(id="_id", text="text", title="title", vector=field),
-        metadata_fields=(DOCUMENT, "chunk", *metadata),
+        rows=pa.RecordBatchReader.from_batches(named, _passages(path, named)),
+        fields=FieldNames(id="_id", text="text", vector=field),  # the file of `embed` has no titles
+        metadata_fields=(DOCUMENT, "chunk", *names.values()),
     )
 
 
@@ -103,17 +106,24 @@ def _has_later_passages(path: Path) -> bool:
     return any(pc.max(batch.column(0)).as_py() for batch in batches if batch.num_rows)
 
 
-def _named(schema: pa.Schema) -> pa.Schema:
-    """Return the schema of a file whose passages become documents."""
-    kept = [field for field in schema if field.name != "doc_id"]
+def _named(schema: pa.Schema, names: Mapping[str, str]) -> pa.Schema:
+    """Return the schema of a file whose passages become documents.
+
+    Args:
+        schema: The schema of the file.
+        names: The new name of each metadata column.
+    """
+    kept = [f.with_name(names.get(f.name, f.name)) for f in schema if f.name != "doc_id"]
     own = [pa.field("_id", pa.large_string()), pa.field(DOCUMENT, pa.large_string())]
     return pa.schema([*own, *kept])
 
 
 def _passages(path: Path, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    for batch in pq.ParquetFile(path).iter_batches(_BATCH_ROWS):
+    file = pq.ParquetFile(path)
+    kept = [at for at, name in enumerate(file.schema_arrow.names) if name != "doc_id"]
+    for batch in file.iter_batches(_BATCH_ROWS):
         documents = batch.column("doc_id").cast(pa.large_string())
         chunks = batch.column("chunk").cast(pa.large_string())
         ids = pc.binary_join_element_wise(documents, chunks, pa.scalar("#", pa.large_string()))
-        rest = [batch.column(name) for name in schema.names[2:]]
+        rest = [batch.column(at) for at in kept]
         yield pa.RecordBatch.from_arrays([ids, documents, *rest], schema=schema)

@@ -16,6 +16,9 @@ from sbert_search.exchange.export import export_index
 from sbert_search.exchange.importing.import_index import import_index
 from sbert_search.exchange.plan import Target
 from sbert_search.index.index import Index
+from sbert_search.index.ingestion.export import embed_to_parquet
+from sbert_search.index.ingestion.ingest import ReadSettings
+from sbert_search.index.ingestion.model_check import as_embedder
 from sbert_search.search.engine import SearchEngine
 from tests.exchange.samples import rows, sample
 
@@ -58,6 +61,40 @@ def test_passages_of_long_documents_become_documents(to: Target, tmp_path: Path)
     assert [d.metadata["document"] for d in again] == first.state.doc_ids(live)
     assert np.allclose(again.state.vectors(again.state.live_rows()), first.state.vectors(live))
     assert not again.identity.is_model
+
+
+LONG = " ".join(f"The wheel of mill {number} turns." for number in range(20))
+
+
+@pytest.mark.parametrize("text", ["One passage.", LONG])
+def test_a_file_of_embed_is_imported_with_its_ids_and_metadata(text: str, tmp_path: Path) -> None:
+    rows = [
+        {"key": "a", "title": "Mills", "body": text, "_id": 7, "document": "d"},
+        {"key": "b", "title": "", "body": "short", "_id": 8, "document": "e"},
+    ]
+    settings = ReadSettings(
+        fields=FieldNames(id="key", text="body"), on_truncate="chunk", chunk_tokens=32
+    )
+    out = tmp_path / "e.parquet"
+    embed_to_parquet(rows, out, lambda: as_embedder("hashing:32"), settings)
+    stored = pq.read_table(out)
+    index = import_index(out, tmp_path / "i", model="hashing:32")
+    live = index.state.live_rows()
+    assert np.allclose(index.state.vectors(live), stored["vector"].to_pylist(), atol=1e-6)
+    passages = list(index)
+    assert [document.text for document in passages] == stored["text"].to_pylist()
+    ids, chunks = stored["doc_id"].to_pylist(), stored["chunk"].to_pylist()
+    if text == LONG:
+        assert max(chunks) >= 1
+        named = [f"{doc_id}#{chunk}" for doc_id, chunk in zip(ids, chunks, strict=True)]
+        assert [document.doc_id for document in passages] == named
+        wanted = {"document": "a", "chunk": 1, "meta._id": 7, "meta.document": "d"}
+        assert dict(passages[1].metadata) == wanted
+    else:
+        assert [(d.doc_id, dict(d.metadata)) for d in passages] == [
+            ("a", {"_id": 7, "document": "d"}),
+            ("b", {"_id": 8, "document": "e"}),
+        ]
 
 
 @pytest.mark.parametrize("beside", ["a.npy.ids.txt", "a.ids.txt", "a.ids.npy", "named", None])
