@@ -86,6 +86,11 @@ class Snapshot:
         return self.folder.path
 
     @property
+    def manifests(self) -> tuple[Manifest, ...]:
+        """The manifest, or those of the shards of a sharded index."""
+        return (self.manifest,)
+
+    @property
     def n_docs(self) -> int:
         """Number of live documents, which a search can find."""
         return self.manifest.n_docs

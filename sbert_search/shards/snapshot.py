@@ -70,6 +70,11 @@ class ShardedSnapshot(Snapshot):
         self._live = [shard.live(i) for shard, i in self._places]
         self._selections = [shard.selection(i) for shard, i in self._places]
 
+    @property
+    def manifests(self) -> tuple[Manifest, ...]:
+        """The manifests of the shards, in the order of their numbers."""
+        return tuple(shard.manifest for shard in self.shards)
+
     def with_states(self, shards: Sequence[Snapshot]) -> ShardedSnapshot:
         """Return this state with other states of the shards."""
         return ShardedSnapshot(self.folder, self.record, shards)

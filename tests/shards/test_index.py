@@ -139,6 +139,21 @@ def test_an_empty_sharded_index_takes_documents_and_a_backup_is_one_too(tmp_path
         ShardedIndex.build(some_rows(2), model=HashingEmbedder(8), n_shards=0)
 
 
+def test_compaction_is_advised_only_where_it_helps(tmp_path: Path) -> None:
+    index = ShardedIndex.create(tmp_path / "i", model=HashingEmbedder(8), n_shards=20)
+    index.add(some_rows(200), model=HashingEmbedder(8))
+    index.compact()
+    assert (index.info().segments, index.info().advice) == (20, "")
+    assert index.drift().actions == ()
+    in_first = [d.doc_id for d in index.state.shards[3].iter_documents()]
+    with index.store.writer() as writer:  # `Index.delete` would merge at its end
+        writer.delete(in_first[1:])
+    n, dead = len(in_first), len(in_first) - 1
+    assert index.drift().actions == (f"`index compact`: {dead} of {n} rows in shard 3 are dead",)
+    index.compact()
+    assert index.drift().actions == ()
+
+
 def run(*arguments: object) -> Done:
     """Run a command in a process of its own."""
     return sbert_search(*arguments, env={"SBERT_SEARCH_MODEL": "hashing"})

@@ -90,7 +90,7 @@ def _actions(
     if recall is not None and recall < target:
         more = ", if that does not help" if unbalanced else ""
         actions.append(f"`index tune`{more}: recall is {recall:.3f}, below the target of {target}")
-    if why := advice(snapshot.manifest):
+    if why := advice(snapshot):
         actions.append(f"`index compact`: {why}")
     return actions
 

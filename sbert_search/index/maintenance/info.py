@@ -101,5 +101,5 @@ def describe(snapshot: Snapshot) -> IndexInfo:
         source_sha256=build.source_sha256 if build else "",
         root=(build.root or "") if build else "",
         tuning=manifest.tuning,
-        advice=advice(manifest),
+        advice=advice(snapshot),
     )

@@ -75,13 +75,18 @@ class _Part:
         return self.n_rows - self.n_live > MAX_DEAD * self.n_rows
 
 
-def advice(manifest: Manifest) -> str:
-    """Return the reason to compact an index, or ""."""
-    dead, rows = manifest.n_dead_rows, manifest.n_rows + manifest.n_dead_rows
-    if len(manifest.segments) > ADVISED_SEGMENTS + 2 * manifest.n_rows // SEGMENT_ROWS:
-        return f"{len(manifest.segments)} segments"
-    if dead > MAX_DEAD * rows:
-        return f"{dead:,} of {rows:,} rows are dead"
+def advice(snapshot: Snapshot) -> str:
+    """Return the reason to compact an index, or "".
+
+    The shards of a sharded index are compacted one by one, so the limits hold for each of them.
+    """
+    for number, manifest in enumerate(snapshot.manifests):
+        where = f" in shard {number}" if snapshot.n_shards > 1 else ""
+        dead, rows = manifest.n_dead_rows, manifest.n_rows + manifest.n_dead_rows
+        if len(manifest.segments) > ADVISED_SEGMENTS + 2 * manifest.n_rows // SEGMENT_ROWS:
+            return f"{len(manifest.segments)} segments{where}"
+        if dead > MAX_DEAD * rows:
+            return f"{dead:,} of {rows:,} rows{where} are dead"
     return ""
 
 

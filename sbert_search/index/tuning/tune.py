@@ -158,7 +158,7 @@ def budget_of(snapshot: Snapshot, settings: TuneSettings) -> Budget:
             f"{snapshot.path} has {snapshot.n_rows} passages; a tuning needs at least 3. Without "
             "a tuning, searches of so few passages are exact and fast."
         )
-    if advice := merge_policy.advice(snapshot.manifest):
+    if advice := merge_policy.advice(snapshot):
         note(f"Run `index compact` before tuning, for better results: {advice}.")
     return Budget(
         segments=_sizes(snapshot),

@@ -52,14 +52,14 @@ def test_compaction_keeps_rows_results_and_documents(tmp_path: Path) -> None:
     before = store.snapshot
     scores, rows = before.search(queries, 50)
     documents = list(before.iter_documents())
-    assert merge_policy.advice(before.manifest) == "4,200 of 18,300 rows are dead"
+    assert merge_policy.advice(before) == "4,200 of 18,300 rows are dead"
     with store.writer() as writer:
         writer.compact()
     after = store.snapshot
     assert len(after.segments) == 1
     assert (after.n_docs, after.n_rows) == (before.n_docs, before.n_rows)
     assert after.manifest.n_dead_rows == 0
-    assert merge_policy.advice(after.manifest) == ""
+    assert merge_policy.advice(after) == ""
     assert (after.search(queries, 50)[1] == rows).all()
     assert (after.search(queries, 50)[0] == scores).all()
     assert list(after.iter_documents()) == documents
