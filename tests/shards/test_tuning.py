@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +15,7 @@ from sbert_search.index.maintenance import compaction, merge_policy
 from sbert_search.index.storage.manifest import StoreSettings
 from sbert_search.index.tuning import candidates, settings, sweep
 from sbert_search.index.tuning.candidates import Family
-from sbert_search.index.tuning.settings import TuneSettings
+from sbert_search.index.tuning.settings import Budget, TuneSettings
 from sbert_search.shards.check import check_shards
 from sbert_search.shards.store import ShardedStore, ShardedStores
 from sbert_search.shards.tuning import tune_shards
@@ -21,6 +23,7 @@ from tests.index.batches import make_batch, some_documents
 from tests.index.tuning.conftest import DIM, clustered
 
 N_ROWS = 4_000
+SETTINGS = TuneSettings(recall=0.9, n_queries=200, sample_rows=1_500)
 
 
 @pytest.fixture
@@ -39,9 +42,11 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ShardedStore:
 
 
 def test_the_best_spec_is_built_in_every_shard(store: ShardedStore) -> None:
-    report = tune_shards(store, TuneSettings(recall=0.9, max_minutes=1))
+    report = tune_shards(store, SETTINGS)
     tuning = report.tuning
     assert tuning is not None
+    for trial in report.built:
+        assert trial.size_bytes == pytest.approx(trial.predicted_bytes, rel=0.15)
     assert tuning.verified.recall >= 0.85
     opened = ShardedStore.open(store.path).snapshot
     assert opened.settings.spec == tuning.verified.spec
@@ -59,7 +64,7 @@ def test_the_best_spec_is_built_in_every_shard(store: ShardedStore) -> None:
 
 def test_a_dry_run_changes_nothing(store: ShardedStore) -> None:
     before = store.snapshot.record
-    report = tune_shards(store, TuneSettings(recall=0.9, max_minutes=1), dry_run=True)
+    report = tune_shards(store, SETTINGS, dry_run=True)
     assert report.tuning is None
     assert report.outlook
     assert ShardedStore.open(store.path).snapshot.record == before
@@ -68,5 +73,49 @@ def test_a_dry_run_changes_nothing(store: ShardedStore) -> None:
 def test_no_spec_within_the_limits_leaves_the_index(store: ShardedStore) -> None:
     before = store.snapshot.record
     with pytest.raises(IndexStoreError, match="No index with recall"):
-        tune_shards(store, TuneSettings(recall=0.9, max_minutes=1, memory_bytes=1 << 12))
+        tune_shards(store, replace(SETTINGS, memory_bytes=1 << 12))
     assert ShardedStore.open(store.path).snapshot.record == before
+
+
+def test_the_time_of_the_sample_counts_and_a_second_finalist_needs_time(
+    store: ShardedStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started = []
+
+    def refusal(budget: Budget, seconds: float, share: float = 1.0) -> str:
+        started.append(budget.started)
+        return "no time is left" if share == 1.0 else ""  # share 1: for the second finalist
+
+    def sweep_beside_a_writer(*arguments: Any) -> Any:
+        other = ShardedStore.open(store.path)
+        with other.writer() as writer:
+            writer.delete([f"d{i}" for i in range(300, 400)])
+            writer.commit(make_batch(some_documents(600, "new"), clustered(600, 5)))
+        return sweep.sweep(*arguments)
+
+    monkeypatch.setattr(Budget, "time_refusal", refusal)
+    monkeypatch.setattr("sbert_search.index.tuning.tune.sweep", sweep_beside_a_writer)
+    report = tune_shards(store, SETTINGS)
+    assert len(set(started)) == 1
+    assert len(report.built) == 1
+    assert report.tuning is not None
+    assert report.tuning.verified.n_rows == store.snapshot.n_rows
+    assert store.snapshot.n_rows == N_ROWS - 100 + 600
+    assert check_shards(store.path).problems == ()
+
+
+def test_an_index_of_another_metric_in_the_place_of_the_measured_one_is_refused(
+    store: ShardedStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def sweep_and_replace(*arguments: Any) -> Any:
+        store.path.rename(store.path.with_name("old"))
+        ShardedStores(2).create(store.path, StoreSettings(dim=DIM, metric="dot"), {"year": "int64"})
+        with ShardedStore.open(store.path).writer() as writer:
+            writer.commit(make_batch(some_documents(600, "new"), clustered(600, 5)))
+        return sweep.sweep(*arguments)
+
+    monkeypatch.setattr("sbert_search.index.tuning.tune.sweep", sweep_and_replace)
+    with pytest.raises(IndexStoreError, match="was replaced by an index of another model or metr"):
+        tune_shards(store, SETTINGS)
+    opened = ShardedStore.open(store.path).snapshot
+    assert [shard.manifest.tuning for shard in opened.shards] == [None, None]

@@ -116,8 +116,8 @@ def _predicted(measured: MeasuredFamily, budget: Budget) -> Candidate:
 
 
 def _build_seconds(full: BuildTime, budget: Budget) -> float:
-    """Predict the seconds to train once and fill every segment."""
-    return full.train_s + full.add_s * sum(budget.ann_segments) / full.n_rows
+    """Predict the seconds to train once in each shard and to fill every segment."""
+    return full.train_s * budget.n_shards + full.add_s * sum(budget.ann_segments) / full.n_rows
 
 
 def _too_slow(latency_ms: float, budget: Budget) -> str:

@@ -6,15 +6,13 @@ Finalists are the kinds of index that were chosen by measurements on a sample.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 
-from sbert_search.index.maintenance import compaction
 from sbert_search.index.snapshot import Snapshot
 from sbert_search.index.spec import IndexSpec
 from sbert_search.index.storage.manifest import Manifest
-from sbert_search.index.storage.transaction import Transaction
 from sbert_search.index.trials import Trial, Tuning
 from sbert_search.index.tuning.choice import Candidate, fastest
 from sbert_search.index.tuning.recall import GroundTruth, Search, find_ground_truth
@@ -26,6 +24,24 @@ from sbert_search.runtime.provenance import library_versions, machine
 
 FEWEST_QUERIES = 50  # lowest number of queries to choose an index by, and of others to verify it
 TRUTH_SHARE = 0.2  # share of the remaining time for finding exact neighbours over all rows
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """An index of one spec over all rows, which is not committed.
+
+    Attributes:
+        manifests: The state of the index, or of each shard.
+        search_by: Returns the search with the parameters of another spec.
+    """
+
+    manifests: tuple[Manifest, ...]
+    search_by: Callable[[IndexSpec], Search]
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of the FAISS files."""
+        return sum(s.ann.size_bytes for m in self.manifests for s in m.segments if s.ann)
 
 
 class FullTrials:
@@ -41,25 +57,31 @@ class FullTrials:
     ) -> None:
         self._snapshot, self._queries, self._budget = snapshot, queries, budget
         self._front = tuple(front)
-        self._options: dict[IndexSpec, Manifest] = {}
+        self._options: dict[IndexSpec, Built] = {}
         self.built: list[Trial] = []
         self.tuning: Tuning | None = None
 
-    def decide(self, chosen: Sequence[Candidate], work: Transaction) -> Manifest:
-        """Build the finalists, keep the files of the best one, and return a manifest with them.
+    def decide(
+        self, chosen: Sequence[Candidate], build: Callable[[IndexSpec], Built]
+    ) -> tuple[Built, Tuning]:
+        """Build the finalists, and return the best one with its measurements.
 
-        If no finalist reaches the targets, the manifest has no FAISS files, and searches are exact.
+        If no finalist reaches the targets, the best one has no FAISS files, and searches are exact.
+
+        Args:
+            chosen: The finalists.
+            build: Builds the FAISS files of a spec over all rows.
         """
         settings = self._budget.settings
         choosing, verifying = self.find_ground_truths()
         for finalist in chosen:
-            self._build(finalist, choosing, work)
+            self._build(finalist, choosing, build)
         best = fastest(self.built, settings.recall, settings.latency_ms)
         if best is None:
             note("No index built over all rows reaches the targets; searching exactly.")
-            best = self._exact_trial(choosing)
-        new = self._options[best.spec]
-        verified = measure(_searching(self._opened(new), best.spec), best.spec, verifying, best)
+            best = self._exact_trial(choosing, build)
+        option = self._options[best.spec]
+        verified = measure(option.search_by(best.spec), best.spec, verifying, best)
         self.tuning = Tuning(
             recall=settings.recall,
             k=settings.k,
@@ -72,45 +94,41 @@ class FullTrials:
             machine=machine(),
             libraries=library_versions(),
         )
-        losers = {file.name for option in self._options.values() for file in option.files}
-        losers -= {file.name for file in (*new.files, *work.old.files)}
-        work.remove(losers)
-        return replace(new, tuning=self.tuning)
+        return option, self.tuning
 
-    def _build(self, finalist: Candidate, choosing: GroundTruth, work: Transaction) -> None:
+    def _build(
+        self, finalist: Candidate, choosing: GroundTruth, build: Callable[[IndexSpec], Built]
+    ) -> None:
         full, settings = finalist.measured.full, self._budget.settings
         if full is None:
-            self.built.append(self._exact_trial(choosing))
+            self.built.append(self._exact_trial(choosing, build))
             return
         if self.built and (why := self._budget.time_refusal(finalist.build_s)):
             note(f"{full.spec.factory} is not built: {why}.")
             return
         start = time.monotonic()
-        new = bare(self._snapshot.manifest, full.spec)
-        new = compaction.with_ann(work, self._snapshot, new, memory_bytes=settings.memory_bytes)
+        option = build(full.spec)
         unmeasured_trial = replace(
             finalist.trial,
-            n_rows=new.n_rows,
-            size_bytes=sum(s.ann.size_bytes for s in new.segments if s.ann),
+            n_rows=self._snapshot.n_rows,
+            size_bytes=option.size_bytes,
             predicted_bytes=finalist.size_bytes,
             build_s=time.monotonic() - start,
             predicted_build_s=finalist.build_s,
         )
         ladders = finalist.measured.family.ladders(self._budget.largest)
-        search_by = partial(_searching, self._opened(new))
+        search_by = option.search_by
         with progress(f"Searching {full.spec.factory}", None, "settings") as advance:
             trials = climb(search_by, ladders, choosing, settings.recall, unmeasured_trial, advance)
         best = fastest(trials, settings.recall, settings.latency_ms)
         best = best or max(trials, key=lambda t: t.recall)
-        self._options[best.spec] = replace(new, settings=replace(new.settings, spec=best.spec))
+        self._options[best.spec] = option
         self.built.append(best)
 
-    def _exact_trial(self, truth: GroundTruth) -> Trial:
-        exact = bare(self._snapshot.manifest, IndexSpec())
-        spec = exact.settings.spec
-        self._options[spec] = exact
-        search = _searching(self._opened(exact), spec)
-        return measure(search, spec, truth, unmeasured(spec, exact.n_rows))
+    def _exact_trial(self, truth: GroundTruth, build: Callable[[IndexSpec], Built]) -> Trial:
+        spec = IndexSpec()
+        self._options[spec] = option = build(spec)
+        return measure(option.search_by(spec), spec, truth, unmeasured(spec, self._snapshot.n_rows))
 
     def find_ground_truths(self) -> tuple[GroundTruth, GroundTruth]:
         """Find exact neighbours over all rows, for the choosing and for the verifying queries.
@@ -134,17 +152,6 @@ class FullTrials:
         with progress("Finding exact neighbours", sum(len(q) for q, _ in parts), "queries") as done:
             choosing, verifying = (find_ground_truth(q, own, k, search, done) for q, own in parts)
         return choosing, verifying
-
-    def _opened(self, manifest: Manifest) -> Snapshot:
-        return Snapshot(self._snapshot.folder, manifest, self._snapshot)
-
-
-def _searching(snapshot: Snapshot, spec: IndexSpec) -> Search:
-    """Return a function that searches the snapshot with the parameters of another spec.
-
-    Files that the snapshot has open are not opened again.
-    """
-    return snapshot.with_spec(spec).search
 
 
 def bare(manifest: Manifest, spec: IndexSpec) -> Manifest:

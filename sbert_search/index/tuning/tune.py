@@ -3,26 +3,35 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sbert_search.errors import IndexStoreError
-from sbert_search.index.maintenance import merge_policy
+from sbert_search.index.maintenance import compaction, merge_policy
 from sbert_search.index.snapshot import Snapshot
+from sbert_search.index.spec import IndexSpec
+from sbert_search.index.storage.manifest import Manifest
+from sbert_search.index.storage.transaction import Transaction
 from sbert_search.index.store import IndexStore
 from sbert_search.index.trials import Trial, Tuning
 from sbert_search.index.tuning.candidates import families
 from sbert_search.index.tuning.choice import Candidate, finalists, pareto, predict_costs
-from sbert_search.index.tuning.full_trials import FullTrials
+from sbert_search.index.tuning.full_trials import Built, FullTrials, bare
 from sbert_search.index.tuning.recall import Floats, find_ground_truth
 from sbert_search.index.tuning.sampling import QuerySplit, draw
 from sbert_search.index.tuning.settings import Budget, TuneSettings
 from sbert_search.index.tuning.sweep import MeasuredFamily, Sample, searching, sweep
+from sbert_search.index.writer import IndexWriter
 from sbert_search.runtime.progress import note, progress
+
+CommitBest: TypeAlias = Callable[[IndexWriter, FullTrials, Sequence[Candidate], int | None], None]
+"""Builds finalists over all rows by a writer, and commits the best; the last argument is the memory
+limit in bytes."""
 
 LOCK_WAIT_S = 60.0  # seconds to wait for other writers before the measurements are given up
 
@@ -59,6 +68,7 @@ def tune(
     *,
     origin: str = "documents",
     dry_run: bool = False,
+    commit_best: CommitBest | None = None,
 ) -> TuneReport:
     """Find the fastest spec that reaches a recall, and commit it with its FAISS files.
 
@@ -72,6 +82,7 @@ def tune(
             queries, and none of them counts as its own neighbour.
         origin: Where the queries came from, in words.
         dry_run: Measure on the sample, predict, and change nothing.
+        commit_best: Builds finalists by a writer, and commits the best; None: `_commit_best`.
 
     Raises:
         IndexStoreError: The index is too small, no kind of index that reaches the recall is within
@@ -99,7 +110,7 @@ def tune(
                     final, candidates, chosen = _plan_full_trials(
                         newest, query_split, budget, measured
                     )
-                writer.rewrite(partial(final.decide, chosen))
+                (commit_best or _commit_best)(writer, final, chosen, settings.memory_bytes)
     except KeyboardInterrupt as interrupt:
         if store.snapshot.manifest.tuning == sampled.manifest.tuning:
             interrupt.add_note(
@@ -113,6 +124,30 @@ def tune(
         tuning=final.tuning,
         seconds=time.monotonic() - budget.started,
     )
+
+
+def _commit_best(
+    writer: IndexWriter, final: FullTrials, chosen: Sequence[Candidate], memory_bytes: int | None
+) -> None:
+    """Build finalists of an index without shards, and commit the best with its measurements."""
+    snapshot, options = writer.snapshot, list[Manifest]()
+
+    def build(work: Transaction, spec: IndexSpec) -> Built:
+        new = bare(snapshot.manifest, spec)
+        new = compaction.with_ann(work, snapshot, new, memory_bytes=memory_bytes)
+        options.append(new)
+        opened = Snapshot(snapshot.folder, new, snapshot)
+        return Built((new,), lambda spec: opened.with_spec(spec).search)
+
+    def change(work: Transaction) -> Manifest:
+        best, tuning = final.decide(chosen, partial(build, work))
+        new = best.manifests[0]
+        losers = {file.name for option in options for file in option.files}
+        work.remove(losers - {file.name for file in (*new.files, *work.old.files)})
+        settings = replace(new.settings, spec=tuning.verified.spec)
+        return replace(new, settings=settings, tuning=tuning)
+
+    writer.rewrite(change)
 
 
 def _plan_full_trials(
