@@ -262,30 +262,35 @@ def share_of(
         cpus: CPUs of each process; None: the largest number for which the machines have room.
 
     Raises:
-        ConfigError: A number is below 1, or the machines have too few GPUs, or without ``on_gpu``
-            too few CPUs.
+        ConfigError: A number is below 1, or the machines have too few GPUs or too few CPUs.
     """
     for name, number in (("workers", processes), ("cpus", cpus)):
         if number is not None and number < 1:
             raise ConfigError(f"{name} is {number}; it must be at least 1.")
-    gpus, counts = sum(m.gpus for m in machines), [m.cpus for m in machines if m.cpus]
-    wanted = processes or (gpus if on_gpu else len(counts))
-    if on_gpu:
-        if not 1 <= wanted <= gpus:
-            raise ConfigError(
-                f"The cluster has {gpus} GPUs, and each worker needs one: {_counted(machines)}. "
-                "Pass fewer --workers, or --device cpu."
-            )
-        room = [m.cpus // m.gpus for m in machines if m.gpus]
-        return Share(wanted, cpus or max(1, min(room)), 1)
-    sizes = range(max(counts, default=0), 0, -1) if cpus is None else [cpus]
-    each = next((n for n in sizes if sum(count // n for count in counts) >= wanted), 0)
-    if not wanted or not each:
+    gpus = sum(m.gpus for m in machines)
+    wanted = processes or (gpus if on_gpu else sum(m.cpus > 0 for m in machines))
+    if on_gpu and not 1 <= wanted <= gpus:
         raise ConfigError(
-            f"The cluster has too few CPUs for {wanted:,} workers: {_counted(machines)}. Pass "
-            "fewer --workers, or connect more machines with `ray start --address=...`."
+            f"The cluster has {gpus} GPUs, and each worker needs one: {_counted(machines)}. "
+            "Pass fewer --workers, or --device cpu."
         )
-    return Share(wanted, each, 0)
+
+    def room(n_cpus: int) -> int:
+        """Return the number of processes that the machines have room for."""
+        fit = ((m.cpus // n_cpus, m.gpus) for m in machines)
+        return sum(min(each) if on_gpu else each[0] for each in fit)
+
+    sizes = range(max((m.cpus for m in machines), default=0), 0, -1) if cpus is None else [cpus]
+    each = next((n for n in sizes if room(n) >= wanted), 0)
+    if not wanted or not each:
+        kind = " with a GPU each" if on_gpu else ""
+        needed = f" of {cpus} CPUs" if cpus else ""
+        raise ConfigError(
+            f"The cluster has too few CPUs for {wanted:,} workers{needed}{kind}: "
+            f"{_counted(machines)}. Pass fewer --workers, or connect more machines with `ray start "
+            "--address=...`."
+        )
+    return Share(wanted, each, int(on_gpu))
 
 
 def host_and_python() -> tuple[str, str]:

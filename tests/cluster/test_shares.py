@@ -46,6 +46,19 @@ def test_on_gpus_there_is_a_worker_for_each_gpu() -> None:
         share_of(machines, 4, on_gpu=True)
 
 
+def test_a_worker_on_a_gpu_needs_a_cpu_beside_it() -> None:
+    machines = [Machine("a", 2, 4), Machine("b", 8, 1), Machine("c", 64, 0)]
+    assert share_of(machines, 3, on_gpu=True) == Share(3, 1, 1)  # two on a, and one on b
+    assert share_of(machines, 2, on_gpu=True) == Share(2, 2, 1)
+    message = r"too few CPUs for 5 workers with a GPU each: a has 2 CPUs and 4 GPUs"
+    with pytest.raises(ConfigError, match=message):
+        share_of(machines, None, on_gpu=True)
+    with pytest.raises(ConfigError, match="for 2 workers of 4 CPUs with a GPU each"):
+        share_of(machines, 2, on_gpu=True, cpus=4)
+    with pytest.raises(ConfigError, match="for 1 workers with a GPU each: z has 0 CPUs"):
+        share_of([Machine("z", 0, 1)], None, on_gpu=True)
+
+
 def test_too_few_machines_are_an_error_that_names_them() -> None:
     with pytest.raises(ConfigError, match=r"too few CPUs for 4 workers: host0 has 2 CPUs"):
         share_of(cpus(2, 1), 4, on_gpu=False)
