@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import TYPE_CHECKING, Literal
 
 from sbert_search.errors import ConfigError
@@ -120,6 +121,7 @@ def _total(budget: BudgetConfig, batches: Batches) -> float:
     if budget.minutes is not None:
         return 60 * budget.minutes
     assert budget.epochs is not None
-    whole, part = int(budget.epochs), budget.epochs % 1
+    epochs = Fraction(str(budget.epochs))  # 1.1 as it is written; the float 1.1 is a little larger
+    whole, part = int(epochs), epochs % 1
     steps = sum(batches.n_steps(epoch) for epoch in range(whole))
     return steps + (math.ceil(part * batches.n_steps(whole)) if part else 0)

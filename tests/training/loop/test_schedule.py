@@ -52,6 +52,8 @@ def test_budgets_are_counted_in_their_own_unit() -> None:
     assert make(steps=5).done(state) == 4
     assert make(epochs=2).total == 2 * 3  # 96 rows of 32
     assert make(epochs=1.5).total == 3 + 2
+    ten = settings("batching.size=10", budget={"epochs": 1.1})
+    assert Schedule(ten.schedule, ten.budget, token_batches(ten, rows=100)).total == 10 + 1
     assert make(tokens=1000).factor(state) == pytest.approx(500 / 900)
     assert make("schedule.warmup=0", minutes=3).factor(state) == 0.5
     assert not make(tokens=501).over(state)
