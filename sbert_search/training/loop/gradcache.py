@@ -56,6 +56,7 @@ def add_in_batch_gradients(
             torch.autograd.backward(embeddings, gradient.to(embeddings.dtype))
     totals = LossTotals(Ranks())  # not summed over ranks: each computed the whole loss
     totals.add(losses)
+    totals.finite = [part.detach().isfinite().all() for part in parts]
     return totals
 
 

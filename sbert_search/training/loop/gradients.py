@@ -45,6 +45,8 @@ class LossTotals:
         ranks: The ranks over which `read` sums.
         counts: Expected number of terms of each loss over all ranks, from `Batch.counts`. Empty for
             in-batch losses, which have no such counts.
+        finite: Whether the losses of each micro-batch are finite; for in-batch losses, whether its
+            embeddings are.
     """
 
     ranks: Ranks
@@ -52,7 +54,7 @@ class LossTotals:
     losses: dict[str, list[Tensor]] = field(default_factory=dict)  # [sum, count]
     metrics: dict[str, list[Tensor]] = field(default_factory=dict)  # [sum, count]
     weights: dict[str, float] = field(default_factory=dict)
-    finite: list[Tensor] = field(default_factory=list)  # of each micro-batch: are its losses finite
+    finite: list[Tensor] = field(default_factory=list)
 
     def add(self, losses: Losses) -> None:
         """Add the losses and metrics of one micro-batch."""
@@ -68,8 +70,8 @@ class LossTotals:
                 table[name] = [a + b for a, b in zip(so_far, pair, strict=True)] if so_far else pair
 
     def non_finite_rows(self, rows: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
-        """Return the rows of micro-batches with a non-finite loss; if there are none, all rows."""
-        wrong = [part for part, good in zip(rows, self.finite, strict=False) if not good]
+        """Return the rows of the micro-batches that are not `finite`; if all are, all rows."""
+        wrong = [part for part, good in zip(rows, self.finite, strict=True) if not good]
         return np.concatenate(wrong or list(rows))
 
     def read(self, norm: Tensor) -> StepMetrics:

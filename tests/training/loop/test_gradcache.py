@@ -4,15 +4,16 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from sbert_search.losses.in_batch import multiple_negatives_ranking
 from sbert_search.runtime.distributed import Ranks
 from sbert_search.training.loop.gradcache import add_in_batch_gradients
 from sbert_search.training.loop.gradients import StepContext
-from sbert_search.training.loop.objective import Batch
+from sbert_search.training.loop.objective import Batch, Losses
 from tests.training.small import PairObjective, TokenModel, pair_batches, settings
 
 CONTEXT = StepContext(torch.device("cpu"), torch.float32, Ranks(), seed=5, step=3)
@@ -63,6 +64,28 @@ def test_parts_do_not_change_the_gradient_without_dropout() -> None:
     parts, _ = cached(micro_batches(5), 0.0)
     for name, gradient in whole.items():
         assert torch.allclose(gradient, parts[name], rtol=0, atol=1e-5), name
+
+
+@pytest.mark.parametrize("spoiled", [(3,), (1, 4), ()])
+def test_rows_of_micro_batches_with_bad_embeddings_are_named(spoiled: tuple[int, ...]) -> None:
+    batches = micro_batches(8)
+    parts = [batch.rows for batch in batches]
+    assert len(parts) == 4
+
+    class Spoiling(PairObjective):
+        def embed(self, model: nn.Module, batch: Batch) -> Tensor:
+            embeddings = super().embed(model, batch)
+            bad = any(np.array_equal(batch.rows, parts[at - 1]) for at in spoiled)
+            return embeddings * float("nan") if bad else embeddings
+
+        def loss(self, embeddings: Tensor, targets: Tensor | None) -> Losses:
+            losses = super().loss(embeddings, targets)
+            total, count = losses.sums["mnrl"]
+            return Losses({"mnrl": (total * float("nan"), count)})
+
+    totals = add_in_batch_gradients(TokenModel(0.0), Spoiling(), batches, CONTEXT)
+    named = [parts[at - 1] for at in spoiled] or parts  # none is bad: the loss of all of them is
+    assert np.array_equal(totals.non_finite_rows(parts), np.concatenate(named))
 
 
 def peak_bytes(out: Path, size: int, micro_size: int) -> int:
