@@ -27,7 +27,9 @@ def draw_curves(log: Sequence[LogLine]) -> str:
     dev = [line for line in log if line["kind"] == "dev"]
     panels: dict[str, Points] = {"loss": [(line["step"], line["loss"]) for line in steps]}
     for name in sorted({name for line in dev for name in line["figures"]}):
-        panels[f"dev {name}"] = [(line["step"], line["figures"][name]) for line in dev]
+        panels[f"dev {name}"] = [
+            (line["step"], line["figures"][name]) for line in dev if name in line["figures"]
+        ]
     panels["learning rate"] = [(line["step"], line["lr"]) for line in steps]
     x = Axis.of([line["step"] for line in steps])
     body = [_panel(i, title, panels[title], x) for i, title in enumerate(panels)]

@@ -132,6 +132,16 @@ def test_long_curves_are_thinned_and_empty_logs_drawn() -> None:
     assert draw_curves([*log, *endless[:1]]).count("nan") == 0
 
 
+def test_a_dev_figure_that_some_evaluations_lack_is_drawn_where_it_is() -> None:
+    log: list[LogLine] = [
+        {"kind": "dev", "step": 0, "figures": {"mrr": 0.1}},
+        {"kind": "dev", "step": 9, "figures": {"mrr": 0.2, "ndcg": 0.3}},
+    ]
+    drawn = draw_curves(log)
+    assert "dev mrr" in drawn
+    assert "dev ndcg" in drawn
+
+
 def test_memory_is_told_of_the_device_at_hand(tmp_path: Path) -> None:
     speed = next(line for line in run(tmp_path) if line["kind"] == "speed")
     assert speed["memory_bytes"] > 1 << 20
