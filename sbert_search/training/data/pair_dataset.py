@@ -61,6 +61,12 @@ class PairDataConfig(DataConfig):
         for name in ("depth", "negatives"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"data.{name} is {getattr(self, name)}; it must be at least 1.")
+        if self.runs and self.form == "beir":
+            raise ConfigError(
+                f"data.runs has {len(self.runs)} files, but data.form is 'beir', with which no run "
+                "is read: negatives are mined. Remove data.runs; or remove data.form, so that the "
+                "candidates of each BEIR folder come from its run."
+            )
         folders = [path for path in self.files if self.by_run(path)]
         if len(self.runs) != len(folders):
             raise ConfigError(

@@ -197,6 +197,9 @@ def test_settings_and_data_that_do_not_fit_are_named(start: Path, tmp_path: Path
         recipe(start, data, task="classes", loss="cross_entropy")
     with pytest.raises(ConfigError, match=r"has 1 folders, but data\.runs has 0 files"):
         recipe(start, {"train": str(tmp_path)}, task="relevance", loss="bce")
+    beir = {"train": str(tmp_path), "form": "beir", "runs": ["a.trec"]}
+    with pytest.raises(ConfigError, match=r"data\.form is 'beir', .* Remove data\.runs; or remove"):
+        recipe(start, beir, task="relevance", loss="bce")
     with pytest.raises(CorpusError, match="no query has both a relevant and an irrelevant text"):
         train_cross_encoder(recipe(start, data, task="relevance", loss="bce"), tmp_path / "run")
     write(tmp_path / "train.jsonl", [{"query": "a", "answer": "b", "label": "good"}])
