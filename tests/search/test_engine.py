@@ -222,13 +222,14 @@ def test_what_cannot_be_asked_is_refused_before_a_model_is_loaded(index: Index) 
         SearchEngine(index, "no-such/model").search("")
 
 
-def test_a_reranker_of_several_scores_is_refused(index: Index) -> None:
-    class ThreeLabels:
+@pytest.mark.parametrize("n_scores", [1, 3])
+def test_a_reranker_without_one_number_for_a_pair_is_refused(index: Index, n_scores: int) -> None:
+    class Columns:
         def predict(self, pairs: list[tuple[str, str]], /) -> np.ndarray:
-            return np.zeros((len(pairs), 3))
+            return np.zeros((len(pairs), n_scores))
 
-    engine = SearchEngine(index, HashingEmbedder(), ThreeLabels())
-    with pytest.raises(ConfigError, match="gives 3 scores for a pair"):
+    engine = SearchEngine(index, HashingEmbedder(), Columns())
+    with pytest.raises(ConfigError, match=rf"shape \(5, {n_scores}\) for 5 pairs, and not \(5,\)"):
         engine.search("dough")
 
 

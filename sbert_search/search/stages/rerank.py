@@ -46,8 +46,9 @@ def rerank(
     scores = np.asarray(reranker.predict(pairs) if pairs else [], np.float64)
     if scores.shape != (len(pairs),):
         raise ConfigError(
-            f"The reranker gives {scores.size // len(pairs)} scores for a pair; use a model that "
-            "gives one score."
+            f"The reranker gives scores of shape {scores.shape} for {len(pairs)} pairs, and not "
+            f"({len(pairs)},). Use a model that gives one score for a pair; if it does, let its "
+            "method predict return scores[:, 0]."
         )
     finite = np.isfinite(scores)
     if not finite.all():
