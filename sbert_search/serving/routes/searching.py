@@ -117,7 +117,8 @@ async def answer_document(served: Served, index: str, doc_id: str) -> StoredDocu
 
 async def similar(served: Served, call: Call[None]) -> Reply:
     """Find the documents that resemble a document most."""
-    k = _number(call.query.get("k", str(_DEFAULT_HITS)), "k")
+    default = min(_DEFAULT_HITS, served.limits.k)
+    k = _number(call.query.get("k", str(default)), "k")
     index, where = call.query.get("index", ""), call.query.get("where")
     return Reply(await answer_similar(served, index, call.path["id"], k, where, call.work))
 
@@ -166,10 +167,9 @@ def _check_query(query: str, param: str, limits: ServerLimits) -> None:
 
 def _options(served_index: ServedIndex, body: SearchRequest, limits: ServerLimits) -> SearchOptions:
     _check_filter(body.where, limits)
-    if body.offset + body.k > limits.k:
-        raise invalid(
-            "k", f"offset + k is {body.offset + body.k:,}; it may be at most {limits.k:,}."
-        )
+    k = min(_DEFAULT_HITS, limits.k) if body.k is None else body.k
+    if body.offset + k > limits.k:
+        raise invalid("k", f"offset + k is {body.offset + k:,}; it may be at most {limits.k:,}.")
     if body.rerank_depth > limits.rerank_depth:
         raise invalid("rerank_depth", f"It is above {limits.rerank_depth:,}.")
     if body.group_size > limits.k:
@@ -180,7 +180,7 @@ def _options(served_index: ServedIndex, body: SearchRequest, limits: ServerLimit
         raise invalid("fusion.depth", f"It is above {most:,}.")
     with served_index.plain_errors():
         return SearchOptions(
-            k=body.k,
+            k=k,
             mode=body.mode,
             where=body.where,
             fusion=Fusion(

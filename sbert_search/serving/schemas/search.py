@@ -33,7 +33,7 @@ class SearchRequest(Struct, kw_only=True, forbid_unknown_fields=True):
         query: One query.
         queries: Several queries, instead.
         index: Name of the index; "": the first one.
-        k: Number of hits.
+        k: Number of hits; null: 10, or the most that the server allows if that is fewer.
         offset: Number of the best documents to leave out.
         mode: Compare vectors, words or both; auto: both, if the index has lexical data.
         where: A filter over the metadata.
@@ -56,7 +56,7 @@ class SearchRequest(Struct, kw_only=True, forbid_unknown_fields=True):
     query: str | None = None
     queries: list[str] | None = None
     index: str = ""
-    k: Count = 10
+    k: Count | None = None
     offset: Position = 0
     mode: Literal["auto", "dense", "lexical", "hybrid"] = "auto"
     where: str | None = None

@@ -1,0 +1,43 @@
+"""Searches without a number of hits get the default, or what the server allows."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from sbert_search.serving.access import AccessTokens
+from sbert_search.serving.endpoint import Call
+from sbert_search.serving.limits import ServerLimits
+from sbert_search.serving.models.work import Work
+from sbert_search.serving.opening import ServeSettings, open_served
+from sbert_search.serving.problems import Problem
+from sbert_search.serving.routes.searching import answer_search, similar
+from sbert_search.serving.schemas.search import SearchRequest, SimilarResponse
+from sbert_search.serving.state import Served
+
+
+def served_with(built: Path, k: int) -> Served:
+    limits = ServerLimits(k=k)
+    return open_served(ServeSettings(indexes={"i": built}, tokens=AccessTokens({}), limits=limits))
+
+
+@pytest.mark.parametrize(("allowed", "found"), [(2, 2), (10, 3)])
+def test_the_default_number_of_hits_is_one_that_the_server_allows(
+    allowed: int, found: int, built: Path
+) -> None:
+    served = served_with(built, allowed)
+    request = SearchRequest(query="dough wheel vaccine", mode="dense")
+    answer = asyncio.run(answer_search(served, request, Work()))
+    assert len(answer.results[0].hits) == found
+    call = Call(None, {"id": "mill"}, {}, Work(), {})
+    near = asyncio.run(similar(served, call)).value
+    assert isinstance(near, SimilarResponse)
+    assert len(near.hits) == 2
+
+
+def test_more_hits_than_allowed_are_refused(built: Path) -> None:
+    request = SearchRequest(query="dough", k=3)
+    with pytest.raises(Problem, match=r"offset \+ k is 3; it may be at most 2"):
+        asyncio.run(answer_search(served_with(built, 2), request, Work()))
