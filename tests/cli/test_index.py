@@ -113,6 +113,21 @@ def test_a_recipe_holds_the_settings(corpus: Path, write: Write, tmp_path: Path)
     assert (info["dtype"], info["dim"]) == ("float32", 64)
 
 
+def test_a_recipe_wins_over_the_configuration_file_and_the_environment(
+    corpus: Path, write: Write, tmp_path: Path
+) -> None:
+    recipe = write("r.toml", 'corpus = "three rows"', 'model = "hashing:32"', 'dtype = "float16"')
+    build = '[index.build]\ndtype = "float32"\nchunk-tokens = 64\n'
+    (tmp_path / "sbert-search.toml").write_text(f'model = "hashing:64"\n{build}')
+    out = tmp_path / "my.index"
+    line = ("index", "build", corpus, "--recipe", recipe, "--metric", "dot", "--out", out)
+    done = sbert_search(*line, cwd=tmp_path, env={"SBERT_SEARCH_MODEL": "hashing:16"})
+    assert done.code == 0, done.err
+    info = sbert_search("index", "info", out, "--json").records[0]
+    assert (info["dim"], info["dtype"], info["metric"]) == (32, "float16", "dot")
+    assert info["chunk_tokens"] is None
+
+
 @pytest.mark.parametrize(
     ("spec", "reason"),
     [

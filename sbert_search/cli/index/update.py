@@ -16,7 +16,6 @@ from sbert_search.cli.options.shared import (
     Decorator,
     F,
     embedder_options,
-    given,
     index_embedder_options,
     shared_options,
 )
@@ -24,6 +23,7 @@ from sbert_search.cli.options.source import (
     finish,
     has_vectors,
     model_options,
+    overriding,
     source_options,
     typed_model_options,
     vector_options,
@@ -108,7 +108,8 @@ def _predicted_options(function: F) -> F:
     "--recipe",
     "recipe_file",
     type=click.Path(path_type=Path),
-    help="TOML file with checksums, model and settings; options override its settings.",
+    help="TOML file with checksums, model and settings. Options on the command line override it; "
+    "the environment and the configuration file do not.",
 )
 @click.option(
     "--shards",
@@ -159,9 +160,9 @@ def build(
         settings = recipe = load_recipe(recipe_file)
         for source in sources:
             recipe.check_corpus(Path(source))
-        if "model" not in given(ctx):
-            opened = recipe.open_model
-    named: str | None = ctx.params["model"] or (recipe.model if recipe else None)
+    named: str | None = ctx.params["model"]
+    if recipe and "model" not in overriding(ctx):
+        named, opened = recipe.model, recipe.open_model
     open_model = partial(open_for_build, out, named, opened, stores=stores, **model_options(ctx))
     settings = with_overrides(settings, ctx)
     vectors, fields = split_vectors(ctx.params["vectors"], settings.fields)
@@ -310,10 +311,10 @@ def _models_by_column(option: str, given: Sequence[str]) -> dict[str, str]:
 
 
 def with_overrides(settings: BuildSettings, ctx: click.Context) -> BuildSettings:
-    """Override default or recipe settings with the options that the user set."""
+    """Override default or recipe settings with the options of `overriding`."""
     from sbert_search.index.lexical_settings import LexicalSettings
 
-    chosen = {name: ctx.params[name] for name in given(ctx)}
+    chosen = overriding(ctx)
     stored = {name: chosen[name] for name in chosen.keys() & {"metric", "dtype"}}
     if "spec" in chosen:
         stored["spec"] = replace(settings.spec, factory=chosen["spec"])

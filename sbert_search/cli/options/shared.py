@@ -278,6 +278,12 @@ def index_embedder_options(function: F) -> F:
     return _model_of_index(shared_options("device", "engine", "precision", "calibrate")(function))
 
 
+def typed(ctx: click.Context) -> set[str]:
+    """Return the names of the options that are on the command line."""
+    line = ParameterSource.COMMANDLINE
+    return {name for name in ctx.params if ctx.get_parameter_source(name) is line}
+
+
 def given(ctx: click.Context) -> set[str]:
     """Return the names of the options that the user set, also by environment or file."""
     default = ParameterSource.DEFAULT

@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
 import click
-from click.core import ParameterSource
 
 from sbert_search.cli.console import REJECTED_ROWS, emit, say
-from sbert_search.cli.options.shared import Decorator, F, given
+from sbert_search.cli.options.shared import Decorator, F, given, typed
 from sbert_search.config import to_mapping
 from sbert_search.runtime.progress import note
 
@@ -107,17 +106,24 @@ def has_vectors(ctx: click.Context, settings: ReadSettings) -> bool:
 
 def typed_model_options(ctx: click.Context) -> EmbedderOptions:
     """Return the options for opening a model that are on the command line."""
-    typed = {
-        name: value
-        for name, value in model_options(ctx).items()
-        if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE
-    }
-    return cast("EmbedderOptions", typed)
+    on_line = typed(ctx)
+    options = {name: value for name, value in model_options(ctx).items() if name in on_line}
+    return cast("EmbedderOptions", options)
+
+
+def overriding(ctx: click.Context) -> dict[str, Any]:
+    """Return the options that override settings, with their values.
+
+    They are those that the user set, also by the environment or the configuration file. With a
+    recipe, they are only those on the command line, since a recipe is for one build.
+    """
+    names = typed(ctx) if ctx.params.get("recipe_file") else given(ctx)
+    return {name: ctx.params[name] for name in names}
 
 
 def with_read_options(settings: R, ctx: click.Context) -> R:
-    """Override settings with the options that the user set; the other settings stay."""
-    chosen = {name: ctx.params[name] for name in given(ctx)}
+    """Override settings with the options of `overriding`; the other settings stay."""
+    chosen = overriding(ctx)
     sizes = chosen.keys() & {"chunk_tokens", "chunk_overlap"}
     if sizes and chosen.setdefault("on_truncate", "chunk") != "chunk":
         option = f"--{min(sizes).replace('_', '-')}"
