@@ -122,33 +122,36 @@ def upload(
         ExchangeError: The engine refused a request, could not be reached, or counts another number
             of passages than the index.
     """
+    again = "Run the same command again."
     before = None if replace_old else Cursor.read(path)
     cursor = start
     if before is not None and replace(before, done=0) == start:
         cursor = before
-    exists = _tried(receiver, receiver.exists)
+    exists = _tried(receiver, receiver.exists, again)
     if exists and (replace_old or before is None or cursor is not before):
         if not replace_old:
             raise ConfigError(
                 f"{start.url} holds {start.name!r} already. Name another one with --name, or pass "
                 "--replace to delete it first."
             )
-        _tried(receiver, receiver.drop)
+        _tried(receiver, receiver.drop, again)
         exists = False
+    command = "command again without --replace" if replace_old else "same command again"
+    again = f"Run the {command}: it goes on from there."
     if not exists:
         cursor = start
         cursor.write(path)
-        _tried(receiver, receiver.create)
+        _tried(receiver, receiver.create, again)
     elif cursor.done:
         note(f"Resuming after {cursor.done:,} passages.")
     resumed = cursor.done
     for block in plan.passages(cursor.done):
         for batch in batches(block):
-            _tried(receiver, partial(receiver.send, batch))
+            _tried(receiver, partial(receiver.send, batch), again)
             cursor = replace(cursor, done=cursor.done + len(batch.rows))
             cursor.write(path)
-    _tried(receiver, receiver.finish)
-    counted = _tried(receiver, receiver.count)
+    _tried(receiver, receiver.finish, again)
+    counted = _tried(receiver, receiver.count, again)
     if counted != plan.snapshot.n_rows:
         raise ExchangeError(
             f"{start.url} counts {counted:,} passages in {start.name!r}, and the index has "
@@ -177,8 +180,14 @@ def _part(block: Passages, start: int, stop: int) -> Passages:
     return Passages(block.rows[start:stop], table, block.vectors[start:stop])
 
 
-def _tried(receiver: Receiver, call: Callable[[], T]) -> T:
-    """Call until it succeeds or fails for good, with growing pauses."""
+def _tried(receiver: Receiver, call: Callable[[], T], again: str) -> T:
+    """Call until it succeeds or fails for good, with growing pauses.
+
+    Args:
+        receiver: Says which errors are transient.
+        call: The call.
+        again: How to go on after `TRIES` failures, for the message.
+    """
     wait_s = FIRST_WAIT_S
     for left in reversed(range(TRIES)):
         try:
@@ -190,8 +199,7 @@ def _tried(receiver: Receiver, call: Callable[[], T]) -> T:
                 raise ExchangeError(f"The engine refused a request: {_line(error)}.") from error
             if not left:
                 raise ExchangeError(
-                    f"The engine did not answer as it should {TRIES} times: {_line(error)}. Run "
-                    "the same command again: it goes on from there."
+                    f"The engine did not answer as it should {TRIES} times: {_line(error)}. {again}"
                 ) from error
             note(f"The engine is busy or away ({_line(error)}); trying again in {wait_s:g} s.")
             time.sleep(wait_s)

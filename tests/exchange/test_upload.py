@@ -12,6 +12,7 @@ from sbert_search.exchange import upload as uploads
 from sbert_search.exchange.passages import Passages
 from sbert_search.exchange.plan import ExportPlan
 from sbert_search.exchange.upload import Cursor, upload
+from sbert_search.index.index import Index
 from sbert_search.shards.index import ShardedIndex
 from tests.exchange.samples import rows
 
@@ -44,6 +45,9 @@ class Collection:
         assert self.ids is not None
         self.ids.update(batch.ids)
 
+    def send_nothing(self) -> None:
+        raise ConnectionError("away")
+
     def finish(self) -> None: ...
 
     def count(self) -> int:
@@ -73,3 +77,24 @@ def test_an_upload_of_shards_is_resumed_after_any_batch(
             break
     assert receiver.count() == index.state.n_rows
     assert not path.exists()
+
+
+def test_an_interrupted_replacement_says_how_it_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(uploads, "BATCH_ROWS", 8)
+    monkeypatch.setattr(uploads, "TRIES", 1)
+    index = Index.build(rows(40), out=tmp_path / "i", model="hashing:8")
+    plan = ExportPlan.of(index.state, None, words_only=True)
+    path = tmp_path / "cursor.json"
+    start = Cursor(to="x", url="u", name="n", index="i", generation=1, fields={})
+    receiver = Collection()
+    receiver.ids, receiver.n_batches = {"old"}, 3
+    with pytest.raises(ExchangeError, match="Run the command again without --replace: it goes on"):
+        upload(plan, receiver, start, path, replace_old=True)
+    receiver.n_batches = 100
+    assert upload(plan, receiver, start, path, replace_old=False) == 24
+    assert receiver.count() == index.state.n_rows
+    monkeypatch.setattr(receiver, "exists", receiver.send_nothing)
+    with pytest.raises(ExchangeError, match=r"away\. Run the same command again\.$"):
+        upload(plan, receiver, start, path, replace_old=True)

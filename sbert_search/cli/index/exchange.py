@@ -66,8 +66,9 @@ def export(
     """Write the passages of the index DIR for another engine.
 
     The vectors are those of the index; no text is embedded. Deleted documents are left out. Give
-    either --out or --url. An interrupted upload goes on where it was if the command is repeated. At
-    the end, Python code is printed that searches there and gives the same ranking.
+    either --out or --url. An interrupted upload goes on where it was if the command is repeated
+    without --replace. At the end, Python code is printed that searches there and gives the same
+    ranking.
     """
     from sbert_search.exchange.export import export_index
 

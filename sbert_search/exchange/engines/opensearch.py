@@ -175,7 +175,8 @@ class OpenSearchReceiver:
             more = f" and {len(refused) - _SHOWN:,} more" if len(refused) > _SHOWN else ""
             raise ExchangeError(
                 f"OpenSearch refused passages of the documents {named}{more}: {reason}. Correct "
-                "them or the index, then run the same command again: it goes on from there."
+                "the index in OpenSearch and run the command again without --replace: it goes on "
+                "from there. Or correct the documents and run it with --replace."
             )
         raise _Busy(f"{len(failed):,} passages were not taken, status {failed[0][1]['status']}")
 
