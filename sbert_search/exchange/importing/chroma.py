@@ -23,7 +23,7 @@ def found_in_chroma(folder: Path, asked: Asked) -> Found:
     Raises:
         ConfigError: chromadb is not installed.
         CorpusError: The folder holds no such collection, or the collection compares vectors by
-            another metric.
+            another metric and the user named none.
     """
     with needs("chromadb", "chromadb"):
         import chromadb
@@ -34,7 +34,8 @@ def found_in_chroma(folder: Path, asked: Asked) -> Found:
     collection = client.get_collection(name, embedding_function=None)
     # The attribute `configuration` warns of collections without an embedding function.
     space = (collection.configuration_json.get("hnsw") or {}).get("space", "")
-    if space not in _METRICS:
+    metric = asked.metric or _METRICS.get(space)
+    if metric is None:
         raise CorpusError(
             f"{folder}: the collection {name!r} compares vectors by {space!r}, which this package "
             "does not. Name another metric with --metric."
@@ -50,7 +51,7 @@ def found_in_chroma(folder: Path, asked: Asked) -> Found:
                 yield {**(metadata or {}), _ID: doc_id, _TEXT: text, VECTOR: vector}
 
     fields = FieldNames(id=_ID, text=_TEXT, title=asked.fields.title, vector=VECTOR)
-    return Found(rows=rows(), fields=fields, metric=_METRICS[space], keeps=(client,))
+    return Found(rows=rows(), fields=fields, metric=metric, keeps=(client,))
 
 
 def chosen(asked: str | None, names: list[str], shown: str, kind: str) -> str:

@@ -46,8 +46,10 @@ class Asked:
         ids: A file of ids; None: the file beside the vectors, if there is one.
         fields: Names of fields; those that are None are detected.
         table: Name of the table or collection; None: the only one.
+        metric: The metric of the new index; None: that of the source.
     """
 
     ids: Path | None = None
     fields: FieldNames = FieldNames()  # noqa: RUF009 (frozen)
     table: str | None = None
+    metric: Metric | None = None

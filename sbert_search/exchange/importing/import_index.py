@@ -68,6 +68,7 @@ def import_index(
         ids=None if ids is None else Path(ids),
         fields=keywords.pop("fields", FieldNames()),
         table=table,
+        metric=keywords.get("metric"),
     )
     found = _found(path, asked)
     metric = keywords.setdefault("metric", found.metric or "cosine")

@@ -49,21 +49,21 @@ def found_in_lance(folder: Path, asked: Asked) -> Found:
     Raises:
         ConfigError: lancedb is not installed.
         CorpusError: There is no such table, it has no column of vectors, or its index compares
-            vectors by another metric.
+            vectors by another metric and the user named none.
     """
-    with needs("lancedb", "lancedb"):
-        import lancedb
     if folder.suffix == ENDING:
         folder, asked = folder.parent, replace(asked, table=folder.stem)
     names = sorted(path.stem for path in folder.glob(f"*{ENDING}") if path.is_dir())
     name = chosen(asked.table, names, str(folder), "table")
+    with needs("lancedb", "lancedb"):
+        import lancedb
     table = lancedb.connect(str(folder)).open_table(name)
     field = asked.fields.vector or vector_field(table.schema, f"{folder}: {name}")
     batches = table.search().to_batches(_BATCH_ROWS)
     return Found(
         rows=pa.RecordBatchReader.from_batches(table.schema, batches),
         fields=replace(asked.fields, vector=field),
-        metric=_metric_of(table, field, f"{folder}: {name}"),
+        metric=asked.metric or _metric_of(table, field, f"{folder}: {name}"),
         keeps=(table,),
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import chromadb
@@ -13,6 +14,7 @@ import pytest
 from lancedb.index import IvfFlat
 
 from sbert_search.errors import CorpusError
+from sbert_search.exchange.importing import chroma, lance
 from sbert_search.exchange.importing.import_index import import_index
 
 DRAW = np.random.default_rng(5)
@@ -81,3 +83,20 @@ def test_a_lance_table_comes_over_whole(metric: str | None, tmp_path: Path) -> N
         stored = index.state.vectors(index.state.lookup(IDS[:5]))
         unit = np.linalg.norm(VECTORS[:5], axis=1, keepdims=True) if metric == "cosine" else 1
         assert np.allclose(stored, VECTORS[:5] / unit, atol=1e-6)
+
+
+@pytest.mark.parametrize("module", [chroma, lance])
+def test_a_metric_that_is_named_takes_the_place_of_an_unknown_one(
+    module: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if module is chroma:
+        write_chroma(tmp_path / "s", "l2")
+    else:
+        vectors = pa.FixedSizeListArray.from_arrays(pa.array(VECTORS.reshape(-1)), 8)
+        table = pa.table({"id": IDS, "text": TEXTS, "vector": vectors})
+        made = lancedb.connect(str(tmp_path / "s")).create_table("notes", table)
+        made.create_index("vector", config=IvfFlat(distance_type="l2", num_partitions=2))
+    monkeypatch.setattr(module, "_METRICS", {})
+    with pytest.raises(CorpusError, match=r"by 'l2', .* Name another metric with --metric\."):
+        import_index(tmp_path / "s")
+    assert import_index(tmp_path / "s", metric="dot").state.settings.metric == "dot"
