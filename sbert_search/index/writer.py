@@ -86,6 +86,7 @@ class IndexWriter:
         # of the newest content, and the number of such documents with this id.
         self._pending: dict[str, tuple[int, int]] = {}
         self._columns = dict(snapshot.columns)
+        self._next_row = 0  # lowest next row of the states that `commit` makes
         self._guard = threading.Lock()  # guards _pending, which two threads change
 
     @property
@@ -108,6 +109,15 @@ class IndexWriter:
                     "type in the source, would round; rename it in the source."
                 )
         self._columns = merged
+
+    def leave_rows(self, next_row: int) -> None:
+        """Use no row below ``next_row`` from the next commit on.
+
+        In a shard, rows of a block of the input go to other shards. If the shard gets none of them
+        in the block's first commit, a row that is left out after its last segment records that this
+        segment is of an earlier block, which later commits of the block must not extend.
+        """
+        self._next_row = next_row
 
     def classify(
         self,
@@ -157,7 +167,8 @@ class IndexWriter:
                 documents nothing is written then.
             starts_block: Whether the batch has the first rows of its block of the input. If not,
                 and if there is a cursor, the last segment holds the block's earlier rows, and this
-                batch extends it.
+                batch extends it. (In a shard, the last segment may be of an earlier block; see
+                `leave_rows`.)
             ends_block: Whether the batch has the last rows of its block; segments are merged only
                 after such a batch.
             rows: The row of each passage, int64 (n_rows,), ascending and above those in use; None:
@@ -172,9 +183,15 @@ class IndexWriter:
         if batch is None and cursor is None:
             return
         old = self.snapshot.manifest
-        extends = bool(cursor and old.segments and not starts_block)
+        of_block = old.segments and old.segments[-1].row_end == old.next_row
+        extends = bool(cursor and of_block and not starts_block)
         with self._rewriting() if extends else self._transaction() as work:
-            new = dataclasses.replace(old, columns=self._columns, build=cursor or old.build)
+            new = dataclasses.replace(
+                old,
+                columns=self._columns,
+                build=cursor or old.build,
+                next_row=max(old.next_row, self._next_row),
+            )
             new = self._with_batch(work, new, batch, rows, extends=extends) if batch else new
             work.commit(new)
         self._forget(batch.documents if batch else ())

@@ -114,8 +114,11 @@ class ShardedWriter(IndexWriter):
         if not documents and cursor is None:
             return
         parts = self._routed(batch, rows) if batch is not None and documents else {}
+        first = self.snapshot.manifest.next_row
         with self.together():
             for number, writer in enumerate(self._writers):
+                if cursor and starts_block and documents:
+                    writer.leave_rows(first + 1)
                 part, part_rows = parts.get(number, (None, None))
                 writer.commit(
                     part,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import shutil
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -16,9 +17,12 @@ from sbert_search.errors import (
     NotAnIndex,
 )
 from sbert_search.index.index import Index
+from sbert_search.index.storage.manifest import BuildCursor
 from sbert_search.index.store import IndexStore
+from sbert_search.shards.check import check_shards
 from sbert_search.shards.store import ShardedStore, ShardedStores, stores_of
-from tests.index.faults.model import SETTINGS, Operation, apply, contents
+from tests.index.batches import make_batch, some_documents, some_vectors
+from tests.index.faults.model import DIM, SETTINGS, Operation, apply, contents
 from tests.shards.sharded import N_SHARDS, new_sharded
 
 PUT = Operation("put", tuple((f"d{i}", 0, 1) for i in range(12)))
@@ -106,6 +110,35 @@ def test_a_build_goes_on_only_with_its_number_of_shards(sharded: Path, tmp_path:
     IndexStore.create(tmp_path / "one", SETTINGS)
     with pytest.raises(IndexStoreError, match=r"without shards\. Leave out --shards"):
         stores_of(tmp_path / "one", 2)
+
+
+def test_the_segments_of_a_build_depend_on_blocks_and_not_on_commits(tmp_path: Path) -> None:
+    documents, vectors = some_documents(60), some_vectors(60, DIM)
+    segments = []
+    for name, borders in (("whole", ()), ("parts", (3, 4, 35, 36, 37))):
+        ShardedStores(N_SHARDS).create(tmp_path / name, SETTINGS, {"year": "int64"})
+        cuts = sorted({0, 30, 60, *borders})  # blocks of 30 documents
+        for start, end in pairwise(cuts):
+            with ShardedStore.open(tmp_path / name).writer() as writer:  # a resumed build
+                writer.commit(
+                    make_batch(documents[start:end], vectors[start:end]),
+                    cursor=BuildCursor(source_sha256="s", rows=end),
+                    starts_block=start in (0, 30),
+                    ends_block=end in (30, 60),
+                )
+        snapshot = ShardedStore.open(tmp_path / name).snapshot
+        segments.append(
+            [
+                [(s.row_start, s.row_end, s.n_rows, s.vectors.xxh3_128) for s in m.segments]
+                for m in snapshot.manifests
+            ]
+        )
+        assert [document.doc_id for document in snapshot.iter_documents()] == [
+            document.doc_id for document in documents
+        ]
+        assert check_shards(tmp_path / name).problems == ()
+    assert segments[0] == segments[1]
+    assert [len(shard) for shard in segments[0]] == [2] * N_SHARDS
 
 
 def test_one_process_writes_at_a_time(sharded: Path) -> None:
