@@ -51,6 +51,13 @@ class StoreMaker(Protocol):
     ) -> IndexStore:
         """Make an empty index in a folder that is absent or empty."""
 
+    def require_free(self, path: Path, /) -> None:
+        """Refuse a folder in which `create` would make no index, without writing anything.
+
+        Raises:
+            IndexStoreError: The folder holds an index or other files, or is no folder.
+        """
+
 
 class IndexStore:
     """An index on disk: a snapshot to read, and a writer while no other process writes.
@@ -120,6 +127,12 @@ class IndexStore:
         except OSError as error:
             raise IndexStoreError(f"No index can be made at {path}: {error}.") from error
         return cls.open(path)
+
+    @classmethod
+    def require_free(cls, path: Path) -> None:
+        """Refuse a folder in which `create` would make no index; see `StoreMaker`."""
+        if folder := opened_if_present(path):
+            _check_free(folder)
 
     @classmethod
     def open(cls, path: str | Path, *, wait_s: float = 0.0) -> IndexStore:
@@ -272,6 +285,20 @@ def take_lock(stack: contextlib.ExitStack, path: Path, wait_s: float) -> tuple[F
                 ) from error
 
 
+def opened_if_present(path: Path) -> Folder | None:
+    """Open the folder in which an index is to be made; None if it is absent.
+
+    Raises:
+        IndexStoreError: The path is no folder, or cannot be read.
+    """
+    try:
+        return Folder.open(path)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise IndexStoreError(f"No index can be made at {path}: {error}.") from error
+
+
 def _require_no_shard(path: Path) -> None:
     """Refuse to change a shard on its own."""
     shard = path.resolve()  # the path may be a link
@@ -297,6 +324,11 @@ def _check_free(folder: Folder) -> None:
     if manifests.NAME in entries:
         raise IndexStoreError(
             f"{folder} already holds an index; add to it, or name another folder."
+        )
+    if SHARDS in entries:
+        raise IndexStoreError(
+            f"{folder} holds a sharded index. Give --shards to resume its build, name another "
+            "folder, or remove this one."
         )
     remains = {LOCK, manifests.TEMPORARY, *locks.PROBES}
     foreign = sorted(

@@ -21,7 +21,7 @@ from sbert_search.shards import manifest as shard_manifests
 from sbert_search.shards.manifest import ShardManifest, ShardRecord
 from sbert_search.shards.routing import shards_of_hashes
 from sbert_search.shards.states import read_bytes, require_alike
-from sbert_search.shards.store import ShardedStore, require_free
+from sbert_search.shards.store import ShardedStore, check_free
 
 
 def assemble(path: Path, parts: Sequence[Path]) -> ShardedStore:
@@ -43,7 +43,7 @@ def assemble(path: Path, parts: Sequence[Path]) -> ShardedStore:
     """
     shard_manifests.require_number(len(parts))
     path = path.absolute()
-    names = [shard_manifests.folder_name(number) for number in range(len(parts))]
+    names = shard_manifests.folder_names(len(parts))
     places = [path / name for name in names]
     found = [
         place if place.is_dir() else part.absolute()
@@ -56,7 +56,7 @@ def assemble(path: Path, parts: Sequence[Path]) -> ShardedStore:
             files.disk.fsync_folder(path.parent)
         with contextlib.ExitStack() as stack:
             root, _ = stores.take_lock(stack, path, 0.0)
-            require_free(path, names)
+            check_free(root, names)
             for part, place in zip(found, places, strict=True):
                 if part != place:
                     files.disk.replace(part, place)

@@ -76,7 +76,7 @@ class ShardManifest:
         require_number(len(self.shards))
         if self.routing != ROUTING:
             raise ConfigError(f"its routing is {self.routing!r}, not {ROUTING!r}")
-        expected = [folder_name(number) for number in range(len(self.shards))]
+        expected = folder_names(len(self.shards))
         if [shard.folder for shard in self.shards] != expected:
             raise ConfigError(f"its folders are not {expected[0]} to {expected[-1]}")
 
@@ -84,6 +84,11 @@ class ShardManifest:
 def folder_name(number: int) -> str:
     """Return the name of the folder of a shard, given its number from 0."""
     return f"shard-{number:04d}"
+
+
+def folder_names(n_shards: int) -> list[str]:
+    """Return the names of the folders of all shards."""
+    return [folder_name(number) for number in range(n_shards)]
 
 
 def require_number(n_shards: int) -> None:

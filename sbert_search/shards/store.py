@@ -19,13 +19,13 @@ from sbert_search.index.storage.manifest import (
     ColumnType,
     StoreSettings,
 )
-from sbert_search.index.store import IndexStore, StoreMaker
+from sbert_search.index.store import IndexStore
 from sbert_search.runtime.disk import files, locks
 from sbert_search.runtime.disk.folders import Folder
 from sbert_search.shards import manifest as shard_manifests
 from sbert_search.shards.manifest import ShardManifest, ShardRecord
 from sbert_search.shards.snapshot import ShardedSnapshot
-from sbert_search.shards.states import StaleShard, is_sharded, open_snapshots
+from sbert_search.shards.states import StaleShard, open_snapshots
 
 # A search must not wait for the import of code that writes, so the methods that write import it.
 if TYPE_CHECKING:
@@ -119,6 +119,11 @@ class ShardedStores:
             )
         return store
 
+    def require_free(self, path: Path) -> None:
+        """Refuse a folder in which `create` would make no index; see `StoreMaker`."""
+        if folder := stores.opened_if_present(path):
+            check_free(folder, shard_manifests.folder_names(self.n_shards))
+
     def create(
         self,
         path: str | Path,
@@ -133,15 +138,15 @@ class ShardedStores:
         """
         shard_manifests.require_number(self.n_shards)
         path = Path(path).absolute()
-        names = [shard_manifests.folder_name(number) for number in range(self.n_shards)]
+        names = shard_manifests.folder_names(self.n_shards)
         try:
             with contextlib.suppress(FileExistsError):
                 files.disk.make_folder(path)
                 files.disk.fsync_folder(path.parent)
-            require_free(path, names)
+            check_free(Folder.open(path), names)
             with contextlib.ExitStack() as stack:
                 root, _ = stores.take_lock(stack, path, 0.0)
-                require_free(path, names)
+                check_free(root, names)
                 records = []
                 for number, name in enumerate(names):
                     manifest = _empty_shard(path / name, settings, columns, build)
@@ -151,31 +156,6 @@ class ShardedStores:
         except OSError as error:
             raise IndexStoreError(f"No index can be made at {path}: {error}.") from error
         return ShardedStore.open(path)
-
-
-def stores_of(path: Path, n_shards: int | None) -> StoreMaker:
-    """Return the `StoreMaker` for the index of a build.
-
-    Args:
-        path: Folder of the index, which may be absent.
-        n_shards: Number of shards; None: an index without shards.
-
-    Raises:
-        IndexStoreError: The folder holds an index of the other kind.
-    """
-    if n_shards is None:
-        if is_sharded(path):
-            raise IndexStoreError(
-                f"{path} holds a sharded index. Give --shards to resume its build, name another "
-                "folder, or remove this one."
-            )
-        return IndexStore
-    if (path / manifests.NAME).exists():
-        raise IndexStoreError(
-            f"{path} holds an index without shards. Leave out --shards to resume its build, name "
-            "another folder, or remove this one."
-        )
-    return ShardedStores(n_shards)
 
 
 def open_state(path: Path, reuse: ShardedSnapshot | None = None) -> ShardedSnapshot:
@@ -216,15 +196,22 @@ def always_changing(path: Path) -> IndexStoreError:
     return IndexStoreError(f"{path} changed {OPEN_TRIES} times while it was opened; try again.")
 
 
-def require_free(path: Path, names: list[str]) -> None:
+def check_free(folder: Folder, names: list[str]) -> None:
     """Refuse a folder that is not empty; remains of an interrupted creation are allowed."""
-    entries = Folder.open(path).listing()
-    if entries.keys() & {manifests.NAME, manifests.SHARDS}:
-        raise IndexStoreError(f"{path} already holds an index; add to it, or name another folder.")
+    entries = folder.listing()
+    if manifests.SHARDS in entries:
+        raise IndexStoreError(
+            f"{folder} already holds an index; add to it, or name another folder."
+        )
+    if manifests.NAME in entries:
+        raise IndexStoreError(
+            f"{folder} holds an index without shards. Leave out --shards to resume its build, name "
+            "another folder, or remove this one."
+        )
     allowed = {LOCK, f"{manifests.SHARDS}.tmp", *locks.PROBES, *names}
     if foreign := sorted(entries.keys() - allowed):
         raise IndexStoreError(
-            f"{path} is not empty (it holds {foreign[0]!r}); name a new folder for the index."
+            f"{folder} is not empty (it holds {foreign[0]!r}); name a new folder for the index."
         )
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from sbert_search.errors import (
     ConfigError,
+    CorpusError,
     CorruptIndex,
     IndexLocked,
     IndexStoreError,
@@ -20,7 +21,8 @@ from sbert_search.index.index import Index
 from sbert_search.index.storage.manifest import BuildCursor
 from sbert_search.index.store import IndexStore
 from sbert_search.shards.check import check_shards
-from sbert_search.shards.store import ShardedStore, ShardedStores, stores_of
+from sbert_search.shards.index import ShardedIndex
+from sbert_search.shards.store import ShardedStore, ShardedStores
 from tests.index.batches import make_batch, some_documents, some_vectors
 from tests.index.faults.model import DIM, SETTINGS, Operation, apply, contents
 from tests.shards.sharded import N_SHARDS, new_sharded
@@ -105,11 +107,25 @@ def test_other_folders_are_refused(sharded: Path, tmp_path: Path) -> None:
 def test_a_build_goes_on_only_with_its_number_of_shards(sharded: Path, tmp_path: Path) -> None:
     with pytest.raises(IndexStoreError, match="has 3 shards, not 4"):
         ShardedStores(4).open(sharded)
-    with pytest.raises(IndexStoreError, match=r"holds a sharded index\. Give --shards"):
-        stores_of(sharded, None)
+
+
+def test_a_build_over_an_index_of_the_other_kind_is_refused_before_sources_are_read(
+    sharded: Path, tmp_path: Path
+) -> None:
     IndexStore.create(tmp_path / "one", SETTINGS)
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "notes.txt").touch()
+    absent = tmp_path / "absent.jsonl"
+    with pytest.raises(IndexStoreError, match=r"holds a sharded index\. Give --shards"):
+        Index.build(absent, out=sharded)
     with pytest.raises(IndexStoreError, match=r"without shards\. Leave out --shards"):
-        stores_of(tmp_path / "one", 2)
+        ShardedIndex.build(absent, out=tmp_path / "one", n_shards=2)
+    for kind in (Index, ShardedIndex):
+        with pytest.raises(IndexStoreError, match=r"not empty \(it holds 'notes\.txt'\)"):
+            kind.build(absent, out=tmp_path / "full")
+        with pytest.raises(CorpusError, match=r"absent\.jsonl"):
+            kind.build(absent, out=tmp_path / "new")
+    assert not (tmp_path / "new").exists()
 
 
 def test_the_segments_of_a_build_depend_on_blocks_and_not_on_commits(tmp_path: Path) -> None:

@@ -146,13 +146,20 @@ def build(
     **_: object,
 ) -> None:
     """Build an index, or resume an interrupted build."""
-    from sbert_search.index.ingestion.build import BuildSettings, build_index, open_for_build
+    from sbert_search.index.ingestion.build import (
+        BuildSettings,
+        build_index,
+        open_for_build,
+        refuse_finished,
+    )
     from sbert_search.index.ingestion.given_vectors import refuse_model_options, split_vectors
     from sbert_search.index.ingestion.model_check import as_embedder
     from sbert_search.index.ingestion.recipe import load_recipe
-    from sbert_search.shards.store import stores_of
+    from sbert_search.index.store import IndexStore
+    from sbert_search.shards.store import ShardedStores
 
-    stores = stores_of(out, n_shards)
+    stores = IndexStore if n_shards is None else ShardedStores(n_shards)
+    refuse_finished(out, stores)
     settings: BuildSettings = BuildSettings()
     recipe = None
     opened: Callable[..., TextEmbedder] = partial(as_embedder, ctx.params["model"])

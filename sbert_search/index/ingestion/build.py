@@ -292,12 +292,17 @@ def note_resume_on_interrupt(store: IndexStore) -> Iterator[None]:
 
 
 def refuse_finished(out: Path, stores: StoreMaker = IndexStore) -> None:
-    """Refuse a target that holds a finished or damaged index, before any other work."""
-    try:
-        manifest = stores.open(out).snapshot.manifest
-    except NotAnIndex:
+    """Refuse a target in which no build can begin or go on, before any other work.
+
+    Raises:
+        IndexStoreError: The folder holds a finished or damaged index, an index of the other kind
+            (with or without shards), or other files.
+    """
+    with contextlib.suppress(NotAnIndex):
+        _require_unfinished(stores.open(out).snapshot.manifest, out)
         return
-    _require_unfinished(manifest, out)
+    with _unless_just_created(stores, out):
+        stores.require_free(out)
 
 
 def _require_unfinished(manifest: Manifest, out: Path) -> None:
@@ -336,12 +341,22 @@ def _create_or_resume(
 ) -> IndexStore:
     with contextlib.suppress(NotAnIndex):
         return stores.open(out)
-    try:
+    with _unless_just_created(stores, out):
         return stores.create(out, fixed, survey.columns, build=start)
+    return stores.open(out)
+
+
+@contextlib.contextmanager
+def _unless_just_created(stores: StoreMaker, out: Path) -> Iterator[None]:
+    """Ignore a refusal of the folder if another process has just created the index there.
+
+    The lock then decides which of the processes writes.
+    """
+    try:
+        yield
     except IndexStoreError as refused:
-        # Another process may have just created the index. Then the lock decides which one writes.
         try:
-            return stores.open(out)
+            stores.open(out)
         except NotAnIndex:
             raise refused from None
 
