@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
@@ -155,9 +156,27 @@ def held(path: Path, wait_s: float) -> Iterator[tuple[HeldShards, ShardManifest]
                 shards.append(
                     stack.enter_context(stores.held(root.path / record.folder, wait_s, HeldShard))
                 )
-        except OSError as error:
+        except (OSError, IndexStoreError) as error:
+            if _has_too_many_files(error):
+                raise IndexStoreError(_too_many_files(path)) from error
+            if isinstance(error, IndexStoreError):
+                raise
             raise IndexStoreError(f"{path} cannot be written: {error}.") from error
         yield HeldShards(root, lock, shards), manifest
+
+
+def _has_too_many_files(error: OSError | IndexStoreError) -> bool:
+    cause = error.__cause__ if isinstance(error, IndexStoreError) else error
+    return isinstance(cause, OSError) and cause.errno == errno.EMFILE
+
+
+def _too_many_files(path: Path) -> str:
+    n_shards, each = len(list(path.glob("shard-*"))), shard_manifests.FILES_OF_SHARD
+    return (
+        f"{path} cannot be written: this process may not open more files. A writer has {each} "
+        f"files open for each of the {n_shards} shards; allow more, for example with "
+        f"`ulimit -n {max(4096, 2 * each * n_shards)}`."
+    )
 
 
 def finish_commit(root: Folder, record: ShardRecord) -> None:

@@ -89,7 +89,7 @@ class ShardedIndex(Index):
             settings: As for `Index.build`.
             memory_bytes: As for `Index.build`.
             runner: As for `Index.build`.
-            n_shards: Number of shards, from 1 to 1024. It never changes.
+            n_shards: Number of shards, from 1 to 128. It never changes.
             keywords: As for `Index.build`.
 
         Raises:

@@ -24,6 +24,8 @@ NAME = manifests.SHARDS
 FORMAT = "sbert-search sharded index"
 VERSION = 1
 MAX_SHARDS = 1024
+MAX_NEW_SHARDS = 128  # 896 open files of a writer; processes are usually limited to 1,024
+FILES_OF_SHARD = 7  # files that a writer has open for each shard
 MAX_BYTES = 1 << 20
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -99,6 +101,23 @@ def require_number(n_shards: int) -> None:
     """
     if not 1 <= n_shards <= MAX_SHARDS:
         raise ConfigError(f"The number of shards is {n_shards}; it must be from 1 to {MAX_SHARDS}.")
+
+
+def require_new_number(n_shards: int) -> None:
+    """Refuse a number of shards that a new index shall not have.
+
+    Indexes of earlier versions, and those of `assembly.assemble`, may have up to `MAX_SHARDS`.
+
+    Raises:
+        ConfigError: It is below 1 or above `MAX_NEW_SHARDS`.
+    """
+    require_number(n_shards)
+    if n_shards > MAX_NEW_SHARDS:
+        raise ConfigError(
+            f"The number of shards is {n_shards}; a new index has at most {MAX_NEW_SHARDS}, since "
+            f"a writer has {FILES_OF_SHARD} files open for each shard, and a process may usually "
+            "open 1,024."
+        )
 
 
 def encode(manifest: ShardManifest) -> bytes:

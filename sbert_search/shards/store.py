@@ -120,7 +120,13 @@ class ShardedStores:
         return store
 
     def require_free(self, path: Path) -> None:
-        """Refuse a folder in which `create` would make no index; see `StoreMaker`."""
+        """Refuse a folder in which `create` would make no index; see `StoreMaker`.
+
+        Raises:
+            ConfigError: A new index cannot have this number of shards.
+            IndexStoreError: As for `StoreMaker`.
+        """
+        shard_manifests.require_new_number(self.n_shards)
         if folder := stores.opened_if_present(path):
             check_free(folder, shard_manifests.folder_names(self.n_shards))
 
@@ -136,7 +142,7 @@ class ShardedStores:
 
         A creation that was interrupted is finished by the next one.
         """
-        shard_manifests.require_number(self.n_shards)
+        shard_manifests.require_new_number(self.n_shards)
         path = Path(path).absolute()
         names = shard_manifests.folder_names(self.n_shards)
         try:

@@ -104,6 +104,13 @@ def test_a_number_of_shards_out_of_range_is_refused(n_shards: int) -> None:
         shard_manifests.require_number(n_shards)
 
 
+def test_a_new_index_has_few_enough_shards_for_the_usual_limit_of_open_files() -> None:
+    shard_manifests.require_new_number(shard_manifests.MAX_NEW_SHARDS)
+    assert shard_manifests.MAX_NEW_SHARDS * shard_manifests.FILES_OF_SHARD < 1024 - 100
+    with pytest.raises(ConfigError, match="is 129; a new index has at most 128, since a writer"):
+        shard_manifests.require_new_number(129)
+
+
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_failed_replacement_leaves_the_old_or_the_new_manifest(
     tmp_path: Path, fault: Fault

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import copy
+import os
+import resource
 import shutil
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
+from sbert_search.embedding.hashing import HashingEmbedder
 from sbert_search.errors import (
     ConfigError,
     CorpusError,
@@ -20,8 +23,10 @@ from sbert_search.errors import (
 from sbert_search.index.index import Index
 from sbert_search.index.storage.manifest import BuildCursor
 from sbert_search.index.store import IndexStore
+from sbert_search.shards import manifest as shard_manifests
 from sbert_search.shards.check import check_shards
 from sbert_search.shards.index import ShardedIndex
+from sbert_search.shards.manifest import FILES_OF_SHARD
 from sbert_search.shards.store import ShardedStore, ShardedStores
 from tests.index.batches import make_batch, some_documents, some_vectors
 from tests.index.faults.model import DIM, SETTINGS, Operation, apply, contents
@@ -155,6 +160,39 @@ def test_the_segments_of_a_build_depend_on_blocks_and_not_on_commits(tmp_path: P
         assert check_shards(tmp_path / name).problems == ()
     assert segments[0] == segments[1]
     assert [len(shard) for shard in segments[0]] == [2] * N_SHARDS
+
+
+def test_a_writer_has_few_files_open_and_says_how_to_allow_more(tmp_path: Path) -> None:
+    def n_open() -> int:
+        return len(os.listdir("/dev/fd"))
+
+    with pytest.raises(ConfigError, match="a new index has at most 128"):
+        ShardedIndex.build(tmp_path / "absent.jsonl", out=tmp_path / "many", n_shards=129)
+    path = tmp_path / "i"
+    ShardedStores(8).create(path, SETTINGS)
+    before = n_open()
+    store = ShardedStore.open(path)
+    with store.writer():
+        assert n_open() - before <= FILES_OF_SHARD * 8 + 3
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (n_open() + 15, hard))
+    try:
+        with pytest.raises(IndexStoreError, match=r"7 files .* 8 shards"), store.writer():
+            pass
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    with store.writer():
+        pass
+
+
+def test_an_index_with_more_shards_than_a_new_one_may_have_is_opened_and_built_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ShardedIndex.create(tmp_path / "i", model=HashingEmbedder(8), n_shards=3)
+    monkeypatch.setattr(shard_manifests, "MAX_NEW_SHARDS", 2)
+    ShardedIndex.open(tmp_path / "i").add([{"_id": "a", "text": "mill"}], model=HashingEmbedder(8))
+    with pytest.raises(IndexStoreError, match="already holds a finished index"):
+        ShardedIndex.build(tmp_path / "absent.jsonl", out=tmp_path / "i", n_shards=3)
 
 
 def test_one_process_writes_at_a_time(sharded: Path) -> None:

@@ -114,7 +114,7 @@ def _predicted_options(function: F) -> F:
 @click.option(
     "--shards",
     "n_shards",
-    type=click.IntRange(1, 1024),
+    type=click.IntRange(min=1),
     help="Make a sharded index: a folder of so many indexes that are used as one.",
 )
 @index_options
