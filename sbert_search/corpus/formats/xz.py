@@ -21,13 +21,12 @@ _CHUNK_BYTES = 1 << 16
 class XzStream(io.RawIOBase):
     """The decompressed content of one or several concatenated xz streams.
 
+    Like `lzma.open`, it also reads the older format ``.lzma``.
+
     Args:
         raw: The compressed file.
         shown: Name of the file in messages.
         most_bytes: Maximum memory for decompressing.
-
-    Raises:
-        CorpusError: Decompressing needs more than ``most_bytes``.
     """
 
     def __init__(self, raw: BinaryIO, shown: str, most_bytes: int) -> None:
@@ -39,8 +38,16 @@ class XzStream(io.RawIOBase):
         return True
 
     def readinto(self, buffer: WriteableBuffer, /) -> int:
-        """Decompress bytes into the buffer; return how many, 0 at the end of the file."""
+        """Decompress bytes into the buffer; return how many, 0 at the end of the file.
+
+        Raises:
+            CorpusError: Decompressing needs more than ``most_bytes``.
+            EOFError: The file ends before its last stream does.
+            LZMAError: The file is damaged.
+        """
         view = memoryview(buffer).cast("B")
+        if not len(view):
+            return 0
         data = b""
         while not data:
             if self._decoder.eof:

@@ -32,13 +32,20 @@ def write_run(
     """Write a run atomically; the hits of a query are sorted by descending score.
 
     Hits with equal scores keep their order. A run that is an iterable is written query by query,
-    so it is never in memory as a whole.
+    so it is never in memory as a whole. A query without hits has no lines in the file. `read_run`
+    refuses the empty file of a run in which no query has hits.
+
+    Args:
+        run: Scores of the documents, by query. In an iterable, each query occurs once.
+        path: The file, which is replaced if it exists.
+        tag: Name of the run, in the last cell of each line.
 
     Raises:
-        CorpusError: The format cannot hold an id (it is empty, has white space, cannot be encoded
-            as UTF-8, or starts a line with a byte order mark), a score is not finite, or the file
-            cannot be written.
+        CorpusError: An id or the tag is empty, has ASCII white space or cannot be encoded as UTF-8;
+            a query id begins with a byte order mark; a score is not finite; or the file cannot be
+            written.
     """
+    _check_cell(tag, "tag")
     try:
         with replacing(path) as file:
             for query_id, hits in run.items() if isinstance(run, Mapping) else run:
@@ -48,11 +55,11 @@ def write_run(
 
 
 def _lines(query_id: str, hits: Mapping[str, float], tag: str) -> Iterator[str]:
-    _check_id(query_id, "query")
+    _check_cell(query_id, "query id")
     if query_id.startswith("\ufeff"):
         raise CorpusError(f"The query id {query_id!r} begins with a byte order mark.")
     for rank, doc_id in enumerate(sorted(hits, key=lambda doc_id: -hits[doc_id]), start=1):
-        _check_id(doc_id, "document")
+        _check_cell(doc_id, "document id")
         score = float(hits[doc_id])
         if not math.isfinite(score):
             raise CorpusError(f"{query_id!r}, {doc_id!r}: the score {score} is not finite.")
@@ -62,10 +69,12 @@ def _lines(query_id: str, hits: Mapping[str, float], tag: str) -> Iterator[str]:
 def read_run(path: Path) -> Run:
     """Read a run; the hits of each query are sorted by rank.
 
+    Ranks may begin at any whole number, since some systems count from 0, and may have gaps.
+
     Raises:
-        CorpusError: The file cannot be read; or a line does not have six cells, has a rank or score
-            that is not a number, repeats a document or rank of its query, or has a higher score
-            than the rank above.
+        CorpusError: The file cannot be read or has no hits; or a line does not have six cells, has
+            a rank that is not a whole number or a score that is not a finite number, repeats a
+            document or a rank of its query, or has a higher score than the rank before it.
     """
     ranked: dict[str, dict[int, tuple[str, float, str]]] = {}
     with open_bytes(path) as stream:
@@ -93,7 +102,7 @@ def _by_rank(hits: dict[int, tuple[str, float, str]]) -> dict[str, float]:
             reason = "the query has this document at an earlier rank too"
             raise BadRow(reason, doc_id).at(source).error()
         if score > above:
-            reason = f"a higher score than the rank above it, {above}"
+            reason = f"its score {score} is higher than {above}, the score of the rank before it"
             raise BadRow(reason, doc_id).at(source).error()
         ordered[doc_id] = above = score
     return ordered
@@ -106,17 +115,18 @@ def _parse(line: str) -> tuple[str, int, str, float]:
     try:
         rank, score = int(cells[3]), float(cells[4])
     except ValueError:
-        raise BadRow("rank and score must be numbers", line) from None
+        reason = f"the rank {cells[3]!r} must be a whole number, the score {cells[4]!r} a number"
+        raise BadRow(reason, line) from None
     if not math.isfinite(score):
         raise BadRow("the score is not finite", line)
     return cells[0], rank, cells[2], score
 
 
-def _check_id(value: str, kind: str) -> None:
+def _check_cell(value: str, kind: str) -> None:
     if not _CELL.fullmatch(value):
         raise CorpusError(
-            f"The {kind} id {value!r} is empty or has white space, which no run file can hold. "
-            "Use --json, or ids without white space."
+            f"The {kind} {value!r} is empty or has white space, which no run file can hold. Rename "
+            "it; or, in `search --queries`, replace --run-out by --json, which can print every id."
         )
     if any("\ud800" <= character <= "\udfff" for character in value):
-        raise CorpusError(f"The {kind} id {value!r} has a lone surrogate, which UTF-8 cannot hold.")
+        raise CorpusError(f"The {kind} {value!r} has a lone surrogate, which UTF-8 cannot hold.")

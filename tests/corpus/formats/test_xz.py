@@ -26,6 +26,16 @@ def test_streams_are_joined_whatever_the_padding_between_them(n_zeros: int) -> N
     assert contents(FIRST + padding) == b"first"
 
 
+def test_reading_no_bytes_ends_at_once() -> None:
+    stream = XzStream(io.BytesIO(FIRST), "c.xz", 1 << 26)
+    assert stream.read(0) == b""
+    assert stream.read(5) == b"first"
+
+
+def test_the_older_format_is_read() -> None:
+    assert contents(lzma.compress(b"first", lzma.FORMAT_ALONE)) == b"first"
+
+
 def test_a_cut_stream_and_bytes_of_another_kind_are_errors() -> None:
     with pytest.raises(EOFError):
         contents(FIRST + SECOND[:-3])

@@ -57,12 +57,38 @@ def test_what_the_format_cannot_hold_is_refused(
 
 
 @pytest.mark.parametrize(
+    ("tag", "message"),
+    [
+        ("", "The tag '' is empty"),
+        ("my run", "The tag 'my run' is empty or has white space"),
+        ("\ud800", "The tag '\\ud800' has a lone surrogate"),
+    ],
+)
+def test_a_tag_is_one_cell(tmp_path: Path, tag: str, message: str) -> None:
+    with pytest.raises(CorpusError) as caught:
+        write_run({"q": {"d": 1.0}}, tmp_path / "run.trec", tag=tag)
+    assert message in str(caught.value)
+    assert not list(tmp_path.iterdir())
+
+
+def test_ranks_from_zero_and_with_gaps_are_read_in_their_order(tmp_path: Path) -> None:
+    (tmp_path / "run.trec").write_text("q Q0 c 7 0 us\nq Q0 a 0 2 us\nq Q0 b 3 1 us\n")
+    assert list(read_run(tmp_path / "run.trec")["q"]) == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize(
     ("content", "message"),
     [
         ("", "run.trec: holds no hits"),
         ("q Q0 d 1 0.5\n", "run.trec:1: 5 cells, a run has six"),
-        ("q Q0 d one 0.5 us\n", "run.trec:1: rank and score must be numbers"),
-        ("q Q0 d 1 high us\n", "run.trec:1: rank and score must be numbers"),
+        (
+            "q Q0 d 1.5 0.5 us\n",
+            "run.trec:1: the rank '1.5' must be a whole number, the score '0.5' a number",
+        ),
+        (
+            "q Q0 d 1 high us\n",
+            "run.trec:1: the rank '1' must be a whole number, the score 'high' a number",
+        ),
         ("q Q0 d 1 inf us\n", "run.trec:1: the score is not finite"),
         ("q Q0 d 1 2 us\nq Q0 e 1 1 us\n", "run.trec:2: query 'q' had rank 1 before ('e')"),
         (
@@ -71,7 +97,7 @@ def test_what_the_format_cannot_hold_is_refused(
         ),
         (
             "q Q0 d 1 1 us\nq Q0 e 2 2 us\n",
-            "run.trec:2: a higher score than the rank above it",
+            "run.trec:2: its score 2.0 is higher than 1.0, the score of the rank before it ('e')",
         ),
     ],
 )
