@@ -111,9 +111,19 @@ class SbertSearchVectorStore(BasePydanticVectorStore):
         filters: MetadataFilters | None = None,
         **delete_kwargs: object,
     ) -> None:
-        """Delete the nodes of these ids that meet the filters."""
+        """Delete the nodes of these ids that meet the filters.
+
+        Raises:
+            QueryError: Neither ids nor filters are given. ``SimpleVectorStore`` would delete all
+                nodes, which is what `clear` does.
+        """
         where = self._where(node_ids, filters)
-        self._collection.delete(where=where or self._columns.always)
+        if where is None:
+            raise QueryError(
+                "delete_nodes got neither node_ids nor filters; name the nodes to delete, or call "
+                "clear to delete all."
+            )
+        self._collection.delete(where=where)
 
     async def adelete_nodes(
         self,
