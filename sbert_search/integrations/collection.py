@@ -254,6 +254,23 @@ class Collection:
             return Hits(mode=options.mode)
         return engine.search(query, vector=vector, options=options)
 
+    def with_vectors(self, hits: Hits) -> tuple[Hits, NDArray[np.float32]]:
+        """Read the stored vectors of hits.
+
+        Returns:
+            The hits whose passages the index still holds, and their vectors, float32 (n, dim).
+            Another process may have deleted the other hits and compacted the index since the
+            search.
+        """
+        index = self.index
+        if index is None or not hits:
+            return Hits(mode=hits.mode), np.empty((0, self.dim or 0), np.float32)
+        state = index.state
+        rows = np.array([hit.row for hit in hits])
+        held = state.holds(rows)
+        kept = Hits((hits[at] for at in np.flatnonzero(held)), query=hits.query, mode=hits.mode)
+        return kept, state.vectors(rows[held])
+
     def answers(self, queries: Sequence[str], options: SearchOptions) -> Iterator[Hits]:
         """Search by several texts, which are embedded together; yield the hits of each.
 

@@ -138,3 +138,18 @@ def test_a_temporary_index_ends_with_its_object() -> None:
 def test_an_embedder_needs_an_index() -> None:
     with pytest.raises(QueryError, match="holds no index yet"):
         _ = Collection().embedder
+
+
+def test_vectors_of_hits_survive_a_deletion_and_a_compaction(tmp_path: Path) -> None:
+    collection = Collection(tmp_path / "i", "hashing")
+    collection.write(_records("tide", "dune", "moon"))
+    hits = collection.search("tide", DENSE)
+    assert sorted(hit.doc_id for hit in hits) == ["0", "1", "2"]
+    other = Index.open(tmp_path / "i")
+    other.delete(["1"])
+    other.compact()
+    kept, vectors = collection.with_vectors(hits)
+    assert sorted(hit.doc_id for hit in kept) == ["0", "2"]
+    for hit, vector in zip(kept, vectors, strict=True):
+        np.testing.assert_array_equal(collection.search(vector, DENSE)[0].doc_id, hit.doc_id)
+    assert collection.with_vectors(kept[:0])[1].shape == (0, vectors.shape[1])

@@ -238,10 +238,11 @@ class SbertSearchVectorStore(VectorStore):
         **kwargs: Unpack[SearchKeywords],
     ) -> list[Document]:
         """Do as `max_marginal_relevance_search` with a vector in place of the query."""
-        hits = self._by_vector(embedding, max(k, fetch_k), filter, kwargs)
-        if not hits or (index := self.collection.index) is None:
+        hits, vectors = self.collection.with_vectors(
+            self._by_vector(embedding, max(k, fetch_k), filter, kwargs)
+        )
+        if not hits:
             return []
-        vectors = index.state.vectors(np.array([hit.row for hit in hits]))
         chosen = maximal_marginal_relevance(np.array(embedding), vectors, lambda_mult, k)
         return [document_of(hits[row]) for row in chosen]
 

@@ -160,8 +160,10 @@ class SbertSearchVectorStore(BasePydanticVectorStore):
 
         Args:
             query: The query. ``alpha`` is the weight of the vectors in hybrid search, 0.5 if None.
-            kwargs: For mmr, ``mmr_threshold`` (0: most diverse, 1: nearest), and either
-                ``mmr_prefetch_k`` or ``mmr_prefetch_factor``: the number of nodes to choose from.
+            kwargs: For mmr: ``mmr_threshold``, from 0 (most diverse) to 1 (nearest), 0.5 by
+                default; and the number of nodes to choose from, as ``mmr_prefetch_k``, or as
+                ``mmr_prefetch_factor`` times the number of nodes to return, 4 times by default. It
+                is at least the number of nodes to return.
 
         Raises:
             QueryError: The mode is unknown, or the query lacks its text or vector.
@@ -205,10 +207,10 @@ class SbertSearchVectorStore(BasePydanticVectorStore):
 
     def _mmr(self, query: VectorStoreQuery, settings: dict[str, Any]) -> VectorStoreQueryResult:
         k, factor = query.similarity_top_k, settings.get("mmr_prefetch_factor", PREFETCH)
-        hits = self._hits(query, int(settings.get("mmr_prefetch_k") or max(k, k * factor)))
-        if not hits or (index := self._collection.index) is None:
+        n_candidates = max(k, int(settings.get("mmr_prefetch_k") or k * factor))
+        hits, vectors = self._collection.with_vectors(self._hits(query, n_candidates))
+        if not hits:
             return _result(hits)
-        vectors = index.state.vectors(np.array([hit.row for hit in hits]))
         scores, chosen = get_top_k_mmr_embeddings(
             cast("list[float]", query.query_embedding),
             list(vectors),

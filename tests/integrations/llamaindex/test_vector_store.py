@@ -196,6 +196,21 @@ def test_a_delete_is_durable(tmp_path: Path) -> None:
     above = MetadataFilter(key="n", value=0, operator=FilterOperator.GT)
     store.delete_nodes(filters=MetadataFilters(filters=[above]))
     assert [document.doc_id for document in Index.open(tmp_path / "i")] == ["dune0", "moon0"]
+    for nothing in (None, MetadataFilters(filters=[])):
+        with pytest.raises(QueryError, match="neither node_ids nor filters"):
+            store.delete_nodes(filters=nothing)
+    store.delete_nodes([])
+    assert len(store.collection) == 2
+    store.clear()
+    assert len(store.collection) == 0
+
+
+def test_mmr_chooses_among_at_least_as_many_nodes_as_it_returns() -> None:
+    store = _store()
+    vector = SbertSearchEmbedding("hashing").get_query_embedding("moon number 13")
+    query = VectorStoreQuery(vector, 5, mode=VectorStoreQueryMode.MMR)
+    for settings in ({"mmr_prefetch_k": 2}, {"mmr_prefetch_factor": 0.2}):
+        assert len(store.query(query, **settings).ids) == 5
 
 
 def test_writes_and_deletes_outlive_a_killed_process(tmp_path: Path) -> None:
