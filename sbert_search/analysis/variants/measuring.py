@@ -1,4 +1,4 @@
-"""Carry out the pieces of a comparison, by the functions of training and evaluation."""
+"""Pre-train, fine-tune and measure the models of a comparison of architectures."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _HELD_OUT = 512  # largest number of examples of which the held-out loss is comp
 
 
 class Measuring:
-    """Pre-trains the families, and measures their models.
+    """Pre-trains a model of each family that is compared (BERT, ALBERT ...), and measures it.
 
     Args:
         recipe: The comparison.
@@ -67,11 +67,12 @@ class Measuring:
         return self.work / "runs" / f"{piece.family}-{piece.seed}"
 
     def pretrain(self, piece: Piece, teacher: Reading | None) -> Result:
-        """Pre-train a family, or go on from the newest checkpoint.
+        """Pre-train a model of a family, or go on from the newest checkpoint.
 
         Args:
             piece: The pre-training.
-            teacher: The reading of the teacher, for distilbert; None: the family has no teacher.
+            teacher: The checkpoint of the teacher whose model distilbert learns from; None: the
+                family has no teacher.
         """
         folder = self.run_folder(piece)
         recipe = pretrain_recipe(
@@ -83,6 +84,7 @@ class Measuring:
             teacher=self.model(Piece("pretrain", TEACHER, piece.seed), teacher)
             if teacher
             else None,
+            device=self.device,
         )
         result = pretrain(recipe, folder, resume=bool(checkpoints(folder)))
         log = read_log(folder / LOG)
@@ -103,16 +105,16 @@ class Measuring:
         return {"seconds": result.state.seconds, "figures": figures, "readings": readings}
 
     def slim(self, piece: Piece) -> None:
-        """Remove the tensors for resuming a finished pre-training; the models stay."""
+        """Remove the files by which a finished pre-training could resume; the models stay."""
         for path in checkpoints(self.run_folder(piece)):
             remove_tree(path / "state.safetensors")
 
     def model(self, piece: Piece, reading: Reading) -> Path:
-        """Return the folder of the model at a reading."""
+        """Return the folder of the model of a checkpoint."""
         return checkpoint_path(self.run_folder(piece), reading["step"]) / "model"
 
     def measure(self, piece: Piece, reading: Reading) -> Result:
-        """Measure the model of a reading."""
+        """Measure the model of a checkpoint, after the fine-tuning that the piece needs."""
         started = time.monotonic()
         model = self.model(piece.training, reading)
         scratch = self.work / "tuning" / piece.name
@@ -143,7 +145,7 @@ class Measuring:
         if not detected:
             fields = FieldNames(text=self.recipe.text_field)
             reader = CorpusReader(self.recipe.held_out, fields=fields)
-            masked = MaskedLanguageModel.load(model).eval()
+            masked = MaskedLanguageModel.load(model).to(resolve_device(self.device)).eval()
             length = self.recipe.max_len
             metrics = evaluate_masked(masked, reader, max_len=length, most=_HELD_OUT)
             figures["held-out MLM loss"] = metrics.loss
@@ -193,7 +195,11 @@ class Measuring:
         return [f"model={model}", f"seed={seed}", f"device={self.device}"]
 
     def _open(self, model: Path) -> Embedder:
-        """Open a model in memory; indexing with a model of a folder may export it as a graph."""
+        """Load a model and make an embedder of it.
+
+        The embedder gets the loaded model, not its folder: with an embedder of a folder, the build
+        of an index exports the model to ONNX, which nobody needs here.
+        """
         bi_encoder = BiEncoder.from_folder(read_folder(model))
         return Embedder(bi_encoder.to(resolve_device(self.device)), precision="fp32")
 
@@ -209,7 +215,10 @@ class Measuring:
         return figures
 
     def _speed(self, embedder: Embedder) -> dict[str, float]:
-        """Measure texts encoded per second of processor time, after one unmeasured pass."""
+        """Measure texts encoded per second of processor time, after one unmeasured pass.
+
+        Processor time leaves out the time of a GPU.
+        """
         if not self.recipe.sts:
             return {}
         task = find_task("sts", self.recipe.sts[0])
@@ -225,7 +234,8 @@ class Measuring:
 def _sizes(model: nn.Module, folder: Path, last: Reading) -> dict[str, float]:
     """Return numbers of parameters, memory of training, and tokens per second of processor time.
 
-    The memory is that of weights, gradients and both moments in fp32: 16 bytes per parameter.
+    The memory is that of weights, gradients and both moments in fp32: 16 bytes per parameter. All
+    parameters of a pre-training are trained. Processor time leaves out the time of a GPU.
     """
     trained = sum(each.numel() for each in model.parameters())
     return {

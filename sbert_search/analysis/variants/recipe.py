@@ -126,6 +126,7 @@ def pretrain_recipe(
     vocabulary: Path,
     tokens: Path,
     teacher: Path | None = None,
+    device: str = "auto",
 ) -> PretrainRecipe:
     """Make the recipe of one pre-training.
 
@@ -136,6 +137,7 @@ def pretrain_recipe(
         vocabulary: Folder of the tokenizer.
         tokens: Folder of the tokenized text, which all runs share.
         teacher: Folder of the teacher, for distilbert.
+        device: Device of the training.
 
     Raises:
         ConfigError: A setting is unknown or invalid.
@@ -143,7 +145,8 @@ def pretrain_recipe(
     assert family in shipped_recipes("pretrain")
     every = max(1, recipe.tokens // (recipe.batch * recipe.max_len * recipe.readings))
     settings = [
-        *(f"size={recipe.size}", f"seed={seed}", f"budget.tokens={recipe.tokens}"),
+        *(f"size={recipe.size}", f"seed={seed}", f"device={device}"),
+        f"budget.tokens={recipe.tokens}",
         *(f"batching.size={recipe.batch}", f"segments.max_len={recipe.max_len}"),
         *(f"data.train={json.dumps(recipe.corpus)}", f"data.dev={json.dumps(recipe.held_out)}"),
         *(f"data.folder={json.dumps(str(tokens))}", f"checkpoint.every={every}"),

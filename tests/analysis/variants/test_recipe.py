@@ -26,7 +26,10 @@ def test_settings_of_a_pretraining(tmp_path: Path) -> None:
         tokens=128 * 32 * 100,
         family_settings={"bert": ("optim.lr=0.5",)},
     )
-    made = pretrain_recipe(recipe, "bert", 7, vocabulary=tmp_path / "v", tokens=tmp_path / "t")
+    made = pretrain_recipe(
+        recipe, "bert", 7, vocabulary=tmp_path / "v", tokens=tmp_path / "t", device="mps"
+    )
+    assert made.device == "mps"
     assert (made.seed, made.budget.tokens, made.batching.size) == (7, 409_600, 32)
     assert made.checkpoint.every == made.evaluation.every == 5  # 100 steps, 20 readings
     assert made.schedule.kind == "constant"

@@ -12,6 +12,7 @@ import pytest
 from sbert_search.analysis.variants.run import analyze_variants
 from sbert_search.analysis.variants.table import VariantsReport
 from sbert_search.errors import ConfigError
+from sbert_search.training.loop.checkpoint import checkpoints
 from tests.analysis.variants.tiny import write_comparison
 
 TIMED = "texts encoded per second"
@@ -61,6 +62,9 @@ def test_a_killed_comparison_ends_with_the_same_table(tmp_path: Path) -> None:
     names = [name for name in bert if name.startswith("parameters of")]
     assert bert[names[0]].mean - albert[names[0]].mean == tables
     assert (killed / "logs" / "albert-0.jsonl").exists()
+    for family in ("bert", "albert"):  # the device is that of the option, not the best one here
+        newest = checkpoints(killed / f"work/runs/{family}-0")[-1]
+        assert 'device = "cpu"' in (newest / "recipe.toml").read_text()
     assert not list(killed.glob("work/runs/*/ckpt-*/state.safetensors"))
     assert not list(killed.glob("work/tuning/*"))
 
