@@ -73,7 +73,8 @@ def open_served(settings: ServeSettings) -> Served:
     """Open indexes and models.
 
     Raises:
-        ConfigError: There is nothing to serve, or a setting is wrong.
+        ConfigError: There is nothing to serve, a setting is wrong, or a model for reranking has
+            several labels.
         IndexStoreError: An index cannot be opened.
         ModelError: A model cannot be opened.
         ModelMismatch: A model is not the one that built its index.
@@ -166,10 +167,16 @@ def _open_model(index: Index, settings: ServeSettings) -> TextEmbedder:
 
 
 def _open_reranker(name: str, options: EmbedderOptions) -> Reranker:
-    return Reranker(
+    reranker = Reranker(
         name,
         device=options.get("device", "auto"),
         engine=options.get("engine", "native"),
         precision=options.get("precision", "auto"),
         calibrate=options.get("calibrate"),
     )
+    if reranker.num_labels != 1:
+        raise ConfigError(
+            f"--rerank {name}: the model has {reranker.num_labels} labels, so no single score to "
+            "rank by; name a cross-encoder with one label."
+        )
+    return reranker

@@ -6,10 +6,16 @@ import threading
 import time
 from pathlib import Path
 
+import pytest
 import torch
 
+from sbert_search.embedding.arguments import EmbedderOptions
+from sbert_search.errors import ConfigError
 from sbert_search.serving.access import AccessTokens
 from sbert_search.serving.opening import ServeSettings, open_served
+from tests.models.tiny import tiny_cross_encoder
+
+FP32 = EmbedderOptions(device="cpu", precision="fp32")
 
 
 def test_opening_models_leaves_no_idle_threads_of_torch() -> None:
@@ -29,6 +35,16 @@ def test_opening_models_leaves_no_idle_threads_of_torch() -> None:
         torch.set_num_threads(before)
         for one in served.models:
             one.queue.close()
+
+
+def test_a_reranker_with_several_labels_is_refused(tmp_path: Path) -> None:
+    labels = ("entailment", "neutral", "contradiction")
+    tiny_cross_encoder(tmp_path / "tokens", labels=labels).save(tmp_path / "nli")
+    settings = ServeSettings(
+        indexes={}, rerankers=[str(tmp_path / "nli")], tokens=AccessTokens({}), options=FP32
+    )
+    with pytest.raises(ConfigError, match=r"nli: the model has 3 labels, so no single score"):
+        open_served(settings)
 
 
 def _native_threads() -> int:

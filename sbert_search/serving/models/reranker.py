@@ -1,4 +1,4 @@
-"""A reranker of a server, whose queue scores the pairs of all requests."""
+"""A reranker of a server; a queue collects the pairs of all requests and scores them in batches."""
 
 from __future__ import annotations
 
@@ -38,7 +38,8 @@ class ServedReranker:
 
     Args:
         name: Name of the model in answers.
-        reranker: The model; only the thread of the queue computes with it.
+        reranker: The model, with one score for a pair; only the thread of the queue computes with
+            it.
         limits: Limits of a request.
         metrics: Where tokens and seconds are counted.
     """
@@ -63,6 +64,12 @@ class ServedReranker:
         self, pairs: Sequence[Pair], work: Work, *, cuts: bool = True, param: str = "documents"
     ) -> NDArray[np.float32]:
         """Score pairs of query and text, float32 (n,); higher is better.
+
+        Args:
+            pairs: The pairs.
+            work: The cost of scoring is added to it.
+            cuts: Whether a pair that is too long is truncated; False: it is refused.
+            param: Field of the request that holds the texts, for error messages.
 
         Raises:
             Problem: There are too many tokens, or a pair is too long and ``cuts`` is false.
