@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
@@ -57,8 +57,6 @@ class Report:
         self.config, self.context, self.schedule = config, context, schedule
         self._picture = out / "curves.svg"
         first = context.ranks.first  # the other ranks report nothing
-        self._log = Log(out / LOG, state.step) if first else None
-        self._board = _open_board(out, state.step) if first and config.tensorboard else None
         self._flops_per_token = 6 * matrix_parameters(model)
         self._dev: Mapping[str, float] = {}
         self._losses: list[float] = []
@@ -66,7 +64,6 @@ class Report:
         self._micro_size = state.micro_size
         self._constant_loss = ConstantLossDetector()
         self._equal_scores = EqualScoresDetector()
-        self._shown = ExitStack()
         steps = schedule.total if schedule.in_steps else None
         training = progress(
             "Training",
@@ -75,7 +72,15 @@ class Report:
             hidden=not first,
             own_lines=True,
         )
-        self._advance = self._shown.enter_context(training)
+        self._log: Log | None = None
+        self._board: _Board | None = None
+        with ExitStack() as opened:  # closes the log if TensorBoard cannot be opened
+            if first:
+                self._log = opened.enter_context(closing(Log(out / LOG, state.step)))
+            if first and config.tensorboard:
+                self._board = opened.enter_context(closing(_open_board(out, state.step)))
+            self._advance = opened.enter_context(training)
+            self._opened = opened.pop_all()
 
     def step(self, state: RunState, metrics: StepMetrics, lr: float) -> None:
         """Log a step; show a progress line when `ReportConfig.every_s` have passed."""
@@ -91,7 +96,8 @@ class Report:
         equal, done = metrics.metrics.get(EQUAL_SCORES), self._done(state)
         if equal is not None and (warning := self._equal_scores.see(metrics.loss, equal, done)):
             self.event(state.step, warning)
-        self._losses.append(metrics.loss)
+        if self.context.ranks.first:  # only the first rank shows their mean and empties the list
+            self._losses.append(metrics.loss)
         self._advance(1)
         scalars = {"loss": metrics.loss, "lr": lr, "gradient_norm": metrics.gradient_norm}
         position = {"epoch": state.epoch, "tokens": state.tokens}
@@ -113,7 +119,7 @@ class Report:
 
     def show_progress(self, state: RunState) -> None:
         """Show the progress, mean loss and speed since the previous line."""
-        if not self._losses or not self.context.ranks.first:
+        if not self._losses:
             return
         seconds = max(state.seconds - self._last.seconds, 1e-9)
         tokens_per_s = (state.tokens - self._last.tokens) / seconds
@@ -146,13 +152,13 @@ class Report:
         self._losses, self._last = [], replace(state)
 
     def draw_curves(self) -> None:
-        """Draw the curves of the log; if the file cannot be written, only print a note."""
+        """Draw the curves of the log; if a file cannot be read or written, only print a warning."""
         if self._log is None:
             return
         try:
             files.replace_file(self._picture, draw_curves(read_log(self._log.path)).encode())
         except OSError as error:
-            warn(f"{self._picture} cannot be written: {error}.")
+            warn(f"The curves of {self._log.path} cannot be drawn to {self._picture}: {error}.")
 
     def sync(self) -> None:
         """Make the log durable."""
@@ -160,12 +166,8 @@ class Report:
             self._log.sync()
 
     def close(self) -> None:
-        """Close the log and the event files."""
-        if self._log is not None:
-            self._log.close()
-        if self._board is not None:
-            self._board.close()
-        self._shown.close()
+        """Close the progress display, the event files and the log."""
+        self._opened.close()
 
     def _done(self, state: RunState) -> float:
         return min(1.0, self.schedule.done(state) / self.schedule.total)
@@ -186,8 +188,9 @@ class Report:
 def matrix_parameters(model: nn.Module) -> int:
     """Count the parameters of matrix products: all matrices except embedding tables.
 
-    A training step costs about 6 FLOPs per such parameter and token. Attention scores, and the
-    further uses of weights that layers share, are not counted.
+    A training step costs about 6 FLOPs per such parameter and token. These operations are left out:
+    the products that make and apply attention scores; all but one of the layers that share a matrix
+    (ALBERT); and an output layer that shares the table of embeddings.
 
     Source: Chowdhery et al. 2022, PaLM (arXiv:2204.02311), appendix B, without the attention term.
     """

@@ -1,4 +1,5 @@
 import builtins
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -9,11 +10,15 @@ from torch import nn
 
 from sbert_search.errors import ConfigError, TrainingError
 from sbert_search.runtime.disk.files import use_disk
+from sbert_search.runtime.distributed import Ranks
 from sbert_search.runtime.progress import set_quiet
+from sbert_search.training.loop.gradients import StepContext, StepMetrics
 from sbert_search.training.loop.log import Log, LogLine, read_log
 from sbert_search.training.loop.loop import train
 from sbert_search.training.loop.plot import MOST_POINTS, draw_curves
-from sbert_search.training.loop.report import matrix_parameters
+from sbert_search.training.loop.report import Report, matrix_parameters
+from sbert_search.training.loop.schedule import Schedule
+from sbert_search.training.loop.state import RunState
 from tests.faults import FaultDisk
 from tests.training.small import DIM, VOCAB, TokenModel, settings, token_batches, token_objective
 
@@ -100,9 +105,41 @@ def test_absent_tensorboard_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyP
             raise ImportError(name)
         return real(name, *arguments)
 
+    closed, close = list[Path](), Log.close
+
+    def closing_log(log: Log) -> None:
+        closed.append(log.path)
+        close(log)
+
     monkeypatch.setattr(builtins, "__import__", without)
+    monkeypatch.setattr(Log, "close", closing_log)
     with pytest.raises(ConfigError, match=r"sbert-search\[train\]"):
         run(tmp_path, "report.tensorboard=true")
+    assert closed == [tmp_path / "log.jsonl"]
+
+
+@pytest.mark.parametrize(("rank", "written"), [(0, 8), (1, 0)])
+def test_only_the_first_rank_keeps_losses(tmp_path: Path, rank: int, written: int) -> None:
+    config = settings("budget.steps=8")
+    schedule = Schedule(config.schedule, config.budget, token_batches(config))
+    context = StepContext(torch.device("cpu"), torch.float32, Ranks(rank, 2), 0)
+    state = RunState()
+    with closing(Report(config.report, tmp_path, TokenModel(), state, context, schedule)) as report:
+        for state.step in range(1, 9):
+            report.step(state, StepMetrics(0.5, {"tokens": 0.5}, {}, 1.0), 0.1)
+        assert len(report._losses) == written
+    assert len(read_log(tmp_path / "log.jsonl")) == written
+
+
+def test_a_log_that_cannot_be_read_is_named_and_ends_no_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(path: Path) -> list[LogLine]:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr("sbert_search.training.loop.report.read_log", fails)
+    run(tmp_path)
+    assert f"curves of {tmp_path / 'log.jsonl'} cannot be drawn" in capsys.readouterr().err
 
 
 def test_matrices_count_and_tables_do_not() -> None:
