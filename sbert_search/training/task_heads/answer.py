@@ -50,8 +50,10 @@ def train_answerer(
     """Train a model that marks answers in texts.
 
     The model with the best dev metric, or without dev data the last one, is written to
-    ``out/model``, a folder that transformers loads as a model of question answering. With dev data
-    that hold questions without an answer, the threshold of "no answer" is chosen on them.
+    ``out/model``, a folder that transformers loads as a model of question answering. If some
+    questions of the dev data have no answer, the threshold of "no answer" with the highest F1 on
+    the dev data is stored with the model. If all have an answer, the stored threshold is so high
+    that the model answers every question.
 
     Args:
         recipe: All settings.
@@ -90,7 +92,7 @@ def _read(data: HeadDataConfig) -> tuple[list[Question], list[Question]]:
 
 
 class AnswerBatches(Batches):
-    """Batches of windows, or of the states of their tokens."""
+    """Batches of windows; with a frozen encoder, also of the hidden states of their tokens."""
 
     def __init__(
         self,
@@ -105,7 +107,8 @@ class AnswerBatches(Batches):
             recipe: All settings.
             table: Token ids of the windows.
             targets: First and last token of the answer in each window, (windows, 2).
-            states: States of the tokens of all windows; None: the encoder is trained too.
+            states: Hidden states of the tokens of all windows, from the frozen encoder; None: the
+                encoder is trained too.
         """
         self.table, self.targets, self.states = table, targets, states
         self.names = [_LOSS] + [adversarial.LOSS] * (recipe.adversarial.kind != "none")
@@ -152,7 +155,7 @@ def _training(
         n_rows=len(rows),
         dev=_evaluation(model, dev, recipe.windows) if dev else None,
         save_model=model.save,
-        calibrate=partial(_choose_threshold, dev, recipe.windows) if dev else None,
+        calibrate=partial(_choose_threshold, dev, recipe) if dev else None,
     )
 
 
@@ -176,6 +179,7 @@ def _objective(recipe: AnswerRecipe) -> Objective:
                 inputs.tokens,
                 config,
             )
+            # The mean of the change of starts and that of ends, as the loss above is a mean.
             sums[adversarial.LOSS] = (change / 2, len(losses))
         return Losses(sums, weights={adversarial.LOSS: config.weight})
 
@@ -196,9 +200,10 @@ def _evaluation(
     return DevMetrics(("f1", "exact_match"), metrics)
 
 
-def _choose_threshold(dev: Sequence[Question], config: WindowConfig, folder: Path) -> None:
+def _choose_threshold(dev: Sequence[Question], recipe: AnswerRecipe, folder: Path) -> None:
     """Choose the threshold of "no answer" of a saved model on dev data."""
-    model = QuestionAnswerer.load(folder)
+    model, config = QuestionAnswerer.load(folder), recipe.windows
+    model.to(resolve_device(recipe.device))
     found = find_answers(model, dev, WindowRows.of(model, dev, config), config)
     threshold = score_answers(found, dev)[2]
     write_side_file(folder, replace(read_side_file(folder), no_answer_threshold=threshold))

@@ -172,7 +172,7 @@ def _training(
         n_rows=len(rows),
         dev=evaluation,
         save_model=trained.save,
-        calibrate=partial(_calibrate, dev) if dev else None,
+        calibrate=partial(_calibrate, dev, recipe.device) if dev else None,
     )
 
 
@@ -273,11 +273,11 @@ def _evaluation(model: SequenceClassifier, dev: Sequence[LabelledText]) -> DevMe
     return DevMetrics(_DEV_METRICS[model.kind], metrics)
 
 
-def _calibrate(dev: Sequence[LabelledText], folder: Path) -> None:
+def _calibrate(dev: Sequence[LabelledText], device: str, folder: Path) -> None:
     """Fit the temperature of a saved classifier to dev data."""
     model = SequenceClassifier.load(folder)
     if model.kind == "number":
         return
-    logits = predict_logits(model, encode_rows(model, dev))
+    logits = predict_logits(model.to(resolve_device(device)), encode_rows(model, dev))
     temperature = fit_temperature(logits, targets_of(model, dev), model.kind)
     write_side_file(folder, replace(read_side_file(folder), temperature=temperature))

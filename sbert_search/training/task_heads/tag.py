@@ -219,7 +219,7 @@ def _training(
         n_rows=len(rows),
         dev=_evaluation(model, dev) if dev else None,
         save_model=model.save,
-        calibrate=partial(_calibrate, dev) if dev and not recipe.crf else None,
+        calibrate=partial(_calibrate, dev, recipe.device) if dev and not recipe.crf else None,
     )
 
 
@@ -295,10 +295,10 @@ def _evaluation(model: TokenClassifier, dev: Sequence[TaggedTokens]) -> DevMetri
     return DevMetrics(("f1", "precision", "recall"), metrics)
 
 
-def _calibrate(dev: Sequence[TaggedTokens], folder: Path) -> None:
+def _calibrate(dev: Sequence[TaggedTokens], device: str, folder: Path) -> None:
     """Fit the temperature of the tags of a saved tagger to dev data."""
     model = TokenClassifier.load(folder)
     rows = WordRows.of(model, dev)
-    logits = np.concatenate(predict_emissions(model, rows))
+    logits = np.concatenate(predict_emissions(model.to(resolve_device(device)), rows))
     temperature = fit_temperature(logits, np.concatenate(_targets(model, dev, rows)), "class")
     write_side_file(folder, replace(read_side_file(folder), temperature=temperature))

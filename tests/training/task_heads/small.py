@@ -7,6 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import pytest
+import torch
+
 from sbert_search.models.bi_encoder import BiEncoder
 from sbert_search.training.loop.log import read_log
 from tests.models.tiny import tiny_encoder, tiny_tokenizer
@@ -36,3 +39,15 @@ def write_rows(path: Path, rows: Sequence[dict[str, Any]]) -> Path:
 
 def dev_figures(out: Path) -> list[dict[str, float]]:
     return [line["figures"] for line in read_log(out / "log.jsonl") if line["kind"] == "dev"]
+
+
+def asked_devices(monkeypatch: pytest.MonkeyPatch, module: str) -> list[str]:
+    """Collect the names of the devices that a module of task heads resolves; each is the CPU."""
+    asked: list[str] = []
+
+    def resolve(name: str) -> torch.device:
+        asked.append(name)
+        return torch.device("cpu")
+
+    monkeypatch.setattr(f"sbert_search.training.task_heads.{module}.resolve_device", resolve)
+    return asked

@@ -23,7 +23,13 @@ from sbert_search.training.task_heads.answer import AnswerRecipe, train_answerer
 from sbert_search.training.task_heads.answer_scores import ALWAYS, best_threshold
 from sbert_search.training.task_heads.answer_windows import WindowConfig, WindowRows
 from tests.training.small import unlike
-from tests.training.task_heads.small import QUICK, dev_figures, encoder_folder, write_rows
+from tests.training.task_heads.small import (
+    QUICK,
+    asked_devices,
+    dev_figures,
+    encoder_folder,
+    write_rows,
+)
 
 WORDS = ["the", "sun", "far", "away", "and", "then"]
 
@@ -53,9 +59,11 @@ def recipe(folder: Path, *, unanswerable: bool = True, **settings: Any) -> Answe
 
 @pytest.mark.parametrize("unanswerable", [True, False])
 def test_answers_are_learned_and_transformers_computes_the_logits(
-    tmp_path: Path, unanswerable: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, unanswerable: bool
 ) -> None:
+    asked = asked_devices(monkeypatch, "answer")
     train_answerer(recipe(tmp_path, unanswerable=unanswerable), tmp_path / "run")
+    assert asked == ["cpu"]  # for the threshold
     figures = dev_figures(tmp_path / "run")
     assert figures[-1]["f1"] > 0.7 > figures[0]["f1"]
     folder = tmp_path / "run" / "model"

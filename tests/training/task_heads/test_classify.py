@@ -20,7 +20,13 @@ from sbert_search.training.recipe import load_recipe, shipped_recipes
 from sbert_search.training.task_heads.classify import ClassifyRecipe, train_classifier
 from tests.models.tiny import WORDS
 from tests.training.small import step_losses, unlike
-from tests.training.task_heads.small import QUICK, dev_figures, encoder_folder, write_rows
+from tests.training.task_heads.small import (
+    QUICK,
+    asked_devices,
+    dev_figures,
+    encoder_folder,
+    write_rows,
+)
 
 Rows = list[dict[str, Any]]
 
@@ -54,8 +60,12 @@ def recipe(folder: Path, task: str = "class", **settings: Any) -> ClassifyRecipe
 @pytest.mark.parametrize(
     ("task", "metric"), [("class", "accuracy"), ("several", "micro_f1"), ("number", "spearman")]
 )
-def test_each_kind_of_label_is_learned(tmp_path: Path, task: str, metric: str) -> None:
+def test_each_kind_of_label_is_learned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, task: str, metric: str
+) -> None:
+    asked = asked_devices(monkeypatch, "classify")
     train_classifier(recipe(tmp_path, task), tmp_path / "run")
+    assert asked == ([] if task == "number" else ["cpu"])  # for the temperature
     figures = dev_figures(tmp_path / "run")
     assert figures[-1][metric] > 0.7 > figures[0][metric]
     folder = tmp_path / "run" / "model"

@@ -20,7 +20,13 @@ from sbert_search.training.recipe import load_recipe, shipped_recipes
 from sbert_search.training.task_heads.tag import TagRecipe, train_tagger
 from sbert_search.training.task_heads.word_rows import WordRows, predict_emissions
 from tests.training.small import unlike
-from tests.training.task_heads.small import QUICK, dev_figures, encoder_folder, write_rows
+from tests.training.task_heads.small import (
+    QUICK,
+    asked_devices,
+    dev_figures,
+    encoder_folder,
+    write_rows,
+)
 
 
 def sentences(n: int) -> list[dict[str, Any]]:
@@ -46,9 +52,11 @@ def recipe(folder: Path, **settings: Any) -> TagRecipe:
 
 @pytest.mark.parametrize("settings", [{}, {"crf": True, "data": {"to": "bilou"}}])
 def test_entities_are_learned_and_transformers_computes_the_emissions(
-    tmp_path: Path, settings: dict[str, Any]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: dict[str, Any]
 ) -> None:
+    asked = asked_devices(monkeypatch, "tag")
     train_tagger(recipe(tmp_path, **settings), tmp_path / "run")
+    assert asked == ([] if "crf" in settings else ["cpu"])  # for the temperature
     figures = dev_figures(tmp_path / "run")
     assert figures[-1]["f1"] > 0.8 > figures[0]["f1"]
     folder = tmp_path / "run" / "model"
