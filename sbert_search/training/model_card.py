@@ -53,10 +53,11 @@ def publish(
     kind: Kind = "bi-encoder",
     finish: Callable[[Path], None] | None = None,
 ) -> None:
-    """Copy the best model of a run, or the last one, to a folder of its own, with a model card.
+    """Copy the model of `Result.best` to a folder of its own, with a model card.
 
-    The folder is written under a temporary name and renamed, so it is complete or absent. An
-    existing folder is replaced.
+    If the run has no best checkpoint, since it computed no finite dev metric, the model of its last
+    step is copied. The folder is written under a temporary name and renamed, so it is complete or
+    absent. An existing folder is replaced.
 
     Args:
         result: How the run ended.
@@ -77,7 +78,7 @@ def publish_copy(
     card: str | None = None,
     finish: Callable[[Path], None] | None = None,
 ) -> None:
-    """Copy the best model of a run, or the last one, to a folder of its own, as `publish` does.
+    """Copy the same model as `publish` to a folder of its own, with any model card or none.
 
     Args:
         result: How the run ended.
@@ -150,7 +151,11 @@ def _sha256(path: Path) -> str:
 def _scores(result: Result, chosen: Path) -> str:
     evaluations = [r for r in read_log(result.last.parent / LOG) if r["kind"] == "dev"]
     if not evaluations:
-        return "None: the recipe names no dev data. This is the model of the last step."
+        step = int(chosen.name.rpartition("-")[2])
+        return (
+            "None: the log of the run has no evaluation on dev data. "
+            f"This is the model of step {step:,}."
+        )
     names = list(evaluations[0]["figures"])
     lines = [f"| step | {' | '.join(names)} |", "|---" * (len(names) + 1) + "|"]
     for line in evaluations:

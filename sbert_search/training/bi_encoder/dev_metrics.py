@@ -33,8 +33,8 @@ def dev_evaluator(
 
     - ``spearman``, if the pairs have scores: correlation of the cosines with the scores;
     - ``accuracy``, if the loss has a classifier: share of pairs with the right label;
-    - ``triplets``, if rows are triplets: share of anchors that are nearer to their positive than to
-      their first negative;
+    - ``triplets``, if ``data.form`` is "triplets" or "sections", which makes triplets of sections:
+      share of anchors that are nearer to their positive than to their first negative;
     - ``found``, otherwise: share of anchors whose own positive ranks first among the positives of
       all rows.
 
@@ -89,7 +89,8 @@ def _task(path: Path, data: DataConfig, loss: LossConfig) -> _Task:
 def embed_table(model: BiEncoder, table: TokenTable) -> NDArray[np.float32]:
     """Return the embedding of every text of a table, float32 (texts, dim).
 
-    The model computes in fp32, even if training uses bf16.
+    The model computes in fp32, even if training uses bf16: its weights are in fp32, and the loop
+    evaluates outside autocast. The caller sets eval mode.
     """
     vectors = np.empty((len(table.lengths), model.dim), dtype=np.float32)
     device = next(model.parameters()).device

@@ -25,8 +25,10 @@ def choose_precision(
 ) -> tuple[torch.dtype, Verdict | None]:
     """Choose the dtype of matrix products; on a CPU, "auto" is the faster of fp32 and bf16.
 
-    The first rank measures for all ranks. A resumed run keeps the precision of its checkpoint, so
-    that it ends with the weights of an uninterrupted run.
+    The first rank measures for all ranks. With "auto" on a CPU, a resumed run does not measure: it
+    keeps the precision of its checkpoint, so that it ends with the weights of an uninterrupted run.
+    In all other cases the setting and the device decide, and `resume.restore` refuses a checkpoint
+    of another precision, unless the run may resume inexactly.
 
     Returns:
         The dtype, and the measurement that chose it; None: this process measured nothing.
@@ -51,9 +53,12 @@ def _of_checkpoint(checkpoint: Checkpoint) -> torch.dtype | None:
 
 
 def _measure(model: nn.Module, batches: Batches, ranks: Ranks) -> Verdict | None:
-    """Measure one block of the largest encoder, with texts of the mean length of the rows.
+    """Measure the time of a training step of one block of the largest encoder, in fp32 and bf16.
 
-    Returns None if the model has no encoder.
+    The measured step has as many tokens as a micro-batch of one rank of this run on average, or
+    fewer if these would take too long. Its longest texts have the mean number of tokens of a row.
+
+    Returns None if the model has no encoder, or if the blocks are too small to matter.
     """
     encoders = [module for module in model.modules() if isinstance(module, Encoder)]
     if not encoders:
