@@ -65,19 +65,26 @@ def choose_fusion(
     Args:
         index: The index, with lexical data.
         embedder: The model of the index.
-        queries: Queries with judgements; they must not be those of a test set.
+        queries: Queries of which each has an entry in ``qrels``; they must not be those of a test
+            set.
         qrels: The judgements.
         measure: The metric to maximise.
         folds: Number of random parts of the queries.
         seed: Seed of the split.
 
     Raises:
-        EvaluationError: There are fewer queries than folds, fewer than two folds, or the metric is
-            unknown.
+        EvaluationError: There are fewer queries than folds, fewer than two folds, a query without
+            judgements, or an unknown metric.
         NoLexicalData: The index has no lexical data.
     """
     if not 2 <= folds <= len(queries):
-        raise EvaluationError(f"{len(queries)} judged queries cannot be split into {folds} folds.")
+        raise EvaluationError(
+            f"folds is {folds}; it must be from 2 to the number of judged queries, {len(queries)}."
+        )
+    for query in queries:
+        if query.query_id not in qrels:
+            raise EvaluationError(f"The query {query.query_id!r} has no judgements; leave it out.")
+    score_run({}, {}, [measure])  # an unknown metric is refused before the searches
     scores = _scores(index, embedder, queries, qrels, measure)  # (n_candidates, n_queries)
     fold = np.random.default_rng(seed).permutation(len(queries)) % folds
     best = [int(scores[:, fold != f].mean(axis=1).argmax()) for f in range(folds)]

@@ -115,9 +115,18 @@ def test_a_suite_lists_what_is_absent(data: Path) -> None:
     assert "mean" not in done.out
 
 
+@pytest.mark.parametrize("options", [(), ("--out", "reports")])
+def test_a_suite_without_a_task_to_run_is_refused(data: Path, options: tuple[str, ...]) -> None:
+    suite = data / "suite.toml"
+    suite.write_text('title = "None"\ntasks = ["two"]\n[absent]\ntwo = "held out"\n')
+    done = sbert_search("eval", "sts", "--suite", suite, "--model", "hashing", *options, cwd=data)
+    assert (done.code, "suite.toml: no task can be run" in done.err) == (1, True), done.err
+
+
 def test_wrong_usage_is_named(data: Path) -> None:
     neither = sbert_search("eval", "sts", "--model", "hashing")
-    assert (neither.code, "Name tasks or data sets, or one --suite" in neither.err) == (2, True)
+    assert neither.code == 2
+    assert "Name at least one TASK or DATA, or a --suite" in neither.err
     gone = sbert_search("eval", "sts", "gone", "--model", "hashing", cwd=data)
     assert (gone.code, "gone is not a file, a folder or a shipped task" in gone.err) == (1, True)
     wrong_kind = sbert_search("eval", "sts", data / "mini", "--model", "hashing")

@@ -15,6 +15,7 @@ from sbert_search.embedding.protocol import Vectors
 from sbert_search.errors import EvaluationError
 from sbert_search.evaluation.fusion_selection import choose_fusion
 from sbert_search.index.index import Index
+from sbert_search.records import Query
 from sbert_search.search.stages.fusion import Fusion
 from tests.cli.process import sbert_search
 
@@ -64,10 +65,24 @@ def test_the_default_stays_where_choosing_does_not_gain(data: Path) -> None:
     assert choice.fusion == Fusion()
 
 
-def test_fewer_queries_than_folds_are_refused(data: Path) -> None:
+class Unasked(HashingEmbedder):
+    """Fails if a query is embedded."""
+
+    def encode_query(self, texts: Sequence[str]) -> Vectors:
+        raise AssertionError
+
+
+def test_wrong_settings_and_queries_are_refused_before_any_search(data: Path) -> None:
     index, qrels = Index.open(data.with_name("i")), read_qrels(data, "train")
-    with pytest.raises(EvaluationError, match="3 judged queries cannot be split into 5 folds"):
-        choose_fusion(index, HashingEmbedder(), read_queries(data)[:3], qrels)
+    queries = read_queries(data)
+    for few, folds in ((queries[:3], 5), (queries[:3], 1)):
+        message = f"folds is {folds}; it must be from 2 to the number of judged queries, 3"
+        with pytest.raises(EvaluationError, match=message):
+            choose_fusion(index, Unasked(), few, qrels, folds=folds)
+    with pytest.raises(EvaluationError, match="'ndcg10' is not a metric"):
+        choose_fusion(index, Unasked(), queries, qrels, measure="ndcg10")
+    with pytest.raises(EvaluationError, match="The query 'new' has no judgements"):
+        choose_fusion(index, Unasked(), [*queries, Query("new", "x")], qrels)
 
 
 def test_the_command_names_the_best_and_what_to_expect(data: Path) -> None:

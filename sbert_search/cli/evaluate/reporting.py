@@ -10,6 +10,7 @@ import click
 
 from sbert_search.cli.console import emit, show_table
 from sbert_search.cli.evaluate.options import EvalOptions
+from sbert_search.errors import EvaluationError
 from sbert_search.runtime.progress import note
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ def report(
 
     Raises:
         UsageError: The command names both tasks and a suite, or neither.
+        EvaluationError: The suite has no task that can be run.
     """
     from sbert_search.evaluation.expected import judge, load_expected
     from sbert_search.evaluation.report import refuse_overwriting, write_reports
@@ -45,10 +47,12 @@ def report(
 
     tasks, suite, out = options.tasks, options.suite, options.out
     if bool(tasks) == bool(suite):
-        raise click.UsageError("Name tasks or data sets, or one --suite.")
+        raise click.UsageError("Name at least one TASK or DATA, or a --suite instead.")
     loaded_suite = load_suite(suite) if suite else None
     names = loaded_suite.runnable if loaded_suite else tasks
     to_run = distinct_tasks([find_task(kind, name, split=options.split) for name in names])
+    if not to_run:
+        raise EvaluationError(f"{suite}: no task can be run, as tasks is empty or all are absent.")
     if out:
         paths = [*names, suite, options.expect, options.model]
         data = [options.data / task.path for task in to_run]
