@@ -82,13 +82,19 @@ def _line(row: PredictedRow, all_scores: bool) -> str:
     """Return a prediction as a line for people."""
     from sbert_search.prediction.results import TextEntities, TextLabel
 
-    found, start = row.prediction, " ".join(row.text.split())[:60]
+    found, start = row.prediction, _on_one_line(row.text)[:60]
     if isinstance(found, TextLabel):
         scores = sorted(found.scores.items(), key=lambda item: -item[1])
         named = ", ".join(found.labels) or "-"
         every = "  ".join(f"{name} {score:.4f}" for name, score in scores)
         return f"{named}  {every if all_scores else format(found.score, '.4f')}  {start}"
     if isinstance(found, TextEntities):
-        shown = ", ".join(f"{e.text} ({e.label} {e.score:.2f})" for e in found.entities)
+        shown = ", ".join(
+            f"{_on_one_line(e.text)} ({e.label} {e.score:.2f})" for e in found.entities
+        )
         return f"{shown or '-'}  <- {start}"
-    return f"{found.text or '(no answer)'}  {found.score:.4f}  <- {start}"
+    return f"{_on_one_line(found.text) or '(no answer)'}  {found.score:.4f}  <- {start}"
+
+
+def _on_one_line(text: str) -> str:
+    return " ".join(text.split())

@@ -7,6 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from sbert_search.cli.predict import _line
+from sbert_search.prediction.files import PredictedRow
+from sbert_search.prediction.results import TextAnswer, TextEntities, TextEntity
 from tests.cli.process import sbert_search
 from tests.prediction.test_predictor import answerer, classifier, tagger
 
@@ -73,3 +76,14 @@ def test_entities_and_answers_are_shown_with_their_texts(tmp_path: Path) -> None
     assert shown == f"{answer['answer']}  {answer['score']:.4f}  <- the dog\n"
     none = sbert_search("predict", tmp_path / "qa", source, "--no-answer-threshold", "-1000").out
     assert none.startswith("(no answer)  ")
+
+
+def test_a_prediction_over_several_lines_is_shown_on_one() -> None:
+    text = "Ada\r\nLovelace\nwrote"
+    entities = TextEntities((TextEntity("per", 0, 13, "Ada\r\nLovelace", 0.5),))
+    answer = TextAnswer("Ada\r\nLovelace", 0, 13, 0.25, 1.0)
+    shown = [_line(PredictedRow(1, None, text, found), False) for found in (entities, answer)]
+    assert shown == [
+        "Ada Lovelace (per 0.50)  <- Ada Lovelace wrote",
+        "Ada Lovelace  0.2500  <- Ada Lovelace wrote",
+    ]
