@@ -14,7 +14,7 @@ COLOURS = (COLOUR, "#c8553d", "#3a7d44", "#8e5ea2", "#b8860b", "#4d4d4d", "#d16b
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """A linear or logarithmic axis from ``low`` to ``high``."""
+    """A linear axis from ``low`` to ``high``, or a logarithmic one; its ends are above 0."""
 
     low: float
     high: float
@@ -38,7 +38,8 @@ class Axis:
         """Return two to seven round values inside the axis.
 
         On a linear axis, their distance is 1, 2 or 5 times a power of ten. On a logarithmic axis,
-        each value is such a product, if at least three of these are inside the axis.
+        they are powers of ten; or powers of ten times 1, 2 or 5, if fewer than three powers of ten
+        are inside the axis; or, if fewer than three of those are, the values of a linear axis.
         """
         if self.log:
             for factors in ((1,), (1, 2, 5)):
@@ -47,7 +48,8 @@ class Axis:
                     return ticks[:: -(-len(ticks) // 7)]
         power = 10 ** math.floor(math.log10((self.high - self.low) / 6))
         step = next(power * by for by in (1, 2, 5, 10) if (self.high - self.low) / by <= 6 * power)
-        first, last = math.ceil(self.low / step), math.floor(self.high / step)
+        # The slack keeps a tick at an end of the axis: 0.3 / 0.05 is 5.999999999999999.
+        first, last = math.ceil(self.low / step - 1e-9), math.floor(self.high / step + 1e-9)
         return [float(f"{step * number:.10g}") for number in range(first, last + 1)]
 
     def _powers(self, factors: Sequence[int]) -> list[float]:
