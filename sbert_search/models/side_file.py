@@ -1,12 +1,13 @@
-"""Two files of a model folder with what the format of transformers cannot hold of a task head.
+"""Settings and tensors of a task head that have no place in the folder format of transformers.
 
-transformers ignores both files, `SETTINGS` and `TENSORS`. In a folder without `SETTINGS`, all
-settings have their defaults.
+They are in two further files of the model folder, `SETTINGS` and `TENSORS`, which transformers
+ignores. In a folder without `SETTINGS`, all settings have their defaults.
 """
 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -52,10 +53,14 @@ class SideFile:
     crf: bool = False
 
     def __post_init__(self) -> None:
-        if self.temperature <= 0:
-            raise ConfigError(f"temperature is {self.temperature}; it must be above 0.")
+        if not 0 < self.temperature < math.inf:
+            raise ConfigError(f"temperature is {self.temperature}; it must be finite and above 0.")
         if not 0 <= self.threshold <= 1:
             raise ConfigError(f"threshold is {self.threshold}; it must be from 0 to 1.")
+        if not math.isfinite(self.no_answer_threshold):
+            raise ConfigError(
+                f"no_answer_threshold is {self.no_answer_threshold}; it must be finite."
+            )
 
 
 def read_side_file(folder: Path) -> SideFile:
@@ -70,14 +75,18 @@ def read_side_file(folder: Path) -> SideFile:
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
         if not isinstance(values, dict):
-            raise ModelError(f"{path} must hold a JSON object.")
+            raise ConfigError("it is no JSON object.")
         return from_mapping(SideFile, values)
     except (OSError, ValueError, RecursionError, ConfigError) as error:
-        raise ModelError(f"{path} cannot be used: {error} Save the model again.") from error
+        stop = "" if str(error).endswith((".", "?")) else "."
+        raise ModelError(f"{path} cannot be used: {error}{stop} Save the model again.") from error
 
 
 def write_side_file(folder: Path, side: SideFile) -> None:
-    """Write the settings of a task head to `SETTINGS`; defaults alone need no new file."""
+    """Write the settings of a task head to `SETTINGS`, which is replaced if it exists.
+
+    If it does not exist and all settings have their defaults, no file is written.
+    """
     if side != SideFile() or (folder / SETTINGS).exists():
         values = {name: value for name, value in to_mapping(side).items() if value is not None}
         files.replace_file(folder / SETTINGS, json.dumps(values, indent=2).encode() + b"\n")

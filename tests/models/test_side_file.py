@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from sbert_search.errors import ModelError, WeightsError
+from sbert_search.errors import ConfigError, ModelError, WeightsError
 from sbert_search.models.side_file import (
     SETTINGS,
     TENSORS,
@@ -29,13 +29,29 @@ def test_settings_travel_and_defaults_need_no_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "text",
-    ["", "[]", "{", '{"temperature": 0}', '{"temprature": 1}', '{"threshold": 2}', '{"crf": "x"}'],
+    ("text", "problem"),
+    [
+        ("", "Expecting value: line 1 column 1 (char 0)."),
+        ("[]", "it is no JSON object."),
+        ('{"temperature": 0}', "temperature is 0.0; it must be finite and above 0."),
+        ('{"temprature": 1}', "Unknown setting 'temprature'; did you mean 'temperature'?"),
+        ('{"threshold": 2}', "threshold is 2.0; it must be from 0 to 1."),
+        ('{"crf": "x"}', "crf is 'x'; it must be of type bool."),
+    ],
 )
-def test_a_wrong_file_is_named(tmp_path: Path, text: str) -> None:
+def test_a_wrong_file_is_named(tmp_path: Path, text: str, problem: str) -> None:
     (tmp_path / SETTINGS).write_text(text)
-    with pytest.raises(ModelError, match=r"sbert_search\.json"):
+    with pytest.raises(ModelError) as caught:
         read_side_file(tmp_path)
+    path = tmp_path / SETTINGS
+    assert str(caught.value) == f"{path} cannot be used: {problem} Save the model again."
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
+@pytest.mark.parametrize("name", ["temperature", "threshold", "no_answer_threshold"])
+def test_settings_are_finite(name: str, value: float) -> None:
+    with pytest.raises(ConfigError, match=f"^{name} is {value}"):
+        SideFile(**{name: value})  # type: ignore[arg-type]
 
 
 def test_wrong_tensors_are_named(tmp_path: Path) -> None:
