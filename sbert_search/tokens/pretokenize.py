@@ -29,7 +29,8 @@ def write_token_shards(
 
     An interrupted run resumes after the last complete shard. If all shards are complete, they are
     only opened. A title is used only for a document without a text. A special token that is spelled
-    out in a text, such as "[SEP]", is tokenised as text.
+    out in a text, such as "[SEP]", is tokenised as text. Sentences are neither padded nor
+    truncated, even if the tokenizer is set to do so.
 
     Args:
         reader: The documents.
@@ -44,14 +45,16 @@ def write_token_shards(
             source or tokenizer.
     """
     survey = reader.survey()
-    tokenizer_json = tokenizer.to_str()
+    plain = Tokenizer.from_str(tokenizer.to_str())
+    plain.no_padding()
+    plain.no_truncation()
+    tokenizer_json = plain.to_str()
     identity = {
         "source_sha256": survey.sha256,
         "tokenizer_sha256": hashlib.sha256(tokenizer_json.encode("utf-8")).hexdigest(),
         "wrapped": wrapped,
     }
     vocab_size = tokenizer.get_vocab_size()
-    plain = Tokenizer.from_str(tokenizer_json)
     plain.encode_special_tokens = True
     with (
         ShardWriter(

@@ -65,3 +65,14 @@ def test_other_tokenizers_and_sources_are_refused_and_the_same_goes_on(
     source.write_text('{"_id": "9", "text": "cat"}\n')
     with pytest.raises(CorpusError, match="another origin"):
         read(tmp_path / "shards", tokenizer, source)
+
+
+def test_sentences_are_neither_padded_nor_truncated(
+    tokenizer: Tokenizer, source: Path, tmp_path: Path
+) -> None:
+    plain = read(tmp_path / "plain", tokenizer, source)
+    tokenizer.enable_padding(length=16)
+    tokenizer.enable_truncation(2)
+    assert read(tmp_path / "set", tokenizer, source) == plain
+    assert len(tokenizer.encode("the cat sat").ids) == 16  # the caller's own is as it was
+    assert read(tmp_path / "plain", tokenizer, source) == plain  # the same origin
