@@ -49,8 +49,9 @@ def resolve_device(name: str = "auto") -> torch.device:
 def resolve_precision(precision: Precision, device: torch.device) -> torch.dtype:
     """Choose the dtype of matrix products.
 
-    "auto" is bf16 where CUDA supports it, otherwise fp32. Whether a CPU is faster in bf16 is
-    measured, by `encoder.precision`.
+    "auto" is bf16 on a CUDA device that supports it, otherwise fp32. This function measures
+    nothing. A caller that wants bf16 on a CPU on which it is faster measures that by the functions
+    of the module `encoder.precision`.
 
     Raises:
         ConfigError: The precision is not auto, fp32, bf16 or fp16, or it is fp16 on the CPU.
@@ -72,7 +73,7 @@ def computes_on_cpu(devices: str, precision: str) -> bool:
 
     Args:
         devices: A device name, or several separated by commas, as `device_names` reads them.
-        precision: fp32, bf16, fp16 or int8.
+        precision: fp32, bf16, fp16 or int8; the answer for another string is False.
     """
     found = map(resolve_device, device_names(devices))
     if any(device.type != "cpu" for device in found):
@@ -85,22 +86,24 @@ def computes_on_cpu(devices: str, precision: str) -> bool:
 def autocast(device: torch.device, dtype: torch.dtype) -> AbstractContextManager[object]:
     """Return a context in which torch computes matrix products in ``dtype``.
 
-    For float32 the context changes nothing.
+    With float32, autocast is off in the context.
     """
     return torch.autocast(device.type, dtype, enabled=dtype != torch.float32)
 
 
 def to_device(tree: object, device: torch.device) -> Any:
-    """Return a copy of nested dicts, lists and tuples with all their tensors on a device.
+    """Return nested dicts, lists and tuples with all their tensors on a device.
 
-    Other objects are copied by their method ``to``, if they have one.
+    The dicts, lists and tuples are new; a tensor that is on the device already is not copied. An
+    object of another type is moved by its method ``to``, or stays as it is if it has none.
     """
     if isinstance(tree, Tensor):
         return tree.to(device, non_blocking=True)
     if isinstance(tree, dict):
         return {name: to_device(item, device) for name, item in tree.items()}
     if isinstance(tree, (list, tuple)):
-        return type(tree)(to_device(item, device) for item in tree)
+        moved = (to_device(item, device) for item in tree)
+        return type(tree)(*moved) if hasattr(tree, "_fields") else type(tree)(moved)
     return tree.to(device) if hasattr(tree, "to") else tree
 
 
@@ -124,7 +127,8 @@ def send(values: NDArray[Any], device: torch.device | str) -> Tensor:
 def fetch(tensor: Tensor) -> Callable[[], NDArray[np.float32]]:
     """Start copying a float32 tensor to the host; the returned function waits for the copy.
 
-    On CUDA the next batch can be computed during the copy, so the device is not idle.
+    On CUDA this function does not wait for the computation of the tensor, nor for the copy. So the
+    caller can prepare and start the next batch before it calls the returned function.
     """
     if tensor.device.type != "cuda":
         values = tensor.cpu().numpy()

@@ -1,3 +1,5 @@
+from typing import NamedTuple
+
 import numpy as np
 import pytest
 import torch
@@ -86,7 +88,13 @@ def test_nested_tensors_move_together() -> None:
         def to(self, device: torch.device) -> str:
             return f"moved to {device}"
 
+    class Named(NamedTuple):
+        ids: torch.Tensor
+        name: str
+
     tree = {"a": torch.zeros(1), "b": [torch.zeros(2), (3, "x")], "c": Holder()}
+    named = to_device(Named(torch.zeros(1), "x"), torch.device("meta"))
+    assert (type(named), named.ids.device.type, named.name) == (Named, "meta", "x")
     moved = to_device(tree, torch.device("meta"))
     assert moved["a"].device.type == "meta"
     assert moved["b"][0].device.type == "meta"
