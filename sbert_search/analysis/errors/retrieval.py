@@ -46,7 +46,11 @@ class _Judged:
 
     @property
     def relevant(self) -> list[str]:
-        """Relevant documents: those found by rank, then the others by grade."""
+        """The relevant documents.
+
+        First come those that the search found, in the order of their ranks; then the others, by
+        descending grade.
+        """
         named = [doc_id for doc_id, grade in self.grades.items() if grade > 0]
         return sorted(named, key=lambda d: (self.ranks.get(d, math.inf), -self.grades[d]))
 
@@ -77,7 +81,8 @@ def analyze_queries(
     that are described.
 
     Args:
-        queries: The judged queries; those without a relevant document are left out.
+        queries: The judged queries; each has an entry in ``qrels`` and in ``values``. Those without
+            a relevant document are left out.
         documents: The corpus, read once.
         qrels: Judgements.
         run: Scores of the documents found, by query, in the order of their ranks.
@@ -144,7 +149,7 @@ def _features(judged: _Judged, corpus: _Corpus, reader: WordReader) -> dict[str,
     known = corpus.relevant.get(best) if best is not None else None
     return {
         "words in the query": float(reader.length(judged.query.text)),
-        "share of its words in a relevant text": coverage(judged.terms, known[0])
+        "largest share of its words in a relevant text": coverage(judged.terms, known[0])
         if known
         else None,
         "documents with its rarest word": min(
@@ -168,7 +173,7 @@ def _item(judged: _Judged, corpus: _Corpus, reader: WordReader) -> ErrorItem:
         words=(reader.length(query.text),),
         expected=_where(ranks, missing),
         came=f"{first.doc_id}: {cut(first.text, 50)}" if first else "nothing",
-        shared=reader.words_among(query.text, corpus.relevant[best][0]) if best else (),
+        shared=() if best is None else reader.words_among(query.text, corpus.relevant[best][0]),
         features=_features(judged, corpus, reader),
         relevant=tuple(
             _described(doc_id, judged, corpus, reader) for doc_id in judged.relevant[:SHOWN]
@@ -187,12 +192,13 @@ def _where(ranks: Sequence[int], missing: int) -> str:
 
 def _described(doc_id: str, judged: _Judged, corpus: _Corpus, reader: WordReader) -> JudgedText:
     text = corpus.texts.get(doc_id, "")
+    missing = "(no text)" if doc_id in corpus.texts else "(not in the corpus)"
     return JudgedText(
         doc_id=doc_id,
         rank=judged.ranks.get(doc_id),
         score=judged.scores.get(doc_id),
         grade=judged.grades.get(doc_id),
-        text=cut(text, _KEPT) if text else "(not in the corpus)",
+        text=cut(text, _KEPT) if text else missing,
         words=reader.length(text),
         shared=reader.shared(judged.query.text, text),
     )

@@ -47,17 +47,17 @@ def test_features_of_every_query_by_hand() -> None:
     first, second, fourth, fifth = found.features
     assert first == {
         "words in the query": 4.0,
-        "share of its words in a relevant text": 1.0,  # bees, dance; the others are stop words
+        "largest share of its words in a relevant text": 1.0,  # bees, dance; not stop words
         "documents with its rarest word": 1.0,  # dance is in one document, bees in two
         "words in that relevant text": 8.0,
         "relevant documents": 1.0,
     }
-    assert second["share of its words in a relevant text"] == pytest.approx(1 / 3)
+    assert second["largest share of its words in a relevant text"] == pytest.approx(1 / 3)
     assert second["documents with its rarest word"] == 0.0  # zebra is in none
     assert second["relevant documents"] == 3.0
     assert fourth["words in the query"] == 1.0
     # The only relevant document of q5 is not in the corpus.
-    assert fifth["share of its words in a relevant text"] is None
+    assert fifth["largest share of its words in a relevant text"] is None
     assert fifth["words in that relevant text"] is None
 
 
@@ -102,3 +102,17 @@ def test_of_equally_bad_queries_the_farther_relevant_document_is_worse() -> None
         worst=1,
     )
     assert [each.item for each in found.worst] == ["q1"]
+
+
+def test_a_document_without_a_text_is_in_the_corpus() -> None:
+    found = analyze_queries(
+        [Query("q", "bees")],
+        [Document("blank", "")],
+        {"q": {"blank": 1, "gone": 1}},
+        {"q": {"blank": 0.5}},
+        {"q": 1.0},
+        reader=WordReader(),
+        worst=1,
+    )
+    texts = {each.doc_id: each.text for each in found.worst[0].relevant}
+    assert texts == {"blank": "(no text)", "gone": "(not in the corpus)"}
