@@ -1,8 +1,8 @@
 """Sums over the hidden states of one layer, from which the figures of the layer follow.
 
 The states of a batch are added to the sums and then forgotten, so that the memory does not depend
-on the number of texts. Only a few states are kept: those of sampled words in different texts, and
-one word of each of the first texts.
+on the number of texts. Only a few states are kept: those of tokens of sampled words in different
+texts, and that of one token of each of the first texts.
 """
 
 from __future__ import annotations
@@ -36,27 +36,31 @@ OCCURRENCES = 20  # states kept of a word, for the share that one direction expl
 class LayerFigures:
     """Figures of one layer. States of special tokens, such as [CLS], are left out.
 
-    A word is a token of the vocabulary. "Adjusted" means: minus the same figure of random tokens.
+    A word is an entry of the vocabulary; a token is an occurrence of a word in a text. "Adjusted"
+    means: minus the same figure of random tokens.
 
     Attributes:
         layer: Number of the layer; 0: the embeddings, before the first block.
         tokens: Number of tokens.
         token_cosine: Mean cosine of all pairs of tokens.
-        token_cosine_quantiles: Quantiles of the cosines of pairs of tokens of different texts, by
-            their share of pairs, for one random token of each of the first 1,000 texts.
+        token_cosine_quantiles: Quantiles of the cosines of pairs of tokens of different texts, for
+            one random token of each of the first 1,000 texts. The key is the level: 0.5 is the
+            median.
         high_token_cosines: Share of the same pairs with a cosine of at least 0.9.
         sentence_cosine: Mean cosine of all pairs of sentences; a sentence is the mean of its
             tokens.
-        self_similarity: Mean cosine of the occurrences of a word in different texts, averaged over
-            sampled words; None: no word is in five texts.
+        self_similarity: Mean cosine of two tokens of the same word in different texts, averaged
+            over sampled words; None: no word is in five texts.
         self_similarity_adjusted: ``self_similarity`` minus ``token_cosine``.
         intra_sentence: Mean cosine of a token and the mean of its sentence, averaged over
             sentences.
         intra_sentence_adjusted: ``intra_sentence`` minus ``token_cosine``.
-        word_direction: Share of the squared singular values of up to 20 occurrences of a word that
-            the first one has, averaged over the sampled words; None as for ``self_similarity``.
-        word_direction_adjusted: ``word_direction`` minus the same share for as many occurrences of
-            different words.
+        word_direction: How much of the states of a word lies along one direction: the largest
+            squared singular value of the states of up to 20 of its tokens, divided by the sum of
+            all. Averaged over the sampled words; None as for ``self_similarity``.
+        word_direction_adjusted: ``word_direction`` minus the same share for as many tokens of
+            sampled words drawn at random. No word is drawn twice, unless fewer words were sampled
+            than tokens are needed.
         first_direction: Share of the first principal direction in the variance of the tokens.
         effective_rank: Effective rank of the tokens minus their mean.
         top_dimensions: The dimensions with the largest shares in ``token_cosine``, with the shares.
@@ -85,9 +89,10 @@ class Occurrences(NamedTuple):
     """Tokens of a batch that stand for sampled words.
 
     Attributes:
-        rows: Rows of the tokens among the words of the batch, int64 (n,).
+        rows: Positions of the tokens among the analysed tokens of the batch, `BatchTokens.rows`,
+            int64 (n,).
         words: Index of the sampled word of each token, int64 (n,).
-        slots: Number of the occurrence of the word, from 0, int64 (n,).
+        slots: Number of the token among the tokens of its word, from 0, int64 (n,).
     """
 
     rows: Tensor
@@ -95,15 +100,15 @@ class Occurrences(NamedTuple):
     slots: Tensor
 
 
-class BatchWords(NamedTuple):
+class BatchTokens(NamedTuple):
     """The tokens of a batch whose states are analysed, the same for each layer.
 
     Attributes:
         rows: Rows of the tokens in the batch, int64 (n,); special tokens are left out.
         means: Entry (t, i) is 1 over the number of tokens of text t if token i belongs to the text,
             else 0, float (texts, n).
-        occurrences: Tokens of sampled words, one per word and text.
-        single: Rows, among the n tokens, of one token for each of some texts, int64.
+        occurrences: The tokens of sampled words, at most one for each word and text.
+        single: Positions, among the n tokens, of one token for each of some texts, int64.
     """
 
     rows: Tensor
@@ -117,7 +122,7 @@ class LayerSums:
 
     Args:
         dim: Width of the states.
-        counts: Number of occurrences of each sampled word that will be added.
+        counts: Number of tokens of each sampled word that will be added, at least 2.
         device: Device of the states; must support float64.
     """
 
@@ -135,30 +140,29 @@ class LayerSums:
         self._kept = torch.zeros(len(counts), OCCURRENCES, dim, device=device)
         self._single: list[Tensor] = []
 
-    def add(self, states: Tensor, batch: BatchWords) -> None:
+    def add(self, states: Tensor, batch: BatchTokens) -> None:
         """Add the states of a batch, float (total, dim)."""
-        words = states.to(self._total.device)[batch.rows]
-        inverse = 1 / torch.linalg.vector_norm(words, dim=1).clamp_min(1e-30)  # (n,)
-        n = len(words)
-        self._tokens += n
-        self._total += words.sum(0)
-        self._unit_total += inverse @ words
-        self._unit_squares += inverse.square() @ words.square()
-        self._products += words.T @ words
-        self._add_sentences(words, inverse, batch.means)
-        rows, types, slots = batch.occurrences
-        unit = words[rows] * inverse[rows, None]
-        self._word_totals.index_add_(0, types, unit.double())
+        tokens = states.to(self._total.device)[batch.rows]
+        inverse = 1 / torch.linalg.vector_norm(tokens, dim=1).clamp_min(1e-30)  # (n,)
+        self._tokens += len(tokens)
+        self._total += tokens.sum(0)
+        self._unit_total += inverse @ tokens
+        self._unit_squares += inverse.square() @ tokens.square()
+        self._products += tokens.T @ tokens
+        self._add_sentences(tokens, inverse, batch.means)
+        rows, words, slots = batch.occurrences
+        unit = tokens[rows] * inverse[rows, None]
+        self._word_totals.index_add_(0, words, unit.double())
         first = slots < OCCURRENCES
-        self._kept[types[first], slots[first]] = words[rows[first]]
-        self._single.append(words[batch.single])
+        self._kept[words[first], slots[first]] = tokens[rows[first]]
+        self._single.append(tokens[batch.single])
 
-    def _add_sentences(self, words: Tensor, inverse: Tensor, means: Tensor) -> None:
-        mean = means @ words  # (texts, dim)
+    def _add_sentences(self, tokens: Tensor, inverse: Tensor, means: Tensor) -> None:
+        mean = means @ tokens  # (texts, dim)
         unit_mean = mean / torch.linalg.vector_norm(mean, dim=1, keepdim=True).clamp_min(1e-30)
         # The mean of cos(mean, token) over the tokens of a sentence is the product of the unit
         # vector of the mean with the mean of the tokens' unit vectors.
-        self._intra += (unit_mean * ((means * inverse) @ words)).sum(dtype=torch.float64)
+        self._intra += (unit_mean * ((means * inverse) @ tokens)).sum(dtype=torch.float64)
         self._sentences += len(mean)
         self._mean_total += unit_mean.sum(0)
         self._mean_squares += unit_mean.square().sum(0)
@@ -192,7 +196,7 @@ class LayerSums:
         )
 
     def _self_similarity(self) -> float | None:
-        """Mean cosine of pairs of occurrences of a word, averaged over the words."""
+        """Mean cosine of pairs of tokens of a word, averaged over the words."""
         if not len(self._counts):
             return None
         n = self._counts
@@ -200,7 +204,7 @@ class LayerSums:
         return float(((squares - n) / (n * (n - 1))).mean())
 
     def _word_directions(self, draw: np.random.Generator) -> tuple[float | None, float]:
-        """Share that one direction explains: of occurrences of a word, and of different words."""
+        """Share that one direction explains: of tokens of one word, and of random words."""
         if not len(self._counts):
             return None, 0.0
         kept, sizes = self._kept.cpu().numpy(), np.minimum(self._counts, OCCURRENCES)

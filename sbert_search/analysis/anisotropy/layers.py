@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from sbert_search.analysis.anisotropy.layer_sums import (
-    BatchWords,
+    BatchTokens,
     LayerFigures,
     LayerSums,
     Occurrences,
@@ -71,7 +71,7 @@ class _Words:
         self._seen = [0] * len(chosen)
         self._draw = draw
 
-    def of_batch(self, texts: NDArray[np.int64], device: torch.device) -> BatchWords:
+    def of_batch(self, texts: NDArray[np.int64], device: torch.device) -> BatchTokens:
         """Find the tokens of a batch of texts, which must be in the order of the batch."""
         rows: list[int] = []
         occurrences: list[tuple[int, int, int]] = []
@@ -93,7 +93,7 @@ class _Words:
                 self._seen[word] += 1
             start += len(ids)
         columns = np.array(occurrences, dtype=np.int64).reshape(-1, 3).T
-        return BatchWords(
+        return BatchTokens(
             torch.tensor(rows, device=device),
             means.to(device),
             Occurrences(*torch.from_numpy(columns.copy()).to(device)),

@@ -43,7 +43,7 @@ class Neighbours:
 def nearest(
     vectors: Floats, k: int, metric: Metric, advance: Advance = lambda n: None
 ) -> Neighbours:
-    """Find the k nearest other documents of each document by the exact search of the index.
+    """Find the k nearest other documents of each document, as an exact search of an index does.
 
     Of documents with equal scores, the one that was added first comes first.
 
@@ -61,7 +61,9 @@ def nearest(
         top = TopK.empty(block.stop - start, k + 1)
         scan(vectors[block], vectors, top, rows, metric=metric, max_norm=max_norm)
         itself = top.rows == rows[block, None]
-        itself[~itself.any(axis=1), k] = True  # more than k equal vectors before it
+        # A document is not among its own k + 1 hits if as many others rank before it: earlier ones
+        # with an equal vector or, by dot product, longer vectors. The last is left out instead.
+        itself[~itself.any(axis=1), k] = True
         at[block] = top.rows[~itself].reshape(-1, k)
         scores[block] = top.scores[~itself].reshape(-1, k)
         advance(block.stop - start)
@@ -75,7 +77,9 @@ def duplicate_groups(
     metric: Metric,
     advance: Advance = lambda n: None,
 ) -> NDArray[np.int32]:
-    """Group the documents that pairs with a score of at least ``threshold`` connect.
+    """Group near-duplicates: two documents whose score is at least ``threshold`` share a group.
+
+    A chain of such pairs is one group, so two documents of a group may have a lower score.
 
     Args:
         vectors: float32 (n, dim).
@@ -96,7 +100,8 @@ def duplicate_groups(
     labels = np.arange(n)
     for group in clusters([found]):
         labels[group] = group[0]
-    full = np.flatnonzero(neighbours.scores[:, k - 1] >= threshold)  # there may be further ones
+    # If all k neighbours of a document reach the threshold, others may reach it too.
+    full = np.flatnonzero(neighbours.scores[:, k - 1] >= threshold)
     advance(n - len(full))
     for block, near in _all_near(vectors, full, threshold, metric):
         for document, marks in zip(block.tolist(), near, strict=True):
@@ -110,9 +115,14 @@ def duplicate_groups(
 def _all_near(
     vectors: Floats, documents: NDArray[np.int64], threshold: float, metric: Metric
 ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.bool_]]]:
-    """Mark every document that reaches a threshold, (n_block, n), for blocks of documents.
+    """Find all documents whose score with one of ``documents`` is at least ``threshold``.
 
-    Float32 products decide, except near the threshold, where float64 scores do.
+    Products in float32 decide, except near the threshold. There the scores of the exact search do,
+    which are sums in float64.
+
+    Yields:
+        A block of ``documents``, int64 (n_block,); and whether each document of the map reaches the
+        threshold with each of the block, bool (n_block, n).
     """
     norms = np.sqrt(np.einsum("nd,nd->n", vectors, vectors))
     for start in range(0, len(documents), QUERY_BLOCK):

@@ -6,7 +6,7 @@ import torch
 
 from sbert_search.analysis.anisotropy.layer_sums import (
     OCCURRENCES,
-    BatchWords,
+    BatchTokens,
     LayerFigures,
     LayerSums,
     Occurrences,
@@ -23,7 +23,7 @@ def states() -> torch.Tensor:
     return torch.from_numpy(np.random.default_rng(4).normal(0.4, 1, (sum(SIZES), DIM))).float()
 
 
-def batch_of(texts: range, before: int) -> BatchWords:
+def batch_of(texts: range, before: int) -> BatchTokens:
     """The words of some texts, of which each has the sampled word once."""
     sizes = [SIZES[text] for text in texts]
     start = sum(SIZES[: texts.start])
@@ -34,7 +34,7 @@ def batch_of(texts: range, before: int) -> BatchWords:
     rows = torch.tensor([WORD[text] - start for text in texts])
     slots = torch.arange(before, before + len(texts))
     occurrences = Occurrences(rows, torch.zeros_like(rows), slots)
-    return BatchWords(torch.arange(sum(sizes)), means, occurrences, rows)
+    return BatchTokens(torch.arange(sum(sizes)), means, occurrences, rows)
 
 
 def figures_of(parts: tuple[range, ...]) -> LayerFigures:
@@ -97,7 +97,7 @@ def test_a_word_in_more_texts_than_are_kept_counts_in_full() -> None:
     every = torch.arange(n)
     sums.add(
         rows,
-        BatchWords(every, torch.eye(n), Occurrences(every, torch.zeros_like(every), every), every),
+        BatchTokens(every, torch.eye(n), Occurrences(every, torch.zeros_like(every), every), every),
     )
     got = sums.figures(0, seed=0)
     pairs = [cosine(a, b) for a, b in combinations(rows.numpy(), 2)]
