@@ -26,8 +26,8 @@ class Started(NamedTuple):
     """A batch that is being computed.
 
     Attributes:
-        rows: Index of each input of the batch among all inputs, which is also the row of its
-            result in the output.
+        rows: Index of each input of the batch among the inputs of the call that started it: those
+            of a window for `BatchLauncher.launch`, those of all windows for `launch_windows`.
         finish: Waits for the result, a vector or scores for each input, and returns it.
     """
 
@@ -98,8 +98,9 @@ class BatchLauncher:
 
         Args:
             lengths: Number of tokens of each input, (n,).
-            start: Begins to compute the inputs at some indices and returns a function that waits
-                for the result, float32 (rows, width); raises MemoryError if the batch is too large.
+            start: Gets the indices of the inputs of a batch. It starts their computation and
+                returns a function that waits for the results, float32 (batch, width). If the
+                batch needs too much memory, it raises MemoryError; the returned function does not.
             most: Maximum inputs of a batch; None: only the budget limits a batch.
 
         Raises:

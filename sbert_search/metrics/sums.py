@@ -2,8 +2,8 @@
 
 F1 and Matthews correlation are no means over items. They are functions of counts, and the counts
 are sums over items, so a bootstrap resamples the items and adds up their counts. The randomisation
-test exchanges the counts of the two systems for random items, as `significance.compare_means`
-exchanges their values.
+test chooses items at random and swaps the counts of the two systems on these items;
+`significance.compare_means` swaps their values in the same way.
 """
 
 from __future__ import annotations

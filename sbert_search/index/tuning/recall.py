@@ -53,9 +53,16 @@ def find_ground_truth(
     exact: Search,
     advance: Advance = lambda n: None,
 ) -> GroundTruth:
-    """Find the exact k-th neighbours of queries by the search ``exact``.
+    """Find the exact k-th neighbours of queries, of which there is at least one.
 
     If a query has fewer than ``k`` neighbours, the ground truth has that smaller k.
+
+    Args:
+        queries: float32 (n_queries, dim).
+        own: As in `GroundTruth`.
+        k: The k of recall@k.
+        exact: The exact search.
+        advance: Called with the number of queries of each block after it is searched.
     """
     parts = []
     for start in range(0, len(queries), QUERY_BLOCK):
@@ -88,7 +95,8 @@ def without_own(
 def recall_of(search: Search, truth: GroundTruth) -> tuple[float, float, float]:
     """Measure the recall of a search on one thread.
 
-    A row found counts as correct if its score is at least that of the k-th neighbour.
+    A row found counts as correct if its score is at least that of the k-th neighbour. The search is
+    asked for k + 1 rows, since the row that is the query does not count.
 
     Returns:
         Recall@k, its standard error over the queries, and queries per second.
@@ -107,7 +115,8 @@ def recall_of(search: Search, truth: GroundTruth) -> tuple[float, float, float]:
 def speed_of(search: Search, truth: GroundTruth, qps: float) -> Speed:
     """Measure the latency of queries searched one by one, and return it with a known ``qps``.
 
-    The first 5 queries warm up.
+    The first 5 queries warm up: their times count only if there are no further queries. The search
+    is asked for k rows, as by a user.
     """
     times_ms = []
     with single_threaded():

@@ -28,7 +28,7 @@ from sbert_search.serving.state import Served
 A = TypeVar("A", bound=msgspec.Struct)
 
 _DEFAULT_HITS = 10
-MAX_COLUMNS = 50  # most columns of an index that a description lists
+MAX_COLUMNS = 50  # maximum number of columns in the description of an index
 
 Schema = dict[str, object]
 
@@ -162,7 +162,11 @@ def described_indexes(served: Served) -> str:
 
 
 def _inlined(kind: type[msgspec.Struct]) -> Schema:
-    """Return the JSON schema of a struct; only the structs in it are references, to ``$defs``."""
+    """Return the JSON schema of a struct.
+
+    It stands at the top, not behind a reference, as clients of the protocol expect. The structs in
+    it stand in ``$defs``, and references point there.
+    """
     schemas = described_schemas([kind], "#/$defs/{name}")
     schema: Schema = schemas.pop(kind.__name__)
     return {**schema, "$defs": schemas} if schemas else schema

@@ -82,7 +82,10 @@ def estimated_tokens(chars: int, n_special: int) -> int:
 
 
 async def in_thread(chars: int, tokenize: Callable[[], T]) -> T:
-    """Tokenise texts of few characters at once, others in a thread so that the event loop goes on.
+    """Tokenise texts without stopping the event loop for long.
+
+    Texts of few characters are tokenised in the thread of the event loop, since starting another
+    thread would take longer; other texts are tokenised in another thread.
 
     Args:
         chars: Number of characters of all texts.

@@ -56,7 +56,8 @@ class SearchArguments(Struct, kw_only=True, forbid_unknown_fields=True):
         query: What to look for: a question or words. "quoted words" must occur as they are, -word
             must not occur, and +word must.
         k: Number of hits.
-        offset: Number of the best hits to leave out, for a further page.
+        offset: Number of the best hits to leave out, for a further page. offset + k may not exceed
+            the maximum of k.
         mode: Compare meanings (dense), words (lexical) or both (hybrid); auto: both, if the index
             has lexical data.
         where: A condition in SQL over the metadata columns, such as: year >= 2020 AND lang = 'en'.
