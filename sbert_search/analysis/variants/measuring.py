@@ -228,7 +228,8 @@ class Measuring:
         embedder.encode(texts)
         used = time.process_time()
         embedder.encode(texts)
-        return {"texts encoded per second": len(texts) / max(time.process_time() - used, 1e-9)}
+        seconds = max(time.process_time() - used, 1e-9)
+        return {"texts encoded per second of processor time": len(texts) / seconds}
 
 
 def _sizes(model: nn.Module, folder: Path, last: Reading) -> dict[str, float]:
@@ -242,5 +243,6 @@ def _sizes(model: nn.Module, folder: Path, last: Reading) -> dict[str, float]:
         "parameters of the encoder": sum(e.numel() for e in load_encoder(folder).parameters()),
         "parameters trained": trained,
         "MB of training state": 16 * trained / 1e6,
-        "tokens trained on per second": last["tokens"] / last["processor_seconds"],
+        "tokens trained on per second of processor time": last["tokens"]
+        / last["processor_seconds"],
     }

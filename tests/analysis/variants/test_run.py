@@ -15,7 +15,7 @@ from sbert_search.errors import ConfigError
 from sbert_search.training.loop.checkpoint import checkpoints
 from tests.analysis.variants.tiny import write_comparison
 
-TIMED = "texts encoded per second"
+TIMED = "texts encoded per second of processor time"
 
 
 def figures(report: VariantsReport) -> dict[str, dict[str, float]]:
