@@ -55,8 +55,8 @@ def _of_checkpoint(checkpoint: Checkpoint) -> torch.dtype | None:
 def _measure(model: nn.Module, batches: Batches, ranks: Ranks) -> Verdict | None:
     """Measure the time of a training step of one block of the largest encoder, in fp32 and bf16.
 
-    The measured step has as many tokens as a micro-batch of one rank of this run on average, or
-    fewer if these would take too long. Its longest texts have the mean number of tokens of a row.
+    The measured step has about as many tokens as a micro-batch of one rank of this run, or fewer if
+    these would take too long. Its longest texts have about the mean number of tokens of a row.
 
     Returns None if the model has no encoder, or if the blocks are too small to matter.
     """
