@@ -63,8 +63,10 @@ class RayRunner:
                 has too few CPUs.
             ClusterError: The cluster cannot be reached.
         """
-        self._cluster = self._resources.enter_context(connected(self._address))
-        self._share(on_gpu=False)
+        with contextlib.ExitStack() as opened:
+            self._cluster = opened.enter_context(connected(self._address))
+            self._share(on_gpu=False)
+            self._resources = opened.pop_all()
         return self
 
     def __exit__(
