@@ -169,13 +169,22 @@ class Cluster:
             if node["Alive"]
         ]
 
-    def start(self, make: Callable[[], object], share: Share, *, calls: int = 1) -> Process:
+    def start(
+        self,
+        make: Callable[[], object],
+        share: Share,
+        *,
+        calls: int = 1,
+        restarts: bool = False,
+    ) -> Process:
         """Start a process as soon as a machine has room for it; return at once.
 
         Args:
             make: The class of the object; it has no arguments.
             share: What the process gets of its machine.
             calls: Number of calls that the process works on at the same time.
+            restarts: Whether Ray starts the process again, on any machine with room, when it has
+                ended. Its calls are lost then, and calls are lost until it runs again.
         """
         actor = (
             _ray()
@@ -184,7 +193,7 @@ class Cluster:
                 num_cpus=share.cpus,
                 num_gpus=share.gpus,
                 max_concurrency=calls,
-                max_restarts=0,
+                max_restarts=-1 if restarts else 0,
                 scheduling_strategy="SPREAD",
             )
         )

@@ -1,41 +1,59 @@
-"""`RayRunner`: embeds the documents of a build on the machines of a Ray cluster."""
+"""`RayRunner`: embeds documents and searches shards on the machines of a Ray cluster."""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
+from threading import RLock
 from types import TracebackType
 from typing import TypeVar, cast
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
 from sbert_search.cluster.connection import Cluster, Share, connected, host_and_python, share_of
+from sbert_search.cluster.holders import Holders
+from sbert_search.cluster.placed import PlacedSnapshot
 from sbert_search.cluster.pool import Job, Pool
 from sbert_search.cluster.worker import OpenModel, Passages, Texts
 from sbert_search.embedding.embedder import Embedder
 from sbert_search.embedding.pipeline import EmbeddedBatch, OnTruncate, TruncatedTexts
 from sbert_search.embedding.protocol import TextEmbedder
+from sbert_search.errors import ConfigError
+from sbert_search.index.snapshot import Snapshot
 from sbert_search.records import Document
 from sbert_search.runtime.memory import MAX_WAITING_BYTES
 from sbert_search.runtime.overlap import prefetch
+from sbert_search.shards.snapshot import ShardedSnapshot
 from sbert_search.tokens.chunking import AT_BORDERS, Chunking
 
 T = TypeVar("T")
 
 
 class RayRunner:
-    """Embeds documents in processes on a Ray cluster; this process reads them and writes the index.
+    """Embeds documents, or searches the shards of an index, in processes on a Ray cluster.
 
-    Use it as a context, and pass it as ``runner`` to `Index.build` or `embed_to_parquet`:
+    Use it as a context, and pass it as ``runner`` to `Index.build`, `ShardedIndex.build`,
+    `embed_to_parquet` or `SearchEngine`:
 
         with RayRunner("10.0.0.1:6379") as runner:
-            Index.build("corpus.jsonl", out="corpus.index", runner=runner)
+            ShardedIndex.build("corpus.jsonl", out="corpus.shards", runner=runner)
+        with RayRunner("10.0.0.1:6379", replicas=2) as runner:
+            hits = SearchEngine("corpus.shards", runner=runner).search("a query")
 
-    Processes that have opened a model stay until this context ends, for further builds with the
-    same embedder. One that ends is replaced, and its batches are embedded again. The vectors are
-    those of a build without Ray, to the bit, if all machines have the same kind of processor and as
-    many CPU threads compute.
+    In a build, this process reads the documents and writes the index. Processes that have opened a
+    model stay until this context ends, for further builds with the same embedder. One that ends is
+    replaced, and its batches are embedded again. The vectors are those of a build without Ray, to
+    the bit, if all machines have the same kind of processor and as many CPU threads compute.
+
+    In a search, each process holds some shards, which it opens by the path of the index. Hits and
+    scores are those of a search without Ray. A process that ends is started again, and others that
+    hold its shards answer meanwhile. A shard that no process has held for 30 seconds is lost: the
+    search raises `ClusterError`, or, with ``partial``, leaves out its documents at once and names
+    it in `Hits.missing`.
+
+    A runner embeds or searches; the first use of one kind ends the processes of the other kind.
 
     Args:
         address: Address of a cluster that runs, ``HOST:PORT`` or ``auto``. None: the variable
@@ -44,12 +62,24 @@ class RayRunner:
             for each machine.
         cpus: CPUs of each process, which are its threads if the model computes on CPUs. None: as
             many as all machines have room for.
+        replicas: Number of processes that hold each shard in a search, at most ``workers``.
+        partial: Whether `SearchEngine.search`, `search_many`, `answers` and `similar` may leave out
+            lost shards.
     """
 
     def __init__(
-        self, address: str | None = None, *, workers: int | None = None, cpus: int | None = None
+        self,
+        address: str | None = None,
+        *,
+        workers: int | None = None,
+        cpus: int | None = None,
+        replicas: int = 1,
+        partial: bool = False,
     ) -> None:
         self._address, self._n_workers, self._cpus = address, workers, cpus
+        self._replicas, self._partial, self._lock = replicas, partial, RLock()
+        self._held: Holders | None = None
+        self._placed = WeakKeyDictionary[Snapshot, PlacedSnapshot]()
         self._cluster: Cluster | None = None
         self._pool: Pool[object] | None = None
         self._embedder: TextEmbedder | None = None
@@ -77,6 +107,7 @@ class RayRunner:
     ) -> None:
         """Disconnect from the cluster; end it if it was started for this runner."""
         self._end_pool()
+        self._end_holders()
         self._cluster = None
         self._resources.close()
 
@@ -114,12 +145,52 @@ class RayRunner:
                 del batch, job
         truncated.report(embedder)
 
+    def placed(self, state: Snapshot) -> PlacedSnapshot:
+        """Return a state of a sharded index that is searched on the cluster.
+
+        Raises:
+            ConfigError: The index has no shards, or the cluster has too few CPUs for ``workers`` or
+                ``replicas`` processes.
+            ClusterError: A process cannot be started, or a machine cannot open the index.
+        """
+        assert self._cluster is not None, "use the runner as a context: with RayRunner() as runner"
+        if not isinstance(state, ShardedSnapshot):
+            raise ConfigError(
+                f"{state.path} has no shards, and --runner ray searches shards. Build the index "
+                "with --shards N, or leave --runner out."
+            )
+        with self._lock:
+            self._holders()
+            if state not in self._placed:
+                placed = PlacedSnapshot(
+                    state, self._cluster.put, self._holders, partial=self._partial
+                )
+                placed.open()
+                self._placed[state] = placed
+            return self._placed[state]
+
+    def _holders(self) -> Holders:
+        """Return the processes that hold shards; start them if they do not run."""
+        with self._lock:
+            if self._held is None:
+                assert self._cluster is not None, "the runner's context has ended"
+                self._end_pool()
+                self._held = Holders(self._cluster, self._share(on_gpu=False), self._replicas)
+            return self._held
+
+    def _end_holders(self) -> None:
+        if self._held is not None:
+            self._held.end()
+        self._held = None
+        self._placed.clear()
+
     def _pool_of(self, embedder: TextEmbedder) -> Pool[T]:
         """Return the workers of an embedder; those of another embedder end."""
         assert self._cluster is not None, "use the runner as a context: with RayRunner() as runner"
         if self._pool is not None and self._embedder is embedder:
             return cast("Pool[T]", self._pool)
         self._end_pool()
+        self._end_holders()
         on_gpu = isinstance(embedder, Embedder) and embedder.device.startswith("cuda")
         share = self._share(on_gpu=on_gpu)
         make: Callable[[], TextEmbedder] = lambda: embedder  # noqa: E731

@@ -18,7 +18,8 @@ from sbert_search.index.dense.query_plan import RowMask, Selection
 from sbert_search.index.dense.segment_search import offer_nearest
 from sbert_search.index.dense.single_query import SingleQuerySearch
 from sbert_search.index.derived_files import DerivedFiles
-from sbert_search.index.lexical.bm25 import LexicalPart, LexicalSearch
+from sbert_search.index.lexical.analyzer import NearWords
+from sbert_search.index.lexical.bm25 import LexicalPart, LexicalSearch, Matches
 from sbert_search.index.lexical.postings import Live, Postings
 from sbert_search.index.lexical.vocabulary import Vocabulary, WordList
 from sbert_search.index.norms import divide_by_norms, norms_of
@@ -55,6 +56,8 @@ class Snapshot:
     """
 
     n_shards = 1
+    missing: tuple[str, ...] = ()
+    """Shards that have not answered; there can be some only in a search on a cluster."""
 
     def __init__(self, folder: Folder, manifest: Manifest, reuse: Snapshot | None = None) -> None:
         self.folder, self.manifest = folder, manifest
@@ -425,13 +428,37 @@ class Snapshot:
                 f"{self.path} was built without lexical data; add it with "
                 f"`sbert-search index lexical {self.path}`, or search with --mode dense."
             )
-        parts = [
+        return LexicalSearch(self._lexical_parts(), self.settings.lexical)
+
+    def _lexical_parts(self) -> list[LexicalPart]:
+        return [
             LexicalPart(
                 self.postings(i), segment.firsts, segment.rows[segment.firsts], self.live_docs(i)
             )
             for i, segment in enumerate(self.segments)
         ]
-        return LexicalSearch(parts, self.settings.lexical)
+
+    def match(
+        self,
+        queries: Sequence[str],
+        k: int,
+        mask: RowMask | None = None,
+        near: NearWords | None = None,
+    ) -> list[Matches]:
+        """Find the documents with the best BM25 scores; arguments as for `LexicalSearch.search`.
+
+        Raises:
+            NoLexicalData: The index has no lexical data.
+            CorruptIndex: As for `lexical`.
+        """
+        return self.lexical.search(queries, k, mask, near)
+
+    def for_answers(self) -> Snapshot:
+        """Return this state for some queries, whose answers may lack the documents of ``missing``.
+
+        Without it, a search on a cluster raises an error if a shard does not answer.
+        """
+        return self
 
     @cached_property
     def vocabulary(self) -> Vocabulary:

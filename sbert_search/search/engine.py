@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Unpack
+from typing import TYPE_CHECKING, Protocol, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
@@ -57,6 +57,17 @@ RUN_DEPTH = 100  # documents that `SearchEngine.run` returns for a query by defa
 WORK_BYTES = 128 << 20
 
 
+class ShardRunner(Protocol):
+    """Searches the shards of an index in other processes, as `RayRunner` does."""
+
+    def placed(self, state: Snapshot, /) -> Snapshot:
+        """Return a state that is searched by these processes.
+
+        Raises:
+            ConfigError: The index has no shards.
+        """
+
+
 class SearchEngine:
     """Searches one index with the model that built it.
 
@@ -73,6 +84,8 @@ class SearchEngine:
         reranker: Scores the first hits of every search again. It reads query and passage together.
         reader: A `Predictor` of a model for questions. It looks for the answer to the query in the
             first ``answer_depth`` hits and fills `Hit.answer`.
+        runner: Searches the shards of a sharded index on other machines, such as a `RayRunner`;
+            None: this process does.
         allow_inexact: Accept the index's model in another engine or precision even if its vectors
             of some check texts differ too much from those stored in the index.
         options: How to open a model by name: ``device``, ``engine``, ``precision``, ``quick``; see
@@ -80,7 +93,8 @@ class SearchEngine:
 
     Raises:
         IndexStoreError: The index cannot be opened, or is an unfinished build.
-        ConfigError: The reranker has no ``predict``, or the reader no ``answer``.
+        ConfigError: The reranker has no ``predict``, the reader no ``answer``, or the index for a
+            runner no shards.
         ModelMismatch: The embedder is not the model that built the index. A model given by name
             is compared at the first query.
     """
@@ -92,6 +106,7 @@ class SearchEngine:
         reranker: PairScorer | None = None,
         *,
         reader: AnswerReader | None = None,
+        runner: ShardRunner | None = None,
         allow_inexact: bool = False,
         **options: Unpack[MatchingOptions],
     ) -> None:
@@ -107,7 +122,7 @@ class SearchEngine:
             raise ConfigError(
                 f"{reader!r} cannot read hits: it has no answer. Pass Predictor(MODEL)."
             )
-        self.reranker, self.reader = reranker, reader
+        self.reranker, self.reader, self.runner = reranker, reader, runner
         self._model = embedder
         self._turns = Turns(usable_cores())  # more threads than cores would not search faster
         self._threads = Threads(usable_cores())
@@ -115,10 +130,11 @@ class SearchEngine:
         self._model_options: CheckedOptions = {"allow_inexact": allow_inexact, **options}
         if not (embedder is None or isinstance(embedder, (str, Path))):
             self.load_model()
+        self._state()
 
     def __reduce__(self) -> tuple[Callable[..., SearchEngine], tuple[object, ...]]:
         """Pickle the arguments; the process that unpickles them opens index and model itself."""
-        again = partial(SearchEngine, reader=self.reader, **self._model_options)
+        again = partial(SearchEngine, reader=self.reader, runner=self.runner, **self._model_options)
         return again, (self.index, self._model, self.reranker)
 
     @cached_property
@@ -337,7 +353,7 @@ class SearchEngine:
         from sbert_search.search.stages.facets import count_values
 
         options = SearchOptions(mode=mode, where=where, syntax=syntax, fuzzy=fuzzy)
-        snapshot = self.index.state
+        snapshot = self._state()
         names = [columns] if isinstance(columns, str) else columns
         with self._turns:
             marks = matching_marks(snapshot, query, options.for_index(snapshot))
@@ -358,7 +374,7 @@ class SearchEngine:
 
         require_queries([query])
         with self._turns:
-            return suggest(self.index.state, query)
+            return suggest(self._state(), query)
 
     def similar(
         self,
@@ -389,7 +405,7 @@ class SearchEngine:
         from sbert_search.search.similar import example_query
 
         options = SearchOptions(k=k, where=where)
-        snapshot = self.index.state
+        snapshot = self._state().for_answers()
         with self._turns:
             query, doc_ids = example_query(snapshot, like, unlike)
             mask = None if where is None else snapshot.filter_mask(where)
@@ -399,7 +415,13 @@ class SearchEngine:
         hits = [hit for hit in found if hit.doc_id not in doc_ids]
         first = enumerate(hits[: options.k], 1)
         ranked = (replace(hit, rank=rank) for rank, hit in first)
-        return Hits(ranked, mode="dense", commit=snapshot.manifest.generation)
+        commit, missing = snapshot.manifest.generation, snapshot.missing
+        return Hits(ranked, mode="dense", commit=commit, missing=missing)
+
+    def _state(self) -> Snapshot:
+        """Return the present state of the index."""
+        state = self.index.state
+        return state if self.runner is None else self.runner.placed(state)
 
     def _answers(
         self,
@@ -409,28 +431,29 @@ class SearchEngine:
         *,
         highlight: bool = False,
     ) -> Iterator[Hits]:
-        snapshot = self.index.state
+        snapshot = self._state()
         needs_text = "A reranker" if self.reranker else "The option highlight" if highlight else ""
         needs_text = "A reader" if self.reader else needs_text
         asked, options = ask(snapshot, queries, vectors, options, needs_text)
         embedder = self.load_model if highlight else None
-        commit = snapshot.manifest.generation
+        hits_of = partial(Hits, mode=options.mode, commit=snapshot.manifest.generation)
         for part_asked in query_blocks(snapshot, asked, options, HITS_AT_ONCE):
+            state = snapshot.for_answers()
             with self._turns:
-                block = self._first_stages(snapshot, part_asked, options)
-            for part in within_memory(snapshot, block, self._memory_bytes):
+                block = self._first_stages(state, part_asked, options)
+            for part in within_memory(state, block, self._memory_bytes):
                 with self._turns:
-                    pages = self._last_stages(snapshot, part, options)
+                    pages = self._last_stages(state, part, options)
                     answers = [
-                        page_hits(snapshot, page, options, embedder, self.reader) for page in pages
+                        page_hits(state, page, options, embedder, self.reader) for page in pages
                     ]
                 for found, hits in zip(part, answers, strict=True):
-                    yield Hits(hits, query=found.asked, mode=options.mode, commit=commit)
+                    yield hits_of(hits, query=found.asked, missing=state.missing)
 
     def _ranked(
         self, queries: Sequence[str], vectors: NDArray[np.floating] | None, options: SearchOptions
     ) -> Iterator[dict[str, float]]:
-        snapshot = self.index.state
+        snapshot = self._state()
         asked, options = ask(snapshot, queries, vectors, options)
         for part_asked in query_blocks(snapshot, asked, options, RESULTS_AT_ONCE):
             with self._turns:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, SupportsIndex, overload
 
 from sbert_search.errors import ConfigError
@@ -25,13 +26,21 @@ class Hits(list[Hit]):
         mode: The mode that found them: dense, lexical or hybrid; "" if unknown. For
             ``mode="auto"``, this is the mode that was chosen.
         commit: Number of commits of the index up to the state that was searched; 0 if unknown.
+        missing: Names of the shards that did not answer, whose documents may be absent. There can
+            be some only if the search is on a cluster and may give partial answers.
     """
 
     def __init__(
-        self, hits: Iterable[Hit] = (), *, query: str = "", mode: str = "", commit: int = 0
+        self,
+        hits: Iterable[Hit] = (),
+        *,
+        query: str = "",
+        mode: str = "",
+        commit: int = 0,
+        missing: tuple[str, ...] = (),
     ) -> None:
         super().__init__(hits)
-        self.query, self.mode, self.commit = query, mode, commit
+        self.query, self.mode, self.commit, self.missing = query, mode, commit, missing
 
     @overload
     def __getitem__(self, at: SupportsIndex, /) -> Hit: ...
@@ -42,7 +51,8 @@ class Hits(list[Hit]):
     def __getitem__(self, at: SupportsIndex | slice, /) -> Hit | Hits:
         if isinstance(at, slice):
             part = super().__getitem__(at)
-            return Hits(part, query=self.query, mode=self.mode, commit=self.commit)
+            like_these = partial(Hits, query=self.query, mode=self.mode)
+            return like_these(part, commit=self.commit, missing=self.missing)
         return super().__getitem__(at)
 
     def __repr__(self) -> str:

@@ -103,15 +103,25 @@ def open_snapshots(
     earlier = {r.folder: s for r, s in known.items()}
     shards = []
     for record in manifest.shards:
-        old = earlier.get(record.folder)
-        if record in known:
-            shards.append(known[record])
-            continue
-        folder = open_shard(root, record)
-        same = old is not None and old.folder.identity == folder.identity
-        shards.append(Snapshot(folder, read_shard(folder, record), old if same else None))
+        shards.append(known.get(record) or open_snapshot(root, record, earlier.get(record.folder)))
     require_alike(root.path, shards)
     return shards
+
+
+def open_snapshot(
+    root: Folder, record: ShardRecord, reuse: Snapshot | None, manifest: Manifest | None = None
+) -> Snapshot:
+    """Open the state of one shard; errors as for `open_snapshots`.
+
+    Args:
+        root: The sharded index.
+        record: Its record of the shard.
+        reuse: An earlier state of the shard, whose open files are used again.
+        manifest: The manifest of the state; None: it is read.
+    """
+    folder = open_shard(root, record)
+    same = reuse is not None and reuse.folder.identity == folder.identity
+    return Snapshot(folder, manifest or read_shard(folder, record), reuse if same else None)
 
 
 def require_alike(path: Path, shards: Sequence[Snapshot]) -> None:

@@ -3,30 +3,39 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from sbert_search.cluster import runner as runners
-from sbert_search.cluster.connection import Cluster, Machine
+from sbert_search.cluster.connection import Machine
 from sbert_search.cluster.runner import RayRunner
+from sbert_search.embedding.hashing import HashingEmbedder
 from sbert_search.errors import ConfigError
+from sbert_search.index.index import Index
+from sbert_search.search.engine import SearchEngine
+from sbert_search.shards.index import ShardedIndex
+from tests.cluster.processes import LocalCluster
+
+MODEL = HashingEmbedder(16)
+ROWS = [{"_id": str(n), "text": f"river {n}"} for n in range(20)]
 
 
 @pytest.fixture
-def connections(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def connections(cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Connect runners to a cluster of two machines; return what was opened and closed."""
     said: list[str] = []
 
     @contextlib.contextmanager
-    def connected(address: str | None) -> Iterator[Cluster]:
+    def connected(address: str | None) -> Iterator[LocalCluster]:
         said.append("opened")
         try:
             yield cluster
         finally:
             said.append("closed")
 
-    cluster = Cluster()
     machines = [Machine("a", 2, 0), Machine("b", 2, 0)]
     monkeypatch.setattr(cluster, "machines", lambda: machines, raising=False)
     monkeypatch.setattr(runners, "connected", connected)
@@ -37,3 +46,38 @@ def test_a_runner_that_cannot_begin_disconnects(connections: list[str]) -> None:
     with pytest.raises(ConfigError, match="too few CPUs for 5 workers"):
         RayRunner(workers=5).__enter__()
     assert connections == ["opened", "closed"]
+
+
+def test_without_ray_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("RAY_USAGE_STATS_ENABLED", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO"):
+        monkeypatch.setenv(name, "0")  # as `connected` does
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(ConfigError, match=r"pip install 'sbert-search\[ray\]'"):
+        RayRunner().__enter__()
+
+
+def test_processes_that_hold_shards_serve_all_engines_and_end_with_the_runner(
+    connections: list[str], cluster: LocalCluster, tmp_path: Path
+) -> None:
+    one = ShardedIndex.build(ROWS, out=tmp_path / "one", model=MODEL, n_shards=2)
+    two = ShardedIndex.build(ROWS[:9], out=tmp_path / "two", model=MODEL, n_shards=3)
+    with RayRunner(replicas=2) as runner:
+        engines = [SearchEngine(index, MODEL, runner=runner) for index in (one, two, one)]
+        assert [len(engine.search("river", 20)) for engine in engines] == [20, 9, 20]
+        assert len(cluster.processes) == 2
+        assert runner.placed(one.state) is runner.placed(one.state)
+        runner._end_holders()  # as a build does
+        assert not any(process.running for process in cluster.processes)
+        assert len(engines[1].search("river", 20)) == 9
+        assert len(cluster.processes) == 4
+    assert not any(process.running for process in cluster.processes)
+    assert connections == ["opened", "closed"]
+
+
+def test_an_index_without_shards_is_refused(connections: list[str], tmp_path: Path) -> None:
+    index = Index.build(ROWS, out=tmp_path / "one", model=MODEL)
+    with (
+        RayRunner() as runner,
+        pytest.raises(ConfigError, match=r"one has no shards, and --runner ray .*--shards N"),
+    ):
+        SearchEngine(index, MODEL, runner=runner)

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -58,20 +59,27 @@ class LexicalSearch:
     Args:
         parts: The segments of the index.
         settings: Settings of lexical search.
+        average: Average length of the documents, if the parts are only some of an index; None: that
+            of the parts.
 
     Source: Robertson & Zaragoza 2009, The Probabilistic Relevance Framework: BM25 and Beyond,
     section 3; the weight of a term is Lucene's ``ln(1 + (N - df + 0.5) / (df + 0.5))``.
     """
 
-    def __init__(self, parts: Sequence[LexicalPart], settings: LexicalSettings) -> None:
+    def __init__(
+        self,
+        parts: Sequence[LexicalPart],
+        settings: LexicalSettings,
+        average: float | None = None,
+    ) -> None:
         self.reader = term_reader(settings)
         self._parts = parts
         live = [part.postings.lengths[_marks(part.live)] for part in parts]
         self._n_docs = sum(map(len, live))
         total = sum(int(lengths.sum(dtype=np.int64)) for lengths in live)
-        self._average = total / self._n_docs if total else 1.0
+        counted = total / self._n_docs if total else 1.0
+        self.average = counted if average is None else average
         self._settings = settings
-        self._norms = [self._norms_of(part.postings.lengths) for part in parts]
 
     def search(
         self,
@@ -89,10 +97,29 @@ class LexicalSearch:
                 None: every live document.
             near: Words that also match each word of a query, with smaller weights; None: no others.
         """
-        parts, live = self._parts, [part.live for part in self._parts]
-        if mask is not None:
-            live = [rows[part.firsts] for rows, part in zip(mask.parts, parts, strict=True)]
+        live = self._live(mask)
         return [self._best(*self._weighed(query, near), live, k) for query in queries]
+
+    def weights(self, query: str, near: NearWords | None = None) -> dict[int, float]:
+        """Return the weights of the terms of a query, and of those near them, by their hashes."""
+        return self._terms(query, near)[0]
+
+    def best(
+        self, weights: Sequence[Mapping[int, float]], k: int, mask: RowMask | None = None
+    ) -> list[Matches]:
+        """Find the k best documents of each query as `search` does, by weights that are given.
+
+        Args:
+            weights: For each query, the weights of its terms, as `weights` returns them. They may
+                be those of a larger index that has these parts.
+            k: As for `search`.
+            mask: As for `search`.
+        """
+        live, found = self._live(mask), []
+        for terms in weights:
+            pairs = [[part.postings.of(term) for term in terms] for part in self._parts]
+            found.append(self._best(list(terms.values()), pairs if terms else [], live, k))
+        return found
 
     def postings_of(self, term: int) -> tuple[TermPairs, int]:
         """Return the pairs of a term in every segment, and the number of live documents with it."""
@@ -117,9 +144,19 @@ class LexicalSearch:
         pairs = [postings.of(term) for term in weights]
         return _scores(list(weights.values()), pairs, self._norms_of(postings.lengths))
 
+    @cached_property
+    def _norms(self) -> list[NDArray[np.float64]]:
+        return [self._norms_of(part.postings.lengths) for part in self._parts]
+
+    def _live(self, mask: RowMask | None) -> list[Live]:
+        """Return which documents of each segment may be found."""
+        if mask is None:
+            return [part.live for part in self._parts]
+        return [rows[part.firsts] for rows, part in zip(mask.parts, self._parts, strict=True)]
+
     def _norms_of(self, lengths: NDArray[np.uint32]) -> NDArray[np.float64]:
         k1, b = self._settings.k1, self._settings.b
-        return np.asarray(k1 * (1 - b + b * lengths / self._average), np.float64)
+        return np.asarray(k1 * (1 - b + b * lengths / self.average), np.float64)
 
     def _weighed(self, query: str, near: NearWords | None) -> tuple[list[float], list[TermPairs]]:
         """Find the terms of a query, and those near them, that live documents contain.

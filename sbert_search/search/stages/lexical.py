@@ -35,7 +35,7 @@ def matching_documents(
     Raises:
         NoLexicalData: The index has no lexical data.
     """
-    matches = snapshot.lexical.search(queries, k, mask, near)
+    matches = snapshot.match(queries, k, mask, near)
     return [Ranking(docs, docs, scores).with_stage("lexical") for docs, scores in matches]
 
 

@@ -1,0 +1,215 @@
+"""Processes on a cluster that hold the shards of indexes: each question goes to all shards once."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from threading import Lock
+from typing import NamedTuple, Protocol, TypeAlias
+
+from sbert_search.cluster.connection import Call, Cluster, Lost, Process, Share, finished
+from sbert_search.cluster.shard_worker import ShardWorker
+from sbert_search.errors import ClusterError, ConfigError
+from sbert_search.runtime.progress import note
+
+CALLS = 4  # questions that a process works on at the same time
+START_S = 120.0  # time in which all processes must have started
+ATTEMPTS = 5  # a shard is lost when so many processes have ended at one question about it
+LOST_S = 30.0  # time for which a shard may have no process, until it counts as lost
+_AGAIN_S = 0.2  # time between two looks for processes that run again
+
+
+class Asked(Protocol):
+    """A question to a process, such as a `Call`."""
+
+    def result(self) -> object:
+        """Wait for the answer and return it.
+
+        Raises:
+            Lost: The process has ended.
+        """
+
+
+Question: TypeAlias = Callable[[Process, tuple[int, ...]], Asked]
+"""Begins to ask a process about the shards with the given numbers."""
+
+
+class Answered(NamedTuple):
+    """The answers of all shards but the lost ones.
+
+    Attributes:
+        answers: The answers of processes, each for some shards.
+        lost: Numbers of the shards without an answer.
+        reason: Why a process did not answer; "": all did.
+    """
+
+    answers: list[object]
+    lost: tuple[int, ...]
+    reason: str
+
+
+class _Ended(NamedTuple):
+    """A process that has ended: a call to it, which succeeds when it runs again, and its end."""
+
+    call: Call
+    since_s: float
+
+
+class Holders:
+    """The processes that hold shards.
+
+    Each shard is held by several processes, so that others answer if one ends. Ray starts a process
+    that has ended again, on any machine with room.
+
+    Args:
+        cluster: The cluster.
+        share: The number of processes, and what each gets of its machine.
+        replicas: Number of processes that hold each shard.
+
+    Raises:
+        ConfigError: There are fewer processes than replicas.
+        ClusterError: No machine has room for a process.
+    """
+
+    def __init__(self, cluster: Cluster, share: Share, replicas: int) -> None:
+        if not 1 <= replicas <= share.processes:
+            raise ConfigError(
+                f"replicas is {replicas}, and the cluster gives {share.processes:,} processes; it "
+                "must be from 1 to this number. Connect more machines, or pass more --workers."
+            )
+        self._replicas, self._turns = replicas, itertools.count()
+        self._lock, self._reason = Lock(), ""
+        self._ended: dict[int, _Ended] = {}
+        self._processes = [
+            cluster.start(ShardWorker, share, calls=CALLS, restarts=True)
+            for _ in range(share.processes)
+        ]
+        try:
+            self._await(share)
+        except BaseException:
+            self.end()
+            raise
+
+    def end(self) -> None:
+        """End all processes."""
+        for process in self._processes:
+            process.end()
+
+    def ask(self, n_shards: int, question: Question, wait_s: float) -> Answered:
+        """Ask a process of each shard, and another one if it ends before its answer.
+
+        Args:
+            n_shards: Number of shards.
+            question: The question.
+            wait_s: Time for which a shard may have had no process; then it is lost.
+
+        Raises:
+            Exception: The exception of a process.
+        """
+        left, answers, reason = set(range(n_shards)), list[object](), ""
+        turn, attempts = next(self._turns), Counter[int]()
+        while left and max(attempts.values(), default=0) < ATTEMPTS:
+            lost = self._lost()
+            shards_of = defaultdict(list)
+            for shard in sorted(left):
+                running = [holder for holder in self._of(shard, turn) if holder not in lost]
+                if running:
+                    shards_of[running[0]].append(shard)
+            for shards, result in self._results(shards_of, question):
+                if isinstance(result, Lost):
+                    reason = str(result)
+                    attempts.update(shards)
+                else:
+                    answers.append(result)
+                    left.difference_update(shards)
+            if not shards_of:  # no process of these shards runs
+                since_s = min(max(lost[h].since_s for h in self._of(n, turn)) for n in left)
+                if time.monotonic() >= since_s + wait_s:
+                    break
+                finished([ended.call for ended in lost.values()], _AGAIN_S)
+        return Answered(answers, tuple(sorted(left)), reason or self._reason)
+
+    def _lost(self) -> dict[int, _Ended]:
+        """Return the processes that have ended and do not run again yet.
+
+        A call to such a process takes seconds to fail, so nothing else is asked of it.
+        """
+        with self._lock:
+            done = finished([own.call for own in self._ended.values()], 0.0) if self._ended else ()
+            for holder, ended in list(self._ended.items()):
+                if ended.call in done:
+                    try:
+                        ended.call.result()
+                        del self._ended[holder]
+                    except Lost:
+                        call = self._processes[holder].call("host")
+                        self._ended[holder] = ended._replace(call=call)
+            return dict(self._ended)
+
+    def tell(self, n_shards: int, question: Question) -> None:
+        """Call each process once about all shards that it holds; lost processes are left out.
+
+        Raises:
+            Exception: The exception of a process.
+        """
+        shards_of, lost = defaultdict(list), self._lost()
+        for shard in range(n_shards):
+            for holder in self._of(shard, 0):
+                if holder not in lost:
+                    shards_of[holder].append(shard)
+        self._results(shards_of, question)
+
+    def _results(
+        self, shards_of: Mapping[int, Sequence[int]], question: Question
+    ) -> list[tuple[Sequence[int], object]]:
+        """Ask processes about shards, and wait for all; the result may be a `Lost`."""
+        calls = [
+            (holder, shards, question(self._processes[holder], tuple(shards)))
+            for holder, shards in shards_of.items()
+        ]
+        results, errors = list[tuple[Sequence[int], object]](), list[Exception]()
+        for holder, shards, call in calls:
+            try:
+                results.append((shards, call.result()))
+            except Lost as lost:
+                results.append((shards, lost))
+                with self._lock:
+                    self._reason = str(lost)
+                    if holder not in self._ended:
+                        again = self._processes[holder].call("host")
+                        self._ended[holder] = _Ended(again, time.monotonic())
+            except Exception as error:  # of the method; Ray would print it if nobody asked for it
+                errors.append(error)
+        if errors:
+            raise errors[0]
+        return results
+
+    def _of(self, shard: int, turn: int) -> list[int]:
+        """Return the processes that hold a shard; turns begin with each of them equally often."""
+        turns = ((turn + i) % self._replicas for i in range(self._replicas))
+        return [(shard + i) % len(self._processes) for i in turns]
+
+    def _await(self, share: Share) -> None:
+        """Wait until all processes run.
+
+        Raises:
+            ClusterError: Some have not started within `START_S`.
+        """
+        starting, begun_s = [process.call("host") for process in self._processes], time.monotonic()
+        hosts = list[str]()
+        while starting:
+            for call in finished(starting, _AGAIN_S):
+                starting.remove(call)
+                with contextlib.suppress(Lost):  # Ray starts it again
+                    hosts.append(str(call.result()))
+            if starting and time.monotonic() > begun_s + START_S:
+                raise ClusterError(
+                    f"{len(starting)} of {share.processes:,} processes have found no machine with "
+                    f"{share.cpus} free CPUs for {START_S:.0f} s. Connect one with `ray start "
+                    "--address=...`, end other programs, or pass fewer --workers."
+                )
+        n = share.processes
+        note(f"{n} process{'es' * (n > 1)} hold{'s' * (n == 1)} the shards: {', '.join(hosts)}.")

@@ -1,0 +1,236 @@
+"""A state of a sharded index whose shards are searched by processes on a cluster.
+
+The process of the command opens the index too. It merges the answers of the processes, and reads
+the frequencies of words and the documents of hits. The processes scan vectors, score documents by
+their words, and test filters.
+"""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+from collections.abc import Callable, Sequence
+from functools import cached_property, partial
+from itertools import accumulate
+from typing import NamedTuple, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sbert_search.cluster import holders as held
+from sbert_search.cluster.connection import Call, Process, host_and_python
+from sbert_search.cluster.holders import Asked, Holders
+from sbert_search.cluster.shard_worker import SentMask, ShardedCommit, UnknownCommit
+from sbert_search.errors import ClusterError
+from sbert_search.index.dense.exact import TopK
+from sbert_search.index.dense.query_plan import RowMask
+from sbert_search.index.lexical.analyzer import NearWords
+from sbert_search.index.lexical.bm25 import LexicalSearch, Matches
+from sbert_search.shards import manifest as shard_manifests
+from sbert_search.shards.snapshot import ShardedSnapshot
+
+
+class FilterMask(RowMask):
+    """The rows that a filter over the metadata admits, as the processes count them.
+
+    The marks of the rows are made in this process, and only if a stage of the search reads them.
+
+    Args:
+        where: The filter.
+        n_docs: Number of documents that match.
+        n_rows: Number of rows that match.
+        marked: Makes the mask in this process.
+    """
+
+    where: str
+    _marked: Callable[[], RowMask]
+
+    def __init__(self, where: str, n_docs: int, n_rows: int, marked: Callable[[], RowMask]) -> None:
+        self.__dict__.update(where=where, n_docs=n_docs, n_rows=n_rows, _marked=marked)  # frozen
+
+    @cached_property
+    def parts(self) -> tuple[NDArray[np.bool_], ...]:
+        """For each segment, which rows match."""
+        return self._marked().parts
+
+    @cached_property
+    def n_live(self) -> tuple[int, ...]:
+        """For each segment, the number of rows that a search without the filter can find."""
+        return self._marked().n_live
+
+
+class PlacedSnapshot(ShardedSnapshot):
+    """The state of a sharded index after one commit, searched by processes on a cluster.
+
+    Args:
+        state: The state, opened by this process.
+        put: Copies a value to the cluster for several calls.
+        holders: Returns the processes.
+        partial: Whether `for_answers` may leave out lost shards.
+    """
+
+    def __init__(
+        self,
+        state: ShardedSnapshot,
+        put: Callable[[object], object],
+        holders: Callable[[], Holders],
+        *,
+        partial: bool,
+    ) -> None:
+        super().__init__(state.folder, state.record, state.shards)
+        path = str(self.path.absolute())
+        self._key = f"{path} {hashlib.sha256(shard_manifests.encode(self.record)).hexdigest()}"
+        commit = ShardedCommit(
+            self._key,
+            path,
+            self.record,
+            tuple(shard.manifest for shard in self.shards),
+            dict(self.columns),
+            host_and_python()[1],
+        )
+        self._commit = put(commit)
+        self._holders, self._partial = holders, partial
+        self._whole: PlacedSnapshot | None = None
+        self._first_segments = [0, *accumulate(len(shard.segments) for shard in self.shards)]
+
+    def open(self) -> None:
+        """Let each process open its shards, so that the first search need not.
+
+        Raises:
+            ClusterError: A machine has other versions, or cannot open the index.
+        """
+        self._holders().tell(self.n_shards, self._opening)
+
+    def for_answers(self) -> PlacedSnapshot:
+        """Return this state for some queries; see `Snapshot.for_answers`."""
+        if not self._partial:
+            return self
+        state = copy.copy(self)
+        state._whole = self
+        return state
+
+    @cached_property
+    def lexical(self) -> LexicalSearch:
+        """The statistics of all shards; `match` lets the processes search."""
+        return self._whole.lexical if self._whole else super().lexical
+
+    def search(
+        self,
+        queries: NDArray[np.float32],
+        k: int,
+        mask: RowMask | None = None,
+        *,
+        exact: bool = False,
+    ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+        """Find the best rows of each query, as `Snapshot.search` does.
+
+        Raises:
+            QueryError: As for `Snapshot.search`.
+            ClusterError: A shard is lost, or a machine cannot open the index.
+        """
+        self._checked(queries, k)
+        best = TopK.empty(len(queries), k)
+        answers = self._ask("search", lambda shards: (queries, k, self._sent(mask, shards), exact))
+        for answer in answers:
+            scores, rows = cast("tuple[NDArray[np.float32], NDArray[np.int64]]", answer)
+            found = rows >= 0
+            best.offer(np.nonzero(found)[0], rows[found], scores[found])
+        return best.scores, best.rows
+
+    def match(
+        self,
+        queries: Sequence[str],
+        k: int,
+        mask: RowMask | None = None,
+        near: NearWords | None = None,
+    ) -> list[Matches]:
+        """Find the documents with the best BM25 scores, as `Snapshot.match` does.
+
+        Raises:
+            NoLexicalData: As for `Snapshot.match`.
+            ClusterError: As for `search`.
+        """
+        weights, average = [self.lexical.weights(q, near) for q in queries], self.lexical.average
+        answers = self._ask("match", lambda shards: (weights, average, k, self._sent(mask, shards)))
+        none = (np.empty(0, np.int64), np.empty(0))
+        merged = []
+        for parts in zip([none] * len(queries), *cast("list[list[Matches]]", answers), strict=True):
+            row, score = (np.concatenate(part) for part in zip(*parts, strict=True))
+            order = np.lexsort((row, -score))[:k]
+            merged.append((row[order], score[order]))
+        return merged
+
+    def filter_mask(self, where: str) -> FilterMask:
+        """Find the live rows that match a condition, as `Snapshot.filter_mask` does.
+
+        Raises:
+            QueryError: As for `Snapshot.filter_mask`.
+            ClusterError: As for `search`.
+        """
+        counts = cast("list[tuple[int, int]]", self._ask("count", lambda shards: (where,)))
+        n_docs, n_rows = sum(docs for docs, _ in counts), sum(rows for _, rows in counts)
+        return FilterMask(where, n_docs, n_rows, partial(super().filter_mask, where))
+
+    def _sent(self, mask: RowMask | None, shards: Sequence[int]) -> SentMask:
+        if mask is None or isinstance(mask, FilterMask):
+            return None if mask is None else mask.where
+        segments = (range(*self._first_segments[shard : shard + 2]) for shard in shards)
+        return [np.packbits(mask.parts[i]) for of_shard in segments for i in of_shard]
+
+    def _ask(
+        self, method: str, arguments: Callable[[tuple[int, ...]], tuple[object, ...]]
+    ) -> list[object]:
+        """Call a method of `ShardWorker` for all shards; return the answers.
+
+        Raises:
+            ClusterError: A shard is lost, and its documents may not be left out.
+        """
+        wait_s = held.LOST_S if self._whole is None else 0.0
+        question = partial(self._question, method, arguments)
+        answered = self._holders().ask(self.n_shards, question, wait_s)
+        lost = [self.record.shards[number].folder for number in answered.lost]
+        if lost and self._whole is None:
+            raise ClusterError(
+                f"{', '.join(lost)} of {self.path} {'is' if len(lost) == 1 else 'are'} lost: no "
+                f"process on the cluster holds {'it' if len(lost) == 1 else 'them'}. "
+                f"{answered.reason} Connect a machine with `ray start --address=...`, hold each "
+                "shard in several processes with --replicas, or allow answers without lost shards "
+                "with --partial."
+            )
+        self.missing = tuple(sorted({*self.missing, *lost}))
+        return answered.answers
+
+    def _question(
+        self,
+        method: str,
+        arguments: Callable[[tuple[int, ...]], tuple[object, ...]],
+        process: Process,
+        shards: tuple[int, ...],
+    ) -> Asked:
+        call = partial(process.call, method, self._key, shards, *arguments(shards))
+        return _Question(call(), partial(self._opening, process, shards), call)
+
+    def _opening(self, process: Process, shards: tuple[int, ...]) -> Call:
+        return process.call("open", self._commit, shards)
+
+
+class _Question(NamedTuple):
+    """A call about a commit, which a process may have to open first.
+
+    Attributes:
+        first: The call.
+        opening: Calls the process to open the commit.
+        again: Makes the call again.
+    """
+
+    first: Call
+    opening: Callable[[], Call]
+    again: Callable[[], Call]
+
+    def result(self) -> object:
+        """Wait for the answer, as `Call.result` does."""
+        try:
+            return self.first.result()
+        except UnknownCommit:
+            self.opening().result()
+            return self.again().result()

@@ -1,0 +1,216 @@
+"""The object in a process that holds shards: it opens them by path and searches them.
+
+It may be started again at any time. It then asks for each commit that it must open again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from threading import Lock
+from typing import NamedTuple, TypeAlias, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sbert_search.cluster.connection import host_and_python
+from sbert_search.errors import ClusterError, SbertSearchError
+from sbert_search.index.dense.query_plan import RowMask
+from sbert_search.index.lexical.bm25 import LexicalSearch, Matches
+from sbert_search.index.snapshot import Snapshot
+from sbert_search.index.storage import manifest as manifests
+from sbert_search.index.storage.manifest import ColumnType, Manifest
+from sbert_search.runtime.disk.folders import Folder
+from sbert_search.shards.manifest import ShardManifest, ShardRecord
+from sbert_search.shards.snapshot import ShardedSnapshot
+from sbert_search.shards.states import open_snapshot
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+STATES_KEPT = 2  # states of a shard that stay open: searches may still use the one before
+COMMITS_KEPT = 16
+PARTS_KEPT = 16  # sets of shards, with the masks and norms that were computed for them
+
+
+class ShardedCommit(NamedTuple):
+    """A commit of a sharded index, which each process opens by its path.
+
+    The manifests are sent, so that the commit can be opened after the next one. Only a compaction
+    removes files.
+
+    Attributes:
+        key: A text that no other commit has.
+        path: The folder of the index.
+        record: The manifest of the commit.
+        manifests: The manifest of each shard.
+        columns: The metadata columns of all shards; in a shard on its own, a column may be absent
+            or narrower.
+        versions: Versions that the process must have, see `host_and_python`.
+    """
+
+    key: str
+    path: str
+    record: ShardManifest
+    manifests: tuple[Manifest, ...]
+    columns: dict[str, ColumnType]
+    versions: str
+
+
+class UnknownCommit(Exception):  # noqa: N818 (not an error of the user)
+    """The process has not got the commit yet; it must be opened, and then the call made again."""
+
+
+SentMask: TypeAlias = str | list[NDArray[np.uint8]] | None
+"""A filter over the metadata; or the admitted rows of each segment, as packed bits; or all rows."""
+
+
+class ShardWorker:
+    """Searches some shards of an index; several threads may call it."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._snapshots: dict[tuple[str, str], dict[ShardRecord, Snapshot]] = {}
+        self._commits: dict[str, ShardedCommit] = {}
+        self._parts: dict[tuple[str, tuple[int, ...]], _Part] = {}
+
+    def host(self) -> str:
+        """Return the name of the machine."""
+        return host_and_python()[0]
+
+    def open(self, commit: ShardedCommit, shards: tuple[int, ...]) -> None:
+        """Open some shards of a commit, which other calls name by its key.
+
+        Raises:
+            ClusterError: This machine has other versions, or cannot open the commit.
+        """
+        with self._lock:
+            _keep(self._commits, commit.key, commit, COMMITS_KEPT)
+        self._part(commit.key, shards)
+
+    def count(self, key: str, shards: tuple[int, ...], where: str) -> tuple[int, int]:
+        """Count the documents and rows that a filter over the metadata admits."""
+        mask = self._part(key, shards).filter_mask(where)
+        return mask.n_docs, mask.n_rows
+
+    def search(
+        self,
+        key: str,
+        shards: tuple[int, ...],
+        queries: NDArray[np.float32],
+        k: int,
+        mask: SentMask,
+        exact: bool,
+    ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+        """Find the best rows of each query in some shards, as `Snapshot.search` does."""
+        part = self._part(key, shards)
+        scores, rows = part.search(queries, k, part.mask_of(mask), exact=exact)
+        n_found = int(np.count_nonzero(rows >= 0, axis=1).max(initial=0))
+        return scores[:, :n_found], rows[:, :n_found]
+
+    def match(
+        self,
+        key: str,
+        shards: tuple[int, ...],
+        weights: Sequence[Mapping[int, float]],
+        average: float,
+        k: int,
+        mask: SentMask,
+    ) -> list[Matches]:
+        """Find the best documents of each query in some shards, as `LexicalSearch.best` does.
+
+        Args:
+            key: The key of the commit.
+            shards: Numbers of the shards.
+            weights: As for `LexicalSearch.best`, by the statistics of all shards.
+            average: Average length of the documents of all shards.
+            k: Number of documents to return for each query.
+            mask: The rows to search.
+        """
+        part = self._part(key, shards)
+        return part.lexical_with(average).best(weights, k, part.mask_of(mask))
+
+    def _part(self, key: str, shards: tuple[int, ...]) -> _Part:
+        """Open some shards of a commit, or return them if they are open.
+
+        Raises:
+            UnknownCommit: The commit was never opened in this process, or long ago.
+            ClusterError: This machine has other versions, or cannot open the commit.
+        """
+        with self._lock:
+            if key not in self._commits:
+                raise UnknownCommit(key)
+            commit = self._commits[key]
+            part = self._parts.get((key, shards)) or self._opened(commit, shards)
+            _keep(self._commits, key, commit, COMMITS_KEPT)
+            return _keep(self._parts, (key, shards), part, PARTS_KEPT)
+
+    def _opened(self, commit: ShardedCommit, shards: tuple[int, ...]) -> _Part:
+        host, versions = host_and_python()
+        if versions != commit.versions:
+            raise ClusterError(
+                f"{host} has {versions}, and the machine of the command has {commit.versions}. "
+                "Install the same versions on all machines."
+            )
+        try:
+            root = manifests.open_folder(Path(commit.path))
+            opened = [
+                self._shard(root, commit.record.shards[shard], commit.manifests[shard])
+                for shard in shards
+            ]
+        except (SbertSearchError, OSError) as error:
+            raise ClusterError(
+                f"{host} cannot open commit {commit.record.generation} of {commit.path}: {error} "
+                "Every machine needs the folder under this path, such as on a shared file system. "
+                "If the index was compacted meanwhile, refresh the engine and search again."
+            ) from error
+        part = _Part(root, commit.record, opened)
+        part.manifest = replace(part.manifest, columns=commit.columns)
+        return part
+
+    def _shard(self, root: Folder, record: ShardRecord, manifest: Manifest) -> Snapshot:
+        kept = self._snapshots.setdefault((str(root.path), record.folder), {})
+        opened = kept.get(record)
+        if opened is None:
+            newest = next(reversed(kept.values()), None)
+            opened = open_snapshot(root, record, newest, manifest)
+        return _keep(kept, record, opened, STATES_KEPT)
+
+
+def _keep(kept: dict[K, V], key: K, value: V, most: int) -> V:
+    """Keep a value as the newest one of a dict, and drop the oldest ones."""
+    kept.pop(key, None)
+    kept[key] = value  # dicts keep their order
+    for oldest in list(kept)[:-most]:
+        del kept[oldest]
+    return value
+
+
+class _Part(ShardedSnapshot):
+    """The state of some shards of an index."""
+
+    _lexical: LexicalSearch | None = None
+
+    def lexical_with(self, average: float) -> LexicalSearch:
+        """Return lexical search with the average length of the documents of all shards."""
+        if self._lexical is None:
+            assert self.settings.lexical is not None
+            parts = self._lexical_parts()
+            self._lexical = LexicalSearch(parts, self.settings.lexical, average)
+        return self._lexical
+
+    def mask_of(self, sent: SentMask) -> RowMask | None:
+        """Return the mask of the rows to search; None: all live rows."""
+        if sent is None or isinstance(sent, str):
+            return None if sent is None else self.filter_mask(sent)
+        parts = tuple(
+            np.unpackbits(bits, count=segment.n_rows).view(bool)
+            for segment, bits in zip(self.segments, sent, strict=True)
+        )
+        n_live = tuple(self.n_live(i) for i in range(len(parts)))
+        n_docs = sum(
+            int(part[segment.firsts].sum())
+            for segment, part in zip(self.segments, parts, strict=True)
+        )
+        return RowMask(parts, n_live, n_docs, sum(int(part.sum()) for part in parts))

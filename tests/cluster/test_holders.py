@@ -1,0 +1,145 @@
+"""Each question goes to all shards once, whatever processes end."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+import pytest
+
+from sbert_search.cluster import holders
+from sbert_search.cluster.connection import Call, Lost, Process, Share
+from sbert_search.cluster.holders import Holders
+from sbert_search.errors import ClusterError, ConfigError, QueryError
+from tests.cluster.processes import LocalCluster
+
+
+class Repeating:
+    """Returns the numbers of the shards that it is asked about."""
+
+    def host(self) -> str:
+        return "here"
+
+    def same(self, shards: tuple[int, ...]) -> tuple[int, ...]:
+        return shards
+
+    def end(self, shards: tuple[int, ...]) -> None:
+        raise Lost("Its memory ran out.")
+
+    def fail(self, shards: tuple[int, ...]) -> None:
+        raise QueryError(f"shards {shards} fail")
+
+
+def same(process: Process, shards: tuple[int, ...]) -> Call:
+    return process.call("same", shards)
+
+
+@pytest.fixture(autouse=True)
+def _repeating(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(holders, "ShardWorker", Repeating)
+
+
+def test_each_shard_is_asked_once(cluster: LocalCluster) -> None:
+    held = Holders(cluster, Share(3, 1, 0), 1)
+    answered = held.ask(5, same, 0.0)
+    assert answered.answers == [(0, 3), (1, 4), (2,)]
+    assert (answered.lost, answered.reason) == ((), "")
+
+
+def test_replicas_take_turns(cluster: LocalCluster) -> None:
+    held = Holders(cluster, Share(3, 1, 0), 2)
+    turns = [sorted(map(str, held.ask(3, same, 0.0).answers)) for _ in range(4)]
+    assert turns == [["(0,)", "(1,)", "(2,)"]] * 4
+    assert [process.asked.count("same") for process in cluster.processes] == [4, 4, 4]
+    first = Holders(cluster, Share(2, 1, 0), 2)
+    for _ in range(4):
+        first.ask(1, same, 0.0)
+    assert [process.asked.count("same") for process in cluster.processes[3:]] == [2, 2]
+
+
+def test_another_process_answers_for_a_lost_one(cluster: LocalCluster) -> None:
+    held = Holders(cluster, Share(3, 1, 0), 2)
+    cluster.processes[1].running = False
+    for _ in range(2):
+        answered = held.ask(4, same, 0.0)
+        shards = sorted(shard for answer in answered.answers for shard in answer)  # type: ignore[attr-defined]
+        assert shards == [0, 1, 2, 3]
+        assert answered.lost == ()
+    assert cluster.processes[1].asked.count("same") == 1  # then it is only asked whether it runs
+    cluster.processes[2].running = False
+    assert held.ask(4, same, 0.0).lost == (1,)  # shard 1 was in the processes 1 and 2
+    assert held.ask(4, same, 0.0).reason == "It has ended."
+
+
+def test_a_lost_shard_is_awaited(cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    held = Holders(cluster, Share(2, 1, 0), 1)
+    cluster.processes[0].running = False
+    assert held.ask(2, same, 0.0).lost == (0,)
+
+    def finished(calls: Sequence[Call], timeout_s: float) -> list[Call]:
+        cluster.processes[0].running = timeout_s > 0.0 or cluster.processes[0].running
+        return list(calls)
+
+    monkeypatch.setattr(holders, "finished", finished)
+    answered = held.ask(2, same, 60.0)
+    assert (answered.answers, answered.lost) == ([(1,), (0,)], ())
+
+
+def test_a_shard_that_was_lost_long_ago_is_not_awaited(
+    cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held, waits = Holders(cluster, Share(2, 1, 0), 1), list[float]()
+    cluster.processes[0].running = False
+    held.ask(2, same, 0.0)
+    now_s = time.monotonic()
+
+    def finished(calls: Sequence[Call], timeout_s: float) -> list[Call]:
+        nonlocal now_s
+        now_s += timeout_s
+        waits.append(timeout_s)
+        return list(calls)
+
+    monkeypatch.setattr(holders, "finished", finished)
+    monkeypatch.setattr("time.monotonic", lambda: now_s)
+    for waited_s in (30.0, 0.0):  # the second question finds that the time is over
+        waits.clear()
+        assert held.ask(2, same, 30.0).lost == (0,)
+        assert sum(waits) == pytest.approx(waited_s, abs=0.3)
+
+
+def test_a_question_that_ends_every_process_is_not_asked_forever(cluster: LocalCluster) -> None:
+    held = Holders(cluster, Share(2, 1, 0), 2)
+    answered = held.ask(1, lambda process, shards: process.call("end", shards), 60.0)
+    assert (answered.lost, answered.reason) == ((0,), "Its memory ran out.")
+    asked = [process.asked.count("end") for process in cluster.processes]
+    assert sum(asked) == holders.ATTEMPTS
+
+
+def test_the_exception_of_a_process_is_raised(cluster: LocalCluster) -> None:
+    held = Holders(cluster, Share(2, 1, 0), 1)
+    with pytest.raises(QueryError, match=r"shards \(0, 2\) fail"):
+        held.ask(3, lambda process, shards: process.call("fail", shards), 0.0)
+
+
+def test_all_holders_of_a_shard_are_told(cluster: LocalCluster) -> None:
+    held, told = Holders(cluster, Share(3, 1, 0), 2), list[tuple[int, ...]]()
+
+    def telling(process: Process, shards: tuple[int, ...]) -> Call:
+        told.append(shards)
+        return process.call("same", shards)
+
+    held.tell(3, telling)
+    assert sorted(told) == [(0, 1), (0, 2), (1, 2)]
+
+
+def test_too_few_processes_are_an_error(
+    cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for replicas in (0, 3):
+        with pytest.raises(ConfigError, match=f"replicas is {replicas}, and the cluster gives 2"):
+            Holders(cluster, Share(2, 1, 0), replicas)
+    monkeypatch.setattr(holders, "finished", lambda calls, timeout_s: calls[:1])
+    monkeypatch.setattr(holders, "START_S", -1.0)
+    with pytest.raises(ClusterError, match=r"1 of 2 processes have found no machine with 1 free"):
+        Holders(cluster, Share(2, 1, 0), 1)
+    assert not any(process.running for process in cluster.processes)

@@ -1,0 +1,156 @@
+"""A placed state answers as one that this process searches, and names the shards that it lacks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from sbert_search.cluster import holders, shard_worker
+from sbert_search.embedding.hashing import HashingEmbedder
+from sbert_search.errors import ClusterError, QueryError
+from sbert_search.records import Query
+from sbert_search.search.engine import SearchEngine
+from sbert_search.search.options import SearchMode, SearchOptions
+from sbert_search.shards.index import ShardedIndex
+from sbert_search.shards.routing import shard_of
+from tests.cluster.processes import VERSIONS, LocalCluster, LocalRunner
+from tests.shards.test_index import QUERIES, shown, some_rows
+
+MODEL = HashingEmbedder(24)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Five shards with dead rows; in some, the numbers of a column are whole."""
+    out, rows = tmp_path_factory.mktemp("shards") / "five", some_rows(400)
+    for n, row in enumerate(rows):
+        row["score"] = n + 0.5 if shard_of(str(row["_id"]), 5) == 2 else n
+    index = ShardedIndex.build(rows, out=out, model=MODEL, n_shards=5, chunk_tokens=12)
+    index.delete([f"d{n}" for n in range(0, 400, 7)])
+    return out
+
+
+@pytest.fixture
+def engines(folder: Path, cluster: LocalCluster) -> tuple[SearchEngine, SearchEngine]:
+    index = ShardedIndex.open(folder)
+    return SearchEngine(index, MODEL), SearchEngine(index, MODEL, runner=LocalRunner(cluster))
+
+
+@pytest.mark.parametrize("mode", ["dense", "lexical", "hybrid"])
+@pytest.mark.parametrize(
+    "options",
+    [
+        SearchOptions(),
+        SearchOptions(where="year >= 2010 OR score < 9.3"),
+        SearchOptions(group=False),
+        SearchOptions(group_by="year", where="year < 2010"),
+        SearchOptions(fuzzy=1),
+    ],
+    ids=["plain", "filter", "passages", "groups", "fuzzy"],
+)
+def test_answers_are_those_of_a_search_in_one_process(
+    engines: tuple[SearchEngine, SearchEngine], mode: SearchMode, options: SearchOptions
+) -> None:
+    for query in QUERIES:
+        chosen = replace(options, k=20, mode=mode)
+        local, remote = (e.search(query, options=chosen, highlight=True) for e in engines)
+        assert shown(local) == shown(remote)
+    assert local.commit == remote.commit
+    assert engines[1].search("zzz", mode="lexical") == []
+
+
+def test_the_processes_search_and_not_the_caller(
+    engines: tuple[SearchEngine, SearchEngine], cluster: LocalCluster
+) -> None:
+    asked = [process.asked for process in cluster.processes]
+    for calls in asked:
+        calls.clear()
+    engines[1].search("mill", mode="hybrid", where="year > 1990")
+    # The documents have several passages: more of them are fetched until there are enough.
+    assert [calls[:1] for calls in asked] == [["count"]] * 3
+    assert {name for calls in asked for name in calls} == {"count", "search", "match"}
+
+
+def test_a_lost_shard_is_an_error_or_is_left_out_and_named(
+    folder: Path, cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(holders, "LOST_S", 0.0)
+    local = SearchEngine(folder, MODEL)
+    strict = SearchEngine(folder, MODEL, runner=LocalRunner(cluster))
+    partial = SearchEngine(folder, MODEL, runner=LocalRunner(cluster, partial=True))
+    for process in (cluster.processes[1], cluster.processes[4]):  # the second one of each runner
+        process.running = False
+    with pytest.raises(ClusterError, match=r"^shard-0001, shard-0004 of /.*/five are lost: .*It h"):
+        strict.search("mill")
+    with pytest.raises(ClusterError, match="shard-0001"):
+        partial.run([Query("q", "mill")])  # a run has no place for the names
+    modes: list[SearchMode] = ["dense", "lexical"]
+    for mode in modes:
+        found = partial.search("mill river", 400, mode=mode, where="year > 1995")
+        every = local.search("mill river", 400, mode=mode, where="year > 1995")
+        kept = [hit for hit in every if shard_of(hit.doc_id, 5) not in (1, 4)]
+        assert [(h.doc_id, h.score) for h in found] == [(h.doc_id, h.score) for h in kept]
+        assert found.missing == found[:3].missing == ("shard-0001", "shard-0004")
+    assert partial.similar("d1").missing == ("shard-0001", "shard-0004")
+    cluster.processes[4].running = True
+    assert partial.search("mill river").missing == ()
+
+
+def test_the_state_of_a_commit_is_opened_after_the_next_one(
+    cluster: LocalCluster, tmp_path: Path
+) -> None:
+    rows = some_rows(40)
+    ShardedIndex.build(rows[:30], out=tmp_path / "i", model=MODEL, n_shards=2)
+    engine = SearchEngine(tmp_path / "i", MODEL, runner=LocalRunner(cluster))
+    before = shown(engine.search("mill", 40))
+    ShardedIndex.open(tmp_path / "i").add(rows[30:], model=MODEL)
+    for process in cluster.processes:
+        process.made = shard_worker.ShardWorker()  # as if it was started again
+    assert shown(engine.search("mill", 40)) == before
+    assert engine.refresh()
+    now = engine.search("mill", 40)
+    assert shown(now) == shown(SearchEngine(tmp_path / "i", MODEL).search("mill", 40))
+    assert len(now) > len(before)
+    worker = cluster.processes[0].made
+    assert isinstance(worker, shard_worker.ShardWorker)
+    assert [len(kept) for kept in worker._snapshots.values()] == [2]
+    for n in range(4):
+        engine.index.delete([f"d{n}"])
+        engine.search("mill")
+    assert max(len(kept) for kept in worker._snapshots.values()) <= shard_worker.STATES_KEPT
+
+
+def test_a_machine_without_the_index_or_with_other_versions_is_named(
+    cluster: LocalCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    index = ShardedIndex.build(some_rows(9), out=tmp_path / "i", model=MODEL, n_shards=2)
+    runner = LocalRunner(cluster)
+    (tmp_path / "i").rename(tmp_path / "moved")
+    with pytest.raises(ClusterError, match=rf"^here cannot open commit \d+ of {tmp_path}/i: .*Ev"):
+        SearchEngine(index, MODEL, runner=runner)
+    (tmp_path / "moved").rename(tmp_path / "i")
+    monkeypatch.setattr(shard_worker, "host_and_python", lambda: ("there", "others"))
+    with pytest.raises(ClusterError, match=f"^there has others, and .* has {VERSIONS[1]}"):
+        SearchEngine(index, MODEL, runner=runner)
+
+
+def test_wrong_arguments_are_refused_as_in_one_process(
+    engines: tuple[SearchEngine, SearchEngine],
+) -> None:
+    calls: list[Callable[[SearchEngine], object]] = [
+        lambda engine: engine.search("mill", where="yaer > 1"),
+        lambda engine: engine.search("mill", where="year >"),
+        lambda engine: engine.search(np.zeros(7, np.float32)),
+        lambda engine: engine.search("mill", 0),
+    ]
+    for call in calls:
+        said = []
+        for engine in engines:
+            with pytest.raises(QueryError) as raised:
+                call(engine)
+            said.append(str(raised.value))
+        assert said[0] == said[1]

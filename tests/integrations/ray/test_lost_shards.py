@@ -1,0 +1,62 @@
+"""A shard whose only process has ended: a search waits, fails and names it, or leaves it out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import ray
+
+from sbert_search import Query, RayRunner, SearchEngine, ShardedIndex
+from sbert_search.cluster import holders
+from sbert_search.embedding.hashing import HashingEmbedder
+from sbert_search.errors import ClusterError
+from sbert_search.search.options import SearchMode
+from sbert_search.shards.routing import shard_of
+from tests.integrations.ray.conftest import Machines
+from tests.shards.test_index import QUERIES, some_rows
+
+MODEL = HashingEmbedder(24)
+
+
+@pytest.fixture(scope="module")
+def index(tmp_path_factory: pytest.TempPathFactory) -> ShardedIndex:
+    out = tmp_path_factory.mktemp("lost") / "three"
+    return ShardedIndex.build(some_rows(300), out=out, model=MODEL, n_shards=3)
+
+
+@pytest.fixture(scope="module")
+def runner(machines: Machines) -> Iterator[RayRunner]:
+    with RayRunner(machines.address, workers=3, partial=True) as opened:
+        yield opened
+
+
+def test_a_search_waits_for_a_process_that_starts_again(
+    runner: RayRunner, index: ShardedIndex
+) -> None:
+    local, remote = SearchEngine(index, MODEL), SearchEngine(index, MODEL, runner=runner)
+    ray.kill(runner._holders()._processes[0]._handle, no_restart=False)
+    queries = [Query(str(n), text) for n, text in enumerate(QUERIES)]
+    assert remote.run(queries) == local.run(queries)  # which may not leave out a shard
+
+
+def test_a_lost_shard_is_left_out_and_named_or_is_an_error(
+    runner: RayRunner, index: ShardedIndex, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(holders, "LOST_S", 0.5)
+    local, remote = SearchEngine(index, MODEL), SearchEngine(index, MODEL, runner=runner)
+    runner._holders()._processes[1].end()  # for good
+    modes: list[SearchMode] = ["dense", "lexical"]
+    for mode in modes:
+        found = remote.search("mill river", 300, mode=mode, where="year > 1990")
+        assert found.missing == ("shard-0001",)
+        wanted = local.search("mill river", 300, mode=mode, where="year > 1990")
+        kept = [hit for hit in wanted if shard_of(hit.doc_id, 3) != 1]
+        assert 0 < len(kept) < len(wanted)
+        assert [(h.doc_id, h.score) for h in found] == [(h.doc_id, h.score) for h in kept]
+    hybrid = remote.search_many(QUERIES, 5, mode="hybrid")
+    assert {hits.missing for hits in hybrid} == {("shard-0001",)}
+    with pytest.raises(
+        ClusterError, match=r"^shard-0001 of /.*/three is lost: .* with --partial\."
+    ):
+        remote.run([Query("q", "mill river")])

@@ -1,0 +1,156 @@
+"""Searches of shards on a cluster: the answers of a search in one process, also while some end."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from sbert_search import Index, RayRunner, SearchEngine, SearchOptions, ShardedIndex
+from sbert_search.cluster.connection import Lost
+from sbert_search.embedding.hashing import HashingEmbedder
+from sbert_search.errors import ClusterError, ConfigError, QueryError
+from sbert_search.search.options import SearchMode
+from tests.integrations.ray.conftest import Machines
+from tests.shards.test_index import QUERIES, Reversing, shown, some_rows
+
+MODEL = HashingEmbedder(24)
+Engines = tuple[SearchEngine, SearchEngine]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Four shards, some of whose documents have several passages, and some of which are deleted."""
+    out = tmp_path_factory.mktemp("shards") / "four"
+    index = ShardedIndex.build(some_rows(600), out=out, model=MODEL, n_shards=4, chunk_tokens=12)
+    index.delete([f"d{n}" for n in range(0, 600, 9)])
+    return out
+
+
+@pytest.fixture(scope="module")
+def runner(machines: Machines) -> Iterator[RayRunner]:
+    with RayRunner(machines.address, workers=3, replicas=2) as opened:
+        yield opened
+
+
+@pytest.fixture
+def engines(folder: Path, runner: RayRunner) -> Engines:
+    """Return an engine of this process, and one on the cluster."""
+    return SearchEngine(folder, MODEL), SearchEngine(folder, MODEL, runner=runner)
+
+
+@pytest.mark.parametrize("mode", ["dense", "lexical", "hybrid"])
+@pytest.mark.parametrize(
+    "options",
+    [
+        SearchOptions(),
+        SearchOptions(where="year >= 2010"),
+        SearchOptions(group=False),
+        SearchOptions(group_by="year", where="year < 2010"),
+        SearchOptions(diversity=0.4),
+        SearchOptions(fuzzy=1),
+        SearchOptions(offset=5),
+    ],
+    ids=["plain", "filter", "passages", "groups", "diversity", "fuzzy", "page"],
+)
+def test_answers_are_those_of_one_process_to_the_bit(
+    engines: Engines, mode: SearchMode, options: SearchOptions
+) -> None:
+    n_found = 0
+    for query in [*QUERIES, "nothing of this"]:
+        chosen = replace(options, k=20, mode=mode)
+        local, remote = (e.search(query, options=chosen, highlight=True) for e in engines)
+        assert shown(local) == shown(remote)
+        assert [hit.row for hit in local] == [hit.row for hit in remote]
+        assert (remote.missing, remote.commit) == ((), local.commit)
+        n_found += len(local)
+    assert n_found > 40
+
+
+def test_all_other_questions_have_the_same_answers(engines: Engines) -> None:
+    local, remote = engines
+    assert shown(local.similar(["d4", "d10"])) == shown(remote.similar(["d4", "d10"]))
+    where = "year > 2000"
+    assert local.facets("mill", "year", where=where) == remote.facets("mill", "year", where=where)
+    assert local.suggest("harvst bred") == remote.suggest("harvst bred")
+    many = [engine.search_many(QUERIES, 15, where=where) for engine in engines]
+    assert list(map(shown, many[0])) == list(map(shown, many[1]))
+    reranked = [
+        SearchEngine(e.index, MODEL, Reversing(), runner=e.runner).search("mill", 20)
+        for e in engines
+    ]
+    assert shown(reranked[0]) == shown(reranked[1])
+    for where in ("yaer > 2000", "year >"):
+        said = []
+        for engine in engines:
+            with pytest.raises(QueryError) as raised:
+                engine.search("mill", where=where)
+            said.append(str(raised.value))
+        assert said[0] == said[1]
+
+
+def test_a_new_commit_is_searched_after_a_refresh(
+    machines: Machines, runner: RayRunner, tmp_path: Path
+) -> None:
+    rows = some_rows(60)
+    ShardedIndex.build(rows[:50], out=tmp_path / "new", model=MODEL, n_shards=3)
+    engine = SearchEngine(tmp_path / "new", MODEL, runner=runner)
+    assert len(engine.search("mill", 60, mode="dense")) == 50
+    other = ShardedIndex.open(tmp_path / "new")
+    other.add(rows[50:], model=MODEL)
+    other.delete(["d3"])
+    before = engine.search("mill", 60, mode="dense")
+    assert (len(before), before.commit) == (50, engine.index.state.manifest.generation)
+    assert engine.refresh()
+    after = engine.search("mill", 60, mode="hybrid")
+    assert shown(after) == shown(SearchEngine(other, MODEL).search("mill", 60, mode="hybrid"))
+    assert after.commit == before.commit + 2
+    engine.index.delete(["d4"])  # by the object that the engine searches
+    assert len(engine.search("mill", 60, mode="dense")) == 58
+
+
+def test_a_lost_machine_changes_no_answer_and_is_replaced(
+    machines: Machines, runner: RayRunner, engines: Engines
+) -> None:
+    local, remote = engines
+    wanted = [shown(local.search(query, 20)) for query in QUERIES]
+    machines.kill(0)
+    for query, hits in zip(QUERIES, wanted, strict=True):
+        assert shown(remote.search(query, 20)) == hits
+    machines.add()
+    processes, running = runner._holders()._processes, set[int]()
+    end = time.monotonic() + 60
+    while len(running) < len(processes):
+        assert time.monotonic() < end
+        for n, process in enumerate(processes):
+            try:
+                process.call("host").result()
+                running.add(n)
+            except Lost:
+                time.sleep(0.1)
+    for query, hits in zip(QUERIES, wanted, strict=True):
+        assert shown(remote.search(query, 20)) == hits
+
+
+def test_what_cannot_be_searched_on_a_cluster_is_named(
+    machines: Machines, runner: RayRunner, tmp_path: Path
+) -> None:
+    Index.build(some_rows(5), out=tmp_path / "one", model=MODEL)
+    with pytest.raises(ConfigError, match=r"/one has no shards.*--shards N"):
+        SearchEngine(tmp_path / "one", MODEL, runner=runner)
+    index = ShardedIndex.build(some_rows(9), out=tmp_path / "moved", model=MODEL, n_shards=2)
+    (tmp_path / "moved").rename(tmp_path / "elsewhere")
+    host = socket.gethostname()
+    with pytest.raises(
+        ClusterError, match=rf"^{host} cannot open commit \d+ of /.*/moved: .*Every"
+    ):
+        SearchEngine(index, MODEL, runner=runner)
+    with (
+        RayRunner(machines.address, workers=3, replicas=4) as many,
+        pytest.raises(ConfigError, match="replicas is 4, and the cluster gives 3 processes"),
+    ):
+        many.placed(index.state)
