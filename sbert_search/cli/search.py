@@ -21,18 +21,19 @@ from sbert_search.cli.options.ranking import (
     ranking_options,
     search_options,
 )
+from sbert_search.cli.options.runner import search_runner, search_runner_options
 from sbert_search.cli.options.shared import Finite, given, index_embedder_options, shared_options
 from sbert_search.cli.options.source import model_options
 from sbert_search.errors import NoLexicalData
-from sbert_search.runtime.progress import note
+from sbert_search.runtime.progress import note, warn
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from sbert_search.records import Hit
-    from sbert_search.search.engine import SearchEngine
+    from sbert_search.search.engine import SearchEngine, ShardRunner
     from sbert_search.search.options import SearchOptions
+    from sbert_search.search.results import Hits
     from sbert_search.search.stages.facets import Facet
 
 
@@ -133,6 +134,7 @@ def _single_without_collections(function: Callable[..., None]) -> Callable[..., 
 @click.option(
     "--run-out", type=click.Path(path_type=Path), help="TREC run file for the hits of --queries."
 )
+@search_runner_options
 @index_embedder_options
 @shared_options("allow-inexact", "memory", "quiet", "json")
 @click.pass_context
@@ -168,8 +170,9 @@ def search(
     from sbert_search.search.engine import SearchEngine
 
     _check_question(ctx)
+    runner = ctx.with_resource(search_runner(ctx))
     if like:
-        return _answer_like(ctx, path, like, unlike, as_json)
+        return _answer_like(ctx, path, like, unlike, runner, as_json)
     if queries and run_out:
         _check_run_out(run_out, path, queries, model, rerank)
     operators = queries is None if operators is None else operators
@@ -206,6 +209,7 @@ def search(
         model,
         reranker,
         reader=reader,
+        runner=runner,
         quick=quick,
         allow_inexact=allow_inexact,
         **hardware,
@@ -248,6 +252,8 @@ def _check_question(ctx: click.Context) -> None:
         raise click.UsageError("--run-out holds no answers; leave out --answer.")
     if params["answer"] and query is None and queries is None:
         raise click.UsageError("--answer needs a question, QUERY or --queries.")
+    if params["run_out"] and params["partial"]:
+        raise click.UsageError("--run-out names no lost shards; leave out --partial.")
     if params["run_out"] and not params["group"]:
         raise click.UsageError("--run-out has one score for each document; leave out --passages.")
 
@@ -263,7 +269,12 @@ def _check_run_out(run_out: Path, path: Path, queries: Path, *models: str | None
 
 
 def _answer_like(
-    ctx: click.Context, path: Path, like: Sequence[str], unlike: Sequence[str], as_json: bool
+    ctx: click.Context,
+    path: Path,
+    like: Sequence[str],
+    unlike: Sequence[str],
+    runner: ShardRunner | None,
+    as_json: bool,
 ) -> None:
     """Search by documents of the index, which needs no model.
 
@@ -273,11 +284,12 @@ def _answer_like(
     from sbert_search.search.engine import SearchEngine
 
     allowed = {"path", "like", "unlike", "k", "where", "full_text", "as_json", "quiet", "verbose"}
+    allowed |= {"runner", "ray_address", "workers", "replicas", "partial"}
     for option in ctx.command.params:
         typed = ctx.get_parameter_source(str(option.name)) is ParameterSource.COMMANDLINE
         if typed and option.name not in allowed:
             raise click.UsageError(f"{option.opts[0]} has no effect with --like; leave it out.")
-    hits = SearchEngine(path).similar(
+    hits = SearchEngine(path, runner=runner).similar(
         like,
         ctx.params["k"],
         unlike=unlike,
@@ -285,16 +297,25 @@ def _answer_like(
         full_text=ctx.params["full_text"],
     )
     _show(hits, as_json)
+    _warn_of(hits.missing)
     if not hits:
         note("No other document matches.")
 
 
-def _show(hits: list[Hit], as_json: bool) -> None:
-    if as_json:
-        for hit in hits:
-            emit(hit_record(hit))
-    else:
-        show_hits(hits)
+def _show(hits: Hits, as_json: bool, query_id: str | None = None) -> None:
+    """Print hits; as JSON with the id of their query, if it has one, and the missing shards."""
+    if not as_json:
+        return show_hits(hits)
+    of_query = {} if query_id is None else {"query_id": query_id}
+    for hit in hits:
+        emit({**of_query, **hit_record(hit)})
+    if hits.missing:
+        emit({**of_query, "missing_shards": list(hits.missing)})
+
+
+def _warn_of(missing: Sequence[str]) -> None:
+    if missing:
+        warn(f"Lost shards, whose documents are not searched: {', '.join(missing)}.")
 
 
 def _answer(
@@ -317,6 +338,7 @@ def _answer(
         vector = None if vectors is None else vectors[0]
         hits = engine.search(query, vector=vector, options=options, highlight=highlight)
     _show(hits, as_json)
+    _warn_of(hits.missing)
     if not hits:
         why = ["matches the filter"] if options.where is not None else []
         if options.syntax == "operators" and (clauses := parse_query(query).clauses):
@@ -373,10 +395,11 @@ def _answer_file(
         return
     texts = [query.text for query in queries]
     answers = engine.answers(texts, vectors=vectors, options=options)
+    missing: tuple[str, ...] = ()
     for query, hits in zip(queries, answers, strict=True):
-        if as_json:
-            for hit in hits:
-                emit({"query_id": query.query_id, **hit_record(hit)})
-        else:
+        if not as_json:
             say(f"{query.query_id}: {query.text}\n")
-            show_hits(hits)
+        _show(hits, as_json, query.query_id)
+        if hits.missing != missing:
+            missing = hits.missing
+            _warn_of(missing)

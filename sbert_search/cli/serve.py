@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from sbert_search.cli.console import emit
+from sbert_search.cli.options.runner import search_runner, serve_runner_options
 from sbert_search.cli.options.served import named_indexes, require_packages, rerank_options
 from sbert_search.cli.options.shared import Finite, given, index_embedder_options, shared_options
 from sbert_search.cli.options.source import model_options
@@ -103,6 +104,7 @@ def _limit_options(function: click.decorators.FC) -> click.decorators.FC:
     show_default=True,
     help="Number of processes; each opens its own models and has its own limits.",
 )
+@serve_runner_options
 @_limit_options
 @index_embedder_options
 @shared_options("allow-inexact", "wait", "quiet")
@@ -148,6 +150,8 @@ def serve(
     tokens = read_tokens(token_file)
     require_safe_address(host, tokens, without_token=no_token)
     hardware = model_options(ctx)
+    if workers > 1 and ctx.params["runner"] != "local":
+        raise ConfigError("--runner ray needs one process that serves; leave out --workers.")
     settings = ServeSettings(
         indexes=named_indexes(indexes),
         models=embed,
@@ -164,6 +168,7 @@ def serve(
         host=host,
         origins=cors_origin,
         mcp=mcp,
+        runner=ctx.with_resource(search_runner(ctx, serves=True)),
     )
     log = AccessLog(emit, texts=log_texts) if access_log else None
     bound = open_socket(host, port)

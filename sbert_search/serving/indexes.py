@@ -11,7 +11,7 @@ from functools import partial
 from time import perf_counter, time
 from typing import TypeVar
 
-from sbert_search.errors import SbertSearchError
+from sbert_search.errors import ClusterError, SbertSearchError
 from sbert_search.index.index import Index
 from sbert_search.records import Document, RowCounts
 from sbert_search.runtime.progress import note, warn
@@ -201,6 +201,8 @@ class ServedIndex:
             problem = problem_of(error)
             if problem is None:
                 raise
+            if isinstance(error, ClusterError):
+                warn(f"{self.name}: {error}")
             problem.message = problem.message.replace(str(self.index.path), self.name)
             raise problem from error
 

@@ -12,7 +12,7 @@ from sbert_search.embedding.protocol import TextEmbedder
 from sbert_search.errors import ConfigError
 from sbert_search.index.index import Index
 from sbert_search.runtime.processor.openmp import end_idle_workers
-from sbert_search.search.engine import SearchEngine
+from sbert_search.search.engine import SearchEngine, ShardRunner
 from sbert_search.search.rerankers.maxp import BestWindow
 from sbert_search.search.rerankers.reranker import Reranker
 from sbert_search.serving.access import AccessTokens, is_loopback
@@ -50,6 +50,7 @@ class ServeSettings:
         host: The address that the server will bind.
         origins: Origins of web pages that may read answers.
         mcp: Whether the tools of the Model Context Protocol are served.
+        runner: Searches the shards of the indexes; None: the server does.
     """
 
     indexes: Mapping[str, Path]
@@ -67,6 +68,7 @@ class ServeSettings:
     host: str = "127.0.0.1"
     origins: Sequence[str] = ()
     mcp: bool = False
+    runner: ShardRunner | None = None
 
 
 def open_served(settings: ServeSettings) -> Served:
@@ -101,11 +103,12 @@ def open_served(settings: ServeSettings) -> Served:
         model = None
         if index.identity.is_model:
             model = _model_of(index, embedders, settings, metrics)
-        plain = SearchEngine(index, model, allow_inexact=settings.allow_inexact)
+        engine = partial(SearchEngine, runner=settings.runner, allow_inexact=settings.allow_inexact)
+        plain = engine(index, model)
         reranking = None
         if reranker is not None:
             windows = BestWindow(reranker, settings.rerank_windows)
-            reranking = SearchEngine(index, model, windows, allow_inexact=settings.allow_inexact)
+            reranking = engine(index, model, windows)
         indexes[name] = ServedIndex(name, index, model, plain, reranking, metrics)
     for model_name in settings.models:
         from sbert_search.embedding.embedder import open_embedder

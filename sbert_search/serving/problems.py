@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from sbert_search.errors import (
+    ClusterError,
     ConfigError,
     CorpusError,
     IndexLocked,
@@ -162,6 +163,9 @@ def problem_of(error: Exception) -> Problem | None:
     if isinstance(error, IndexLocked):
         message = "Another process is writing to the index; try again."
         return Problem(409, message, headers={"retry-after": "1"})
+    if isinstance(error, ClusterError):
+        message = "The cluster that searches the index has lost a part of it; try again."
+        return Problem(503, message, headers={"retry-after": "1"})
     if isinstance(error, CorpusError) and (row := _ROW.match(str(error))):
         return _problem_of_row(int(row[1]) - 1, row[2])
     if isinstance(error, (QueryError, CorpusError, ConfigError)):

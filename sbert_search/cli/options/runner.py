@@ -1,4 +1,4 @@
-"""Options of the commands that can embed documents on a cluster."""
+"""Options of the commands that can embed documents or search shards on a cluster."""
 
 from __future__ import annotations
 
@@ -11,35 +11,84 @@ import click
 from sbert_search.cli.options.shared import Decorator, F, given
 
 if TYPE_CHECKING:
+    from sbert_search.cluster.runner import RayRunner
     from sbert_search.embedding.pipeline import EmbedBatches
 
-_OPTIONS: tuple[Decorator, ...] = (
-    click.option(
+
+def _runner(what: str) -> Decorator:
+    return click.option(
         "--runner",
         type=click.Choice(["local", "ray"]),
         default="local",
         show_default=True,
-        help="Where texts are embedded; local: in this process, ray: on a Ray cluster.",
-    ),
-    click.option(
-        "--ray-address",
-        metavar="HOST:PORT",
-        help="With --runner ray: address of the cluster.  [default: RAY_ADDRESS, or else a "
-        "cluster of this machine alone]",
-    ),
-    click.option(
+        help=f"Where {what}; local: in this process, ray: on a Ray cluster.",
+    )
+
+
+def _workers(what: str) -> Decorator:
+    return click.option(
         "--workers",
         type=click.IntRange(min=1),
         metavar="N",
-        help="With --runner ray: number of processes that embed.  [default: one for each machine; "
-        "on GPUs, one for each GPU]",
-    ),
+        help=f"With --runner ray: number of processes that {what}",
+    )
+
+
+_ADDRESS: Decorator = click.option(
+    "--ray-address",
+    metavar="HOST:PORT",
+    help="With --runner ray: address of the cluster.  [default: RAY_ADDRESS, or else a "
+    "cluster of this machine alone]",
+)
+_REPLICAS: Decorator = click.option(
+    "--replicas",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    help="With --runner ray: number of processes that hold each shard, so that another one answers "
+    "if a process or its machine ends.",
+)
+_PARTIAL: Decorator = click.option(
+    "--partial",
+    is_flag=True,
+    help="With --runner ray: answer without the documents of lost shards, and name these shards. "
+    "By default, a lost shard is an error.",
+)
+_EMBEDDING: tuple[Decorator, ...] = (
+    _runner("texts are embedded"),
+    _ADDRESS,
+    _workers("embed.  [default: one for each machine; on GPUs, one for each GPU]"),
+)
+_SERVING: tuple[Decorator, ...] = (
+    _runner("the shards of an index are searched"),
+    _ADDRESS,
+    _REPLICAS,
+    _PARTIAL,
+)
+_SEARCHING: tuple[Decorator, ...] = (
+    *_SERVING[:2],
+    _workers("search.  [default: one for each machine]"),
+    *_SERVING[2:],
 )
 
 
 def runner_options(function: F) -> F:
     """Add the options that say where texts are embedded."""
-    for option in reversed(_OPTIONS):
+    return _with_options(function, _EMBEDDING)
+
+
+def search_runner_options(function: F) -> F:
+    """Add the options that say where shards are searched."""
+    return _with_options(function, _SEARCHING)
+
+
+def serve_runner_options(function: F) -> F:
+    """Add the options that say where a server's shards are searched; it has other ``--workers``."""
+    return _with_options(function, _SERVING)
+
+
+def _with_options(function: F, options: tuple[Decorator, ...]) -> F:
+    for option in reversed(options):
         function = option(function)
     return function
 
@@ -53,9 +102,7 @@ def opened_runner(ctx: click.Context) -> Iterator[EmbedBatches]:
         ConfigError: Ray is not installed, or the cluster has too few CPUs.
         ClusterError: The cluster cannot be reached.
     """
-    if ctx.params["runner"] == "local":
-        if alone := given(ctx) & {"ray_address", "workers"}:
-            raise click.UsageError(f"--{min(alone).replace('_', '-')} needs --runner ray.")
+    if not _on_ray(ctx, {"ray_address", "workers"}):
         from sbert_search.embedding.pipeline import embed_batches
 
         yield embed_batches
@@ -64,3 +111,41 @@ def opened_runner(ctx: click.Context) -> Iterator[EmbedBatches]:
 
     with RayRunner(ctx.params["ray_address"], workers=ctx.params["workers"]) as runner:
         yield runner
+
+
+@contextlib.contextmanager
+def search_runner(ctx: click.Context, *, serves: bool = False) -> Iterator[RayRunner | None]:
+    """Yield a runner that searches shards on the cluster of the options; None: this process does.
+
+    Args:
+        ctx: The running command.
+        serves: Whether ``--workers`` of the command is not that of the runner.
+
+    Raises:
+        UsageError: An option is given that has no effect without --runner ray.
+        ConfigError: Ray is not installed, or the cluster has too few CPUs.
+        ClusterError: The cluster cannot be reached.
+    """
+    own = {"ray_address", "replicas", "partial"} | (set() if serves else {"workers"})
+    if not _on_ray(ctx, own):
+        yield None
+        return
+    from sbert_search.cluster.runner import RayRunner
+
+    params = ctx.params
+    with RayRunner(
+        params["ray_address"],
+        workers=None if serves else params["workers"],
+        replicas=params["replicas"],
+        partial=params["partial"],
+    ) as runner:
+        yield runner
+
+
+def _on_ray(ctx: click.Context, names: set[str]) -> bool:
+    """Whether the runner is ray; if not, the named options may not be given."""
+    if ctx.params["runner"] != "local":
+        return True
+    if alone := given(ctx) & names:
+        raise click.UsageError(f"--{min(alone).replace('_', '-')} needs --runner ray.")
+    return False

@@ -22,7 +22,12 @@ from sbert_search.serving.schemas.mcp import (
     SearchArguments,
     SimilarArguments,
 )
-from sbert_search.serving.schemas.search import SearchRequest, StoredDocument
+from sbert_search.serving.schemas.search import (
+    SearchRequest,
+    SearchResult,
+    SimilarResponse,
+    StoredDocument,
+)
 from sbert_search.serving.state import Served
 
 A = TypeVar("A", bound=msgspec.Struct)
@@ -106,13 +111,19 @@ async def _search(served: Served, arguments: SearchArguments, work: Work) -> Fou
     )
     answer = await answer_search(served, request, work)
     [found] = answer.results
-    return FoundDocuments(index=answer.index, commit=found.commit, hits=found.hits)
+    return _documents_of(answer.index, found)
 
 
 async def _similar(served: Served, arguments: SimilarArguments, work: Work) -> FoundDocuments:
     where = arguments.where or None
     found = await answer_similar(served, arguments.index, arguments.id, arguments.k, where, work)
-    return FoundDocuments(index=found.index, commit=found.commit, hits=found.hits)
+    return _documents_of(found.index, found)
+
+
+def _documents_of(index: str, found: SearchResult | SimilarResponse) -> FoundDocuments:
+    return FoundDocuments(
+        index=index, commit=found.commit, missing_shards=found.missing_shards, hits=found.hits
+    )
 
 
 async def _document(served: Served, arguments: DocumentArguments, work: Work) -> StoredDocument:

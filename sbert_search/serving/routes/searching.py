@@ -58,6 +58,7 @@ async def answer_search(served: Served, body: SearchRequest, work: Work) -> Sear
             query=query,
             mode=hits.mode,
             commit=hits.commit,
+            missing_shards=list(hits.missing),
             hits=[hit_of(hit, highlight=body.highlight, explain=body.explain) for hit in hits],
         )
         for query, hits in zip(queries, answers, strict=True)
@@ -140,6 +141,7 @@ async def answer_similar(
         index=served_index.name,
         id=doc_id,
         commit=hits.commit,
+        missing_shards=list(hits.missing),
         hits=[hit_of(hit) for hit in hits],
     )
 

@@ -108,9 +108,11 @@ class FoundDocuments(Struct, kw_only=True):
     Attributes:
         index: Name of the index.
         commit: Number of commits of the index up to the state that was searched.
+        missing_shards: Lost shards, whose documents were not searched.
         hits: The documents.
     """
 
     index: str
     commit: int
+    missing_shards: list[str]
     hits: list[SearchHit]

@@ -118,12 +118,15 @@ class SearchResult(Struct, kw_only=True):
         query: The query.
         mode: The mode that found them.
         commit: Number of commits of the index up to the state that was searched.
+        missing_shards: Lost shards, whose documents were not searched; only `serve --partial` has
+            such answers.
         hits: The hits.
     """
 
     query: str
     mode: str
     commit: int
+    missing_shards: list[str]
     hits: list[SearchHit]
 
 
@@ -279,4 +282,5 @@ class SimilarResponse(Struct, kw_only=True):
     index: str
     id: str
     commit: int
+    missing_shards: list[str]
     hits: list[SearchHit]

@@ -1,0 +1,49 @@
+"""Answers of a server whose shards are searched on a cluster that has lost one of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from sbert_search.cluster import holders
+from sbert_search.embedding.hashing import HashingEmbedder
+from sbert_search.serving.access import AccessTokens
+from sbert_search.serving.opening import ServeSettings, open_served
+from sbert_search.serving.problems import Problem
+from sbert_search.serving.state import Served
+from sbert_search.shards.index import ShardedIndex
+from tests.cluster.conftest import cluster
+from tests.cluster.processes import LocalCluster, LocalRunner
+from tests.serving.mcp.test_tools import call
+from tests.shards.test_index import some_rows
+
+__all__ = ["cluster"]  # a fixture
+
+
+def served(folder: Path, runner: LocalRunner) -> Served:
+    settings = ServeSettings(indexes={"i": folder}, tokens=AccessTokens({}), runner=runner)
+    return open_served(settings)
+
+
+def test_an_answer_names_the_lost_shard_or_is_a_problem(
+    cluster: LocalCluster,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(holders, "LOST_S", 0.0)
+    ShardedIndex.build(some_rows(60), out=tmp_path / "i", model=HashingEmbedder(16), n_shards=3)
+    partial = served(tmp_path / "i", LocalRunner(cluster, partial=True))
+    assert call(partial, "search", query="mill")["missing_shards"] == []
+    strict = served(tmp_path / "i", LocalRunner(cluster))
+    for process in (cluster.processes[1], cluster.processes[4]):
+        process.running = False
+    for name, arguments in (("search", {"query": "mill"}), ("similar", {"id": "d1"})):
+        found = call(partial, name, **arguments)
+        assert found["missing_shards"] == ["shard-0001"]
+        assert found["hits"]
+        with pytest.raises(Problem, match="has lost a part of it; try again") as raised:
+            call(strict, name, **arguments)
+        assert raised.value.status == 503
+        assert "i: shard-0001 of" in capsys.readouterr().err
