@@ -28,8 +28,10 @@ class Machines:
         """Kill a machine at once, with the processes on it."""
         self.cluster.remove_node(self.nodes.pop(number), allow_graceful=False)
 
-    def add(self) -> None:
-        self.nodes.append(self.cluster.add_node(num_cpus=1, object_store_memory=OBJECT_STORE_BYTES))
+    def add(self, *, wait: bool = True) -> None:
+        """Connect another machine."""
+        size = {"num_cpus": 1, "object_store_memory": OBJECT_STORE_BYTES}
+        self.nodes.append(self.cluster.add_node(wait=wait, **size))
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -46,9 +48,9 @@ def _small_ray(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         yield
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def machines(_small_ray: None) -> Iterator[Machines]:
-    """Three machines with one CPU each."""
+    """Three machines with one CPU each, for all tests; a test that kills one adds another."""
     from ray import cluster_utils
 
     make: Any = cluster_utils.Cluster
@@ -56,6 +58,7 @@ def machines(_small_ray: None) -> Iterator[Machines]:
     cluster = make(initialize_head=True, head_node_args=head)
     started = Machines(cluster, [])
     for _ in range(3):
-        started.add()
+        started.add(wait=False)
+    cluster.wait_for_nodes()
     yield started
     cluster.shutdown()

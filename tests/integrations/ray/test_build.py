@@ -43,6 +43,8 @@ from tests.integrations.ray.conftest import Machines
 
 __all__ = ["corpus", "whole"]  # fixtures
 
+N_TEXTS = 160
+
 
 class SlowEmbedder(TogetherEmbedder):
     """Takes long enough that a machine can be killed while it computes."""
@@ -79,8 +81,8 @@ def texts(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Texts in English, some of which the installed model truncates."""
     path = tmp_path_factory.mktemp("texts") / "texts.jsonl"
     with path.open("w") as file:
-        for n in range(400):
-            text = f"Chapter {n} tells of the river. " * (1 + n % 7 * (1 + 9 * (n % 50 == 0)))
+        for n in range(N_TEXTS):
+            text = f"Chapter {n} tells of the river. " * (1 + n % 7 * (1 + 9 * (n % 20 == 6)))
             file.write(json.dumps({"_id": f"t{n}", "text": text, "n": n}) + "\n")
     return path
 
@@ -142,10 +144,10 @@ def test_with_a_model_a_build_and_a_file_are_those_without_ray(
             out = tmp_path / f"{name}.parquet"
             embed_to_parquet(texts, out, lambda: embedder, ReadSettings(), embed=embed)
             said = capsys.readouterr().err
-            assert said.count("longer than the 256 tokens the model reads; 309 tokens were") == 2
+            assert said.count("longer than the 256 tokens the model reads; 482 tokens were") == 2
             assert ("Worker 2 of 2: " in said) == ("cpu with 1 thread." in said) == (name == "ray")
     plain, on_ray = (pq.read_table(tmp_path / f"{n}.parquet") for n in ("plain", "ray"))
-    assert plain.num_rows == 400
+    assert plain.num_rows == N_TEXTS
     assert plain.equals(on_ray, check_metadata=True)
     indexes = [Index.open(tmp_path / f"{name}.index").state for name in ("plain", "ray")]
     vectors = [index.vectors(index.live_rows()).tobytes() for index in indexes]
@@ -190,7 +192,7 @@ from sbert_search.index.ingestion.build import build_index
 from tests.index.ingestion.test_ingest import SETTINGS
 from tests.integrations.ray.test_build import SlowEmbedder
 ingest.COMMIT_S, ingest._BATCH_TOKENS = 0.0, 1500
-with RayRunner(sys.argv[1], workers=3) as runner:
+with RayRunner(sys.argv[1], workers=1) as runner:
     build_index(sys.argv[2], Path(sys.argv[3]), SlowEmbedder, SETTINGS, embed=runner)
 """
 
