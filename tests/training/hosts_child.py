@@ -141,17 +141,17 @@ def recording(file: Path) -> Iterator[None]:
     ):
         yield
     seen = {"tokenised": tokenised, "spans": spans, "documents": len(documents)}
-    if not file.exists():  # runs that are resumed after a restart read again
-        file.write_text(json.dumps(seen))
+    file.write_text(json.dumps(seen))
 
 
 def main(folder: Path, out: Path) -> None:
     torch.set_num_threads(1)
     rank = os.environ["RANK"]
     with join_ranks():
-        with recording(out / f"seen-{rank}.json"):
-            compared_with_one_process(folder, out)
-        compared_bit_by_bit(folder, out, "peace")
+        if not (out / "killed").exists():  # else this is the second start
+            with recording(out / f"seen-{rank}.json"):
+                compared_with_one_process(folder, out)
+            compared_bit_by_bit(folder, out, "peace")
         with dying_once(out / "killed") if rank == "2" else nullcontext():
             compared_bit_by_bit(folder, out, "restarted")
 
