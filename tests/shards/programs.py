@@ -122,17 +122,16 @@ class Program:
         where = self.rng.choice([None, None, "year >= 2002"])
         group = self.rng.random() < 0.8
         k = self.rng.choice([1, 3, 30])
+        engines = [SearchEngine(index) for index in (one, sharded)]
         for mode in MODES:
             given = None if mode == "lexical" else queries
             found = [
-                SearchEngine(index).search_many(
-                    texts, k, vectors=given, mode=mode, where=where, group=group
-                )
-                for index in (one, sharded)
+                engine.search_many(texts, k, vectors=given, mode=mode, where=where, group=group)
+                for engine in engines
             ]
             for left, right in zip(*found, strict=True):
                 assert ranking(left) == ranking(right)
-        counted = [SearchEngine(index).facets(texts[0], "year") for index in (one, sharded)]
+        counted = [engine.facets(texts[0], "year") for engine in engines]
         assert counted[0] == counted[1]
 
 
