@@ -276,6 +276,7 @@ def main() -> None:
         peer = [sys.executable, "-c", PEER, model, "PORT"]
         infinity = [options.infinity, "v2", "--model-id", model, "--device", "cpu"]
         infinity += ["--dtype", "float32", "--url-prefix", "/v1", "--port", "PORT"]
+        infinity += ["--host", "127.0.0.1", "--log-level", "error"]
         with serving(ours) as our_server:
             short = sorted(texts, key=len)[:64]  # enough tokens for the server to load torch
             while our_server.ask("GET", "/info")[1]["models"][0]["engine"] == "onnx":
