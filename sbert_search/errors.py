@@ -17,6 +17,7 @@ SbertSearchError
 ├── ExchangeError          another engine refused an upload or could not be reached
 ├── EvaluationError        an evaluation or a comparison of two runs is impossible
 ├── ClusterError           a cluster cannot be used, or has lost the machines that it needs
+│   └── LostShards         no process on the cluster holds some shards of an index
 └── TrainingError          training stopped: a value is not finite, or data cannot be used
 
 Each message names what failed, the bad value and a remedy. For input data it also names the file
@@ -28,6 +29,15 @@ from __future__ import annotations
 
 class SbertSearchError(Exception):
     """Base class of all errors that this package raises on purpose."""
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Let another process make a copy, whatever arguments the class takes."""
+        return _made, (type(self), *self.args), self.__dict__
+
+
+def _made(kind: type[SbertSearchError], *args: object) -> SbertSearchError:
+    """Make an error without a call of ``__init__``."""
+    return kind.__new__(kind, *args)
 
 
 class ConfigError(SbertSearchError):
@@ -97,6 +107,10 @@ class EvaluationError(SbertSearchError):
 
 class ClusterError(SbertSearchError):
     """A cluster cannot be reached or used, or too many of its processes have ended."""
+
+
+class LostShards(ClusterError):  # noqa: N818
+    """No process on the cluster holds some shards of an index."""
 
 
 class TrainingError(SbertSearchError):

@@ -129,6 +129,7 @@ class Call:
 
         Raises:
             Lost: The process has ended.
+            ClusterError: The method has raised an exception that cannot be sent to this process.
             Exception: The exception of the method.
         """
         from ray import exceptions
@@ -138,6 +139,9 @@ class Call:
         except exceptions.RayTaskError as error:
             cause = getattr(error, "cause", None)
             raise (cause if isinstance(cause, Exception) else error) from None
+        except exceptions.UnserializableException as error:
+            said = str(error).strip().splitlines()[-1]
+            raise ClusterError(f"A process on the cluster failed: {said}") from None
         except exceptions.RayError as error:
             raise Lost(_first_line(error)) from None
 

@@ -52,6 +52,7 @@ from sbert_search import (
     IndexStoreError,
     IngestReport,
     LexicalSettings,
+    LostShards,
     MapSettings,
     ModelError,
     ModelLike,
@@ -296,7 +297,7 @@ def failures() -> list[type[SbertSearchError]]:
         *(CheckpointError, CommitUnknown, ConfigError, CorpusError, CorruptIndex, EvaluationError),
         ExchangeError,
         *(IndexLocked, IndexStoreError, ModelError, ModelMismatch, NoLexicalData, NotAnIndex),
-        *(ClusterError, QueryError, TrainingError, WeightsError),
+        *(ClusterError, LostShards, QueryError, TrainingError, WeightsError),
     ]
 
 

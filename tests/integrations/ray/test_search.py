@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from sbert_search import Index, RayRunner, SearchEngine, SearchOptions, ShardedIndex
-from sbert_search.cluster.connection import Lost
+from sbert_search.cluster.connection import Lost, Share, connected
 from sbert_search.embedding.hashing import HashingEmbedder
-from sbert_search.errors import ClusterError, ConfigError, QueryError
+from sbert_search.errors import ClusterError, ConfigError, CorruptIndex, QueryError
 from sbert_search.search.options import SearchMode
 from tests.integrations.ray.conftest import Machines
 from tests.shards.test_index import QUERIES, Reversing, shown, some_rows
@@ -134,6 +134,35 @@ def test_a_lost_machine_changes_no_answer_and_is_replaced(
                 time.sleep(0.1)
     for query, hits in zip(QUERIES, wanted, strict=True):
         assert shown(remote.search(query, 20)) == hits
+
+
+class Failing:
+    """Raises the errors of a process on another machine."""
+
+    def damaged(self) -> None:
+        raise CorruptIndex("seg/1.vec.npy", "4 bytes", "3 bytes", "Copy it again.")
+
+    def unknown(self) -> None:
+        class StubbornError(Exception):  # an error of another package
+            def __init__(self, one: int, two: int) -> None:
+                super().__init__(f"{one} is not {two}")
+
+        raise StubbornError(1, 2)
+
+
+def test_an_error_of_a_process_is_not_taken_for_its_end(
+    machines: Machines, runner: RayRunner
+) -> None:
+    with connected(machines.address) as cluster:
+        process = cluster.start(Failing, Share(1, 0, 0))
+        try:
+            with pytest.raises(CorruptIndex, match=r"seg/1.*Copy it again\.$") as raised:
+                process.call("damaged").result()
+            assert raised.value.file == "seg/1.vec.npy"
+            with pytest.raises(ClusterError, match=r"process on the cluster failed: .*1 is not 2"):
+                process.call("unknown").result()
+        finally:
+            process.end()
 
 
 def test_what_cannot_be_searched_on_a_cluster_is_named(
