@@ -74,12 +74,14 @@ class SingleQuerySearch:
             IndexStoreError: As for `faiss_runtime.require_not_forked`.
         """
         faiss_runtime.require_not_forked()
+        plans = [part.plans.get(k) or self._plan(part, k) for part in self._parts]
+        if any(n_candidates < k for n_candidates, _ in plans):
+            return None
         scores, rows = [], []
-        for part in self._parts:
-            n_candidates, parameters = part.plans.get(k) or self._plan(part, k)
+        for part, (n_candidates, parameters) in zip(self._parts, plans, strict=True):
             at = part.index.search(query, n_candidates, params=parameters)[1][0]
             # `reduce` is what at.min() calls through two Python functions.
-            if n_candidates < k or np.minimum.reduce(at) < 0:
+            if np.minimum.reduce(at) < 0:
                 return None
             rows.append(part.segment.rows.take(at))
             # The numbers of the queries are not read, since there is one query.

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from sbert_search.index.dense import single_query
 from sbert_search.index.dense.single_query import SingleQuerySearch
 from sbert_search.index.maintenance import compaction, merge_policy
 from sbert_search.index.spec import IndexSpec
@@ -96,6 +98,19 @@ def test_a_query_that_faiss_cannot_fill_goes_the_long_way(
         np.testing.assert_array_equal(rows, expected[1])
         np.testing.assert_array_equal(scores, expected[0])
     assert taken == [False] * 3
+
+
+def test_faiss_searches_no_segment_if_one_has_too_few_rows() -> None:
+    class Unused:
+        def search(self, *arguments: object, **keywords: object) -> None:
+            pytest.fail("FAISS searches for a result that is not used")
+
+    plans: list[Any] = [{K: (K, None)}, {K: (K - 1, None)}]
+    segment: Any = None
+    index: Any = Unused()
+    parts = [single_query._Searched(segment, index, own) for own in plans]
+    settings = StoreSettings(dim=8, spec=IndexSpec(factory="HNSW16"))
+    assert SingleQuerySearch(parts, settings).nearest(QUERIES[:1], K) is None
 
 
 def test_dead_rows_filters_and_exact_searches_go_the_long_way(
