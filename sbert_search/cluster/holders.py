@@ -43,7 +43,7 @@ class Answered(NamedTuple):
     Attributes:
         answers: The answers of processes, each for some shards.
         lost: Numbers of the shards without an answer.
-        reason: Why a process did not answer; "": all did.
+        reason: Why the processes of the lost shards did not answer; "": no shard is lost.
     """
 
     answers: list[object]
@@ -52,17 +52,24 @@ class Answered(NamedTuple):
 
 
 class _Ended(NamedTuple):
-    """A process that has ended: a call to it, which succeeds when it runs again, and its end."""
+    """A process that has ended.
+
+    Attributes:
+        call: A call to it, which succeeds when it runs again.
+        since_s: When it ended.
+        reason: Why it ended.
+    """
 
     call: Call
     since_s: float
+    reason: str
 
 
 class Holders:
     """The processes that hold shards.
 
-    Each shard is held by several processes, so that others answer if one ends. Ray starts a process
-    that has ended again, on any machine with room.
+    Each shard is held by several processes, so that others answer if one ends. They are on several
+    machines where possible. Ray starts a process that has ended again, on any machine with room.
 
     Args:
         cluster: The cluster.
@@ -78,10 +85,11 @@ class Holders:
         if not 1 <= replicas <= share.processes:
             raise ConfigError(
                 f"replicas is {replicas}, and the cluster gives {share.processes:,} processes; it "
-                "must be from 1 to this number. Connect more machines, or pass more --workers."
+                "must be from 1 to this number. Pass fewer --replicas, or start more processes: "
+                "connect more machines, or, except in `serve`, pass more --workers."
             )
         self._replicas, self._turns = replicas, itertools.count()
-        self._lock, self._reason = Lock(), ""
+        self._lock = Lock()
         self._ended: dict[int, _Ended] = {}
         self._processes = [
             cluster.start(ShardWorker, share, calls=CALLS, restarts=True)
@@ -109,28 +117,31 @@ class Holders:
         Raises:
             Exception: The exception of a process.
         """
-        left, answers, reason = set(range(n_shards)), list[object](), ""
+        left, answers, reasons = set(range(n_shards)), list[object](), dict[int, str]()
         turn, attempts = next(self._turns), Counter[int]()
-        while left and max(attempts.values(), default=0) < ATTEMPTS:
+        while asked := [shard for shard in sorted(left) if attempts[shard] < ATTEMPTS]:
             lost = self._lost()
             shards_of = defaultdict(list)
-            for shard in sorted(left):
+            for shard in asked:
                 running = [holder for holder in self._of(shard, turn) if holder not in lost]
                 if running:
                     shards_of[running[0]].append(shard)
             for shards, result in self._results(shards_of, question):
                 if isinstance(result, Lost):
-                    reason = str(result)
+                    reasons.update(dict.fromkeys(shards, str(result)))
                     attempts.update(shards)
                 else:
                     answers.append(result)
                     left.difference_update(shards)
             if not shards_of:  # no process of these shards runs
-                since_s = min(max(lost[h].since_s for h in self._of(n, turn)) for n in left)
+                since_s = min(max(lost[h].since_s for h in self._of(n, turn)) for n in asked)
                 if time.monotonic() >= since_s + wait_s:
+                    for shard in asked:
+                        reasons.setdefault(shard, lost[self._of(shard, turn)[0]].reason)
                     break
                 finished([ended.call for ended in lost.values()], _AGAIN_S)
-        return Answered(answers, tuple(sorted(left)), reason or self._reason)
+        reason = " ".join(dict.fromkeys(reasons[shard] for shard in sorted(left)))
+        return Answered(answers, tuple(sorted(left)), reason)
 
     def _lost(self) -> dict[int, _Ended]:
         """Return the processes that have ended and do not run again yet.
@@ -177,10 +188,9 @@ class Holders:
             except Lost as lost:
                 results.append((shards, lost))
                 with self._lock:
-                    self._reason = str(lost)
                     if holder not in self._ended:
                         again = self._processes[holder].call("host")
-                        self._ended[holder] = _Ended(again, time.monotonic())
+                        self._ended[holder] = _Ended(again, time.monotonic(), str(lost))
             except Exception as error:  # of the method; Ray would print it if nobody asked for it
                 errors.append(error)
         if errors:
@@ -198,18 +208,50 @@ class Holders:
         Raises:
             ClusterError: Some have not started within `START_S`.
         """
-        starting, begun_s = [process.call("host") for process in self._processes], time.monotonic()
-        hosts = list[str]()
+        calls, begun_s = [process.call("host") for process in self._processes], time.monotonic()
+        starting, hosts = list(calls), [""] * len(calls)
         while starting:
             for call in finished(starting, _AGAIN_S):
                 starting.remove(call)
                 with contextlib.suppress(Lost):  # Ray starts it again
-                    hosts.append(str(call.result()))
+                    hosts[calls.index(call)] = str(call.result())
             if starting and time.monotonic() > begun_s + START_S:
                 raise ClusterError(
                     f"{len(starting)} of {share.processes:,} processes have found no machine with "
                     f"{share.cpus} free CPUs for {START_S:.0f} s. Connect one with `ray start "
-                    "--address=...`, end other programs, or pass fewer --workers."
+                    "--address=...`, or end other programs on the cluster."
                 )
-        n = share.processes
-        note(f"{n} process{'es' * (n > 1)} hold{'s' * (n == 1)} the shards: {', '.join(hosts)}.")
+        n, order = share.processes, apart(hosts, self._replicas)
+        self._processes = [self._processes[process] for process in order]
+        hosts = [hosts[process] for process in order]
+        known = ", ".join(filter(None, hosts))
+        note(f"{n} process{'es' * (n > 1)} hold{'s' * (n == 1)} the shards: {known}.")
+        if self._replicas > 1 and (alone := _on_one_host(hosts, self._replicas)):
+            note(
+                f"For {alone} of {n} parts of the shards, all {self._replicas} processes run on "
+                "one machine, whose end loses these shards. Connect more machines."
+            )
+
+
+def apart(hosts: Sequence[str], replicas: int) -> list[int]:
+    """Order processes so that those with the same shards are on several machines where possible.
+
+    Args:
+        hosts: The machine of each process.
+        replicas: Number of processes, one after another in a ring, that hold the same shards.
+
+    Returns:
+        The numbers of the processes in their order.
+    """
+    order, counts = list(range(len(hosts))), Counter(hosts)
+    by_host = sorted(order, key=lambda process: (-counts[hosts[process]], hosts[process]))
+    places = sorted(order, key=lambda place: place % replicas)  # so far apart are neighbours here
+    spread = [process for _, process in sorted(zip(places, by_host, strict=True))]
+    ways = (order, spread)
+    return min(ways, key=lambda way: _on_one_host([hosts[process] for process in way], replicas))
+
+
+def _on_one_host(hosts: Sequence[str], replicas: int) -> int:
+    """Count the groups of neighbours in a ring of processes that are on one machine."""
+    ring = [*hosts, *hosts]
+    return sum(len({*ring[at : at + replicas]}) == 1 for at in range(len(hosts)))

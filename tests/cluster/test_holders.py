@@ -9,7 +9,7 @@ import pytest
 
 from sbert_search.cluster import holders
 from sbert_search.cluster.connection import Call, Lost, Process, Share
-from sbert_search.cluster.holders import Holders
+from sbert_search.cluster.holders import Holders, apart
 from sbert_search.errors import ClusterError, ConfigError, QueryError
 from tests.cluster.processes import LocalCluster
 
@@ -113,6 +113,66 @@ def test_a_question_that_ends_every_process_is_not_asked_forever(cluster: LocalC
     assert (answered.lost, answered.reason) == ((0,), "Its memory ran out.")
     asked = [process.asked.count("end") for process in cluster.processes]
     assert sum(asked) == holders.ATTEMPTS
+
+
+def test_a_question_about_one_shard_that_ends_processes_leaves_the_others(
+    cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held = Holders(cluster, Share(2, 1, 0), 1)
+    cluster.processes[1].running = False
+
+    def finished(calls: Sequence[Call], timeout_s: float) -> list[Call]:
+        cluster.processes[1].running = timeout_s > 0.0 or cluster.processes[1].running
+        return list(calls)
+
+    monkeypatch.setattr(holders, "finished", finished)
+
+    def question(process: Process, shards: tuple[int, ...]) -> Call:
+        return process.call("end" if 0 in shards else "same", shards)
+
+    answered = held.ask(2, question, 60.0)
+    assert (answered.answers, answered.lost) == ([(1,)], (0,))
+    assert answered.reason == "Its memory ran out."
+
+
+def test_the_reason_is_that_of_the_lost_shard(cluster: LocalCluster) -> None:
+    held = Holders(cluster, Share(2, 1, 0), 1)
+    cluster.processes[0].running = False
+    both = held.ask(2, lambda process, shards: process.call("end", shards), 0.0)
+    assert (both.lost, both.reason) == ((0, 1), "It has ended. Its memory ran out.")
+    answered = held.ask(2, same, 0.0)
+    assert (answered.lost, answered.reason) == ((0,), "It has ended.")
+
+
+@pytest.mark.parametrize(
+    ("hosts", "replicas", "order"),
+    [
+        ("aabb", 2, "abab"),
+        ("aabbc", 2, "abacb"),
+        ("aaabbb", 3, "aababb"),
+        ("abca", 2, "abac"),
+        ("abab", 2, "abab"),
+        ("aab", 2, "aab"),  # one machine holds two of three processes, so one shard is on it alone
+        ("aab", 3, "aab"),
+        ("aa", 1, "aa"),
+    ],
+)
+def test_neighbours_are_on_several_machines(hosts: str, replicas: int, order: str) -> None:
+    places = apart(hosts, replicas)
+    assert sorted(places) == list(range(len(hosts)))
+    assert "".join(hosts[place] for place in places) == order
+
+
+def test_replicas_are_on_several_machines_or_this_is_said(
+    cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    names = iter("aabb" + "aab")
+    monkeypatch.setattr(Repeating, "host", lambda self: next(names))
+    held = Holders(cluster, Share(4, 1, 0), 2)
+    assert "4 processes hold the shards: a, b, a, b." in capsys.readouterr().err
+    assert [cluster.processes.index(process) for process in held._processes] == [0, 2, 1, 3]  # type: ignore[arg-type]
+    Holders(cluster, Share(3, 1, 0), 2)
+    assert "For 1 of 3 parts of the shards, all 2 processes run on" in capsys.readouterr().err
 
 
 def test_the_exception_of_a_process_is_raised(cluster: LocalCluster) -> None:
