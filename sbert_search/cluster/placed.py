@@ -18,10 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sbert_search.cluster import holders as held
-from sbert_search.cluster.connection import Call, Process, host_and_python
+from sbert_search.cluster.connection import Call, Lost, Process, host_and_python
 from sbert_search.cluster.holders import Asked, Holders
 from sbert_search.cluster.shard_worker import SentMask, ShardedCommit, UnknownCommit
-from sbert_search.errors import ClusterError
+from sbert_search.errors import LostShards
 from sbert_search.index.dense.exact import TopK
 from sbert_search.index.dense.query_plan import RowMask
 from sbert_search.index.lexical.analyzer import NearWords
@@ -169,7 +169,7 @@ class PlacedSnapshot(ShardedSnapshot):
         """
         counts = cast("list[tuple[int, int]]", self._ask("count", lambda shards: (where,)))
         n_docs, n_rows = sum(docs for docs, _ in counts), sum(rows for _, rows in counts)
-        return FilterMask(where, n_docs, n_rows, partial(super().filter_mask, where))
+        return FilterMask(where, n_docs, n_rows, partial(self.own_filter_mask, where))
 
     def _sent(self, mask: RowMask | None, shards: Sequence[int]) -> SentMask:
         if mask is None or isinstance(mask, FilterMask):
@@ -183,19 +183,19 @@ class PlacedSnapshot(ShardedSnapshot):
         """Call a method of `ShardWorker` for all shards; return the answers.
 
         Raises:
-            ClusterError: A shard is lost, and its documents may not be left out.
+            LostShards: A shard is lost, and its documents may not be left out.
         """
         wait_s = held.LOST_S if self._whole is None else 0.0
         question = partial(self._question, method, arguments)
         answered = self._holders().ask(self.n_shards, question, wait_s)
         lost = [self.record.shards[number].folder for number in answered.lost]
         if lost and self._whole is None:
-            raise ClusterError(
+            allow = "" if self._partial else ", or allow answers without lost shards with --partial"
+            raise LostShards(
                 f"{', '.join(lost)} of {self.path} {'is' if len(lost) == 1 else 'are'} lost: no "
                 f"process on the cluster holds {'it' if len(lost) == 1 else 'them'}. "
-                f"{answered.reason} Connect a machine with `ray start --address=...`, hold each "
-                "shard in several processes with --replicas, or allow answers without lost shards "
-                "with --partial."
+                f"{answered.reason} Connect a machine with `ray start --address=...`, or hold each "
+                f"shard in several processes with --replicas{allow}."
             )
         self.missing = tuple(sorted({*self.missing, *lost}))
         return answered.answers
@@ -233,4 +233,7 @@ class _Question(NamedTuple):
             return self.first.result()
         except UnknownCommit:
             self.opening().result()
+        try:
             return self.again().result()
+        except UnknownCommit:
+            raise Lost("A process has ended twice during a question.") from None

@@ -159,6 +159,9 @@ class RayRunner:
                 f"{state.path} has no shards, and --runner ray searches shards. Build the index "
                 "with --shards N, or leave --runner out."
             )
+        # Without the lock, which other threads hold while processes open another state.
+        if (placed := self._placed.get(state)) is not None:
+            return placed
         with self._lock:
             self._holders()
             if state not in self._placed:
@@ -171,6 +174,8 @@ class RayRunner:
 
     def _holders(self) -> Holders:
         """Return the processes that hold shards; start them if they do not run."""
+        if (held := self._held) is not None:  # without the lock, as in `placed`
+            return held
         with self._lock:
             if self._held is None:
                 assert self._cluster is not None, "the runner's context has ended"

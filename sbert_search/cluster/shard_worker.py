@@ -15,7 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sbert_search.cluster.connection import host_and_python
-from sbert_search.errors import ClusterError, SbertSearchError
+from sbert_search.errors import ClusterError, ConfigError, SbertSearchError
+from sbert_search.index.dense.faiss_runtime import require_faiss
 from sbert_search.index.dense.query_plan import RowMask
 from sbert_search.index.lexical.bm25 import LexicalSearch, Matches
 from sbert_search.index.snapshot import Snapshot
@@ -29,7 +30,7 @@ from sbert_search.shards.states import open_snapshot
 K = TypeVar("K")
 V = TypeVar("V")
 
-STATES_KEPT = 2  # states of a shard that stay open: searches may still use the one before
+STATES_KEPT = 2  # states of an index that stay open: searches may still use the one before
 COMMITS_KEPT = 16
 PARTS_KEPT = 16  # sets of shards, with the masks and norms that were computed for them
 
@@ -37,8 +38,8 @@ PARTS_KEPT = 16  # sets of shards, with the masks and norms that were computed f
 class ShardedCommit(NamedTuple):
     """A commit of a sharded index, which each process opens by its path.
 
-    The manifests are sent, so that the commit can be opened after the next one. Only a compaction
-    removes files.
+    The manifests are sent, so that the commit can be opened after the next one, as long as its
+    files exist. A compaction removes files, and so does an update that merges segments.
 
     Attributes:
         key: A text that no other commit has.
@@ -144,6 +145,10 @@ class ShardWorker:
             commit = self._commits[key]
             part = self._parts.get((key, shards)) or self._opened(commit, shards)
             _keep(self._commits, key, commit, COMMITS_KEPT)
+            of_index = [own for own, other in self._commits.items() if other.path == commit.path]
+            for own in list(self._parts):  # the newest commits are last
+                if own[0] not in self._commits or own[0] in of_index[:-STATES_KEPT]:
+                    del self._parts[own]
             return _keep(self._parts, (key, shards), part, PARTS_KEPT)
 
     def _opened(self, commit: ShardedCommit, shards: tuple[int, ...]) -> _Part:
@@ -163,8 +168,10 @@ class ShardWorker:
             raise ClusterError(
                 f"{host} cannot open commit {commit.record.generation} of {commit.path}: {error} "
                 "Every machine needs the folder under this path, such as on a shared file system. "
-                "If the index was compacted meanwhile, refresh the engine and search again."
+                "If the index was changed meanwhile, refresh the engine and search again."
             ) from error
+        if any(ann is not None for shard in opened for ann in shard.anns):
+            _require_faiss(host)
         part = _Part(root, commit.record, opened)
         part.manifest = replace(part.manifest, columns=commit.columns)
         return part
@@ -176,6 +183,18 @@ class ShardWorker:
             newest = next(reversed(kept.values()), None)
             opened = open_snapshot(root, record, newest, manifest)
         return _keep(kept, record, opened, STATES_KEPT)
+
+
+def _require_faiss(host: str) -> None:
+    """Refuse to scan a segment that has a FAISS file, which takes longer and finds other hits.
+
+    Raises:
+        ClusterError: FAISS is not installed.
+    """
+    try:
+        require_faiss()
+    except ConfigError as error:
+        raise ClusterError(f"{host} cannot search the FAISS files of the index: {error}") from error
 
 
 def _keep(kept: dict[K, V], key: K, value: V, most: int) -> V:

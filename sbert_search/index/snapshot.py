@@ -255,6 +255,15 @@ class Snapshot:
     def filter_mask(self, where: str) -> RowMask:
         """Find the live rows whose documents match an SQL condition over their metadata.
 
+        Raises:
+            QueryError: The condition cannot be used; the message marks where.
+            ClusterError: The state is searched on a cluster, which does not answer.
+        """
+        return self.own_filter_mask(where)
+
+    def own_filter_mask(self, where: str) -> RowMask:
+        """Find the rows that `filter_mask` finds, always in this process.
+
         The masks of the last few conditions are cached, since the next query often repeats one.
 
         Raises:

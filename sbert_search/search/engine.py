@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from sbert_search.embedding.arguments import CheckedOptions, MatchingOptions, ModelLike
 from sbert_search.embedding.protocol import TextEmbedder
-from sbert_search.errors import ConfigError, QueryError
+from sbert_search.errors import ClusterError, ConfigError, QueryError
 from sbert_search.index.index import Index
 from sbert_search.index.snapshot import Snapshot
 from sbert_search.records import Query
@@ -421,7 +421,14 @@ class SearchEngine:
     def _state(self) -> Snapshot:
         """Return the present state of the index."""
         state = self.index.state
-        return state if self.runner is None else self.runner.placed(state)
+        if self.runner is None:
+            return state
+        try:
+            return self.runner.placed(state)
+        except ClusterError:
+            if self.index.state is state:
+                raise
+        return self.runner.placed(self.index.state)  # a commit has removed files of the earlier one
 
     def _answers(
         self,

@@ -282,7 +282,7 @@ def matching_marks(snapshot: Snapshot, query: str | None, options: SearchOptions
     """
     from sbert_search.search.words.word_filter import documents_of, documents_with_any, word_mask
 
-    mask = None if options.where is None else snapshot.filter_mask(options.where)
+    mask = None if options.where is None else snapshot.own_filter_mask(options.where)
     if query is None:
         return documents_of(snapshot, mask)
     require_queries([query])

@@ -16,6 +16,7 @@ from sbert_search.errors import (
     ConfigError,
     CorpusError,
     IndexLocked,
+    LostShards,
     ModelMismatch,
     NoLexicalData,
     QueryError,
@@ -163,9 +164,11 @@ def problem_of(error: Exception) -> Problem | None:
     if isinstance(error, IndexLocked):
         message = "Another process is writing to the index; try again."
         return Problem(409, message, headers={"retry-after": "1"})
-    if isinstance(error, ClusterError):
+    if isinstance(error, LostShards):
         message = "The cluster that searches the index has lost a part of it; try again."
         return Problem(503, message, headers={"retry-after": "1"})
+    if isinstance(error, ClusterError):
+        return Problem(503, "The cluster cannot search the index; see the log of the server.")
     if isinstance(error, CorpusError) and (row := _ROW.match(str(error))):
         return _problem_of_row(int(row[1]) - 1, row[2])
     if isinstance(error, (QueryError, CorpusError, ConfigError)):

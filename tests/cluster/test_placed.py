@@ -5,13 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from sbert_search.cluster import holders, shard_worker
+from sbert_search.cluster.placed import PlacedSnapshot
+from sbert_search.cluster.shard_worker import ShardWorker, UnknownCommit
 from sbert_search.embedding.hashing import HashingEmbedder
-from sbert_search.errors import ClusterError, QueryError
+from sbert_search.errors import ClusterError, ConfigError, LostShards, QueryError
+from sbert_search.index.ingestion.build import BuildSettings
+from sbert_search.index.maintenance import compaction, merge_policy
+from sbert_search.index.snapshot import Snapshot
+from sbert_search.index.spec import IndexSpec
 from sbert_search.records import Query
 from sbert_search.search.engine import SearchEngine
 from sbert_search.search.options import SearchMode, SearchOptions
@@ -75,6 +82,90 @@ def test_the_processes_search_and_not_the_caller(
     assert {name for calls in asked for name in calls} == {"count", "search", "match"}
 
 
+def test_the_caller_reads_no_vectors_no_postings_and_no_metadata(
+    engines: tuple[SearchEngine, SearchEngine], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("search", "match", "own_filter_mask"):
+        method = getattr(Snapshot, name)
+
+        def only_elsewhere(
+            self: Snapshot, *arguments: object, method: Any = method, **keywords: object
+        ) -> object:
+            assert not isinstance(self, PlacedSnapshot)
+            return method(self, *arguments, **keywords)
+
+        monkeypatch.setattr(Snapshot, name, only_elsewhere)
+    assert engines[1].search("mill", mode="hybrid", where="year > 1990")
+
+
+def test_facets_are_counted_whatever_is_lost(
+    engines: tuple[SearchEngine, SearchEngine], cluster: LocalCluster
+) -> None:
+    local, remote = (e.facets("mill", "year", where="score > 9") for e in engines)
+    assert local == remote
+    for process in cluster.processes:
+        process.running = False
+        process.asked.clear()
+    assert engines[1].facets("mill", "year", where="score > 9") == local
+    assert [process.asked for process in cluster.processes] == [[]] * 3
+
+
+def test_a_process_that_forgets_the_commit_at_once_is_lost(
+    engines: tuple[SearchEngine, SearchEngine], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def search(self: ShardWorker, key: str, *arguments: object) -> None:
+        raise UnknownCommit(key)
+
+    monkeypatch.setattr(holders, "LOST_S", 0.0)
+    monkeypatch.setattr(ShardWorker, "search", search)
+    with pytest.raises(LostShards, match=r"are lost: .* A process has ended twice"):
+        engines[1].search("mill", mode="dense")
+
+
+def test_a_machine_without_faiss_is_named(
+    cluster: LocalCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (compaction, merge_policy):
+        monkeypatch.setattr(module, "MIN_ANN_ROWS", 50)
+    settings = BuildSettings(spec=IndexSpec(factory="HNSW16"))
+    index = ShardedIndex.build(
+        some_rows(400), out=tmp_path / "i", model=MODEL, n_shards=2, settings=settings
+    )
+    assert SearchEngine(index, MODEL, runner=LocalRunner(cluster)).search("mill")
+
+    def require_faiss() -> None:
+        raise ConfigError("FAISS is not installed; run `pip install`.")
+
+    monkeypatch.setattr(shard_worker, "require_faiss", require_faiss)
+    message = "^here cannot search the FAISS files of the index: FAISS is not installed; run"
+    with pytest.raises(ClusterError, match=message):
+        SearchEngine(index, MODEL, runner=LocalRunner(cluster))
+
+
+def test_a_state_whose_files_a_commit_removed_is_replaced_by_the_newest_one(
+    cluster: LocalCluster, tmp_path: Path
+) -> None:
+    index = ShardedIndex.build(some_rows(40), out=tmp_path / "i", model=MODEL, n_shards=2)
+
+    class Removing(LocalRunner):
+        fails, ids = 0, iter(["d0", "d1", "d2"])
+
+        def placed(self, state: Snapshot) -> PlacedSnapshot:
+            if self.fails:
+                self.fails -= 1
+                index.delete([next(self.ids)])
+                raise ClusterError("A file is gone.")
+            return super().placed(state)
+
+    runner = Removing(cluster)
+    engine = SearchEngine(index, MODEL, runner=runner)
+    runner.fails = 1
+    assert len(engine.search("mill", 40, mode="dense")) == 39
+    runner.fails = 2  # not again and again
+    with pytest.raises(ClusterError, match="A file is gone"):
+        engine.search("mill")
+
+
 def test_a_lost_shard_is_an_error_or_is_left_out_and_named(
     folder: Path, cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -86,7 +177,9 @@ def test_a_lost_shard_is_an_error_or_is_left_out_and_named(
         process.running = False
     with pytest.raises(ClusterError, match=r"^shard-0001, shard-0004 of /.*/five are lost: .*It h"):
         strict.search("mill")
-    with pytest.raises(ClusterError, match="shard-0001"):
+    with pytest.raises(LostShards, match=r"with --replicas, or .* with --partial\.$"):
+        strict.search("mill")
+    with pytest.raises(LostShards, match=r"^shard-0001, .* several processes with --replicas\.$"):
         partial.run([Query("q", "mill")])  # a run has no place for the names
     modes: list[SearchMode] = ["dense", "lexical"]
     for mode in modes:
@@ -122,6 +215,7 @@ def test_the_state_of_a_commit_is_opened_after_the_next_one(
         engine.index.delete([f"d{n}"])
         engine.search("mill")
     assert max(len(kept) for kept in worker._snapshots.values()) <= shard_worker.STATES_KEPT
+    assert len({key for key, _ in worker._parts}) == shard_worker.STATES_KEPT
 
 
 def test_a_machine_without_the_index_or_with_other_versions_is_named(

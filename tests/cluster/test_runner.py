@@ -5,12 +5,15 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Event
 
 import pytest
 
 from sbert_search.cluster import runner as runners
 from sbert_search.cluster.connection import Machine
+from sbert_search.cluster.placed import PlacedSnapshot
 from sbert_search.cluster.runner import RayRunner
 from sbert_search.embedding.hashing import HashingEmbedder
 from sbert_search.errors import ConfigError
@@ -72,6 +75,31 @@ def test_processes_that_hold_shards_serve_all_engines_and_end_with_the_runner(
         assert len(cluster.processes) == 4
     assert not any(process.running for process in cluster.processes)
     assert connections == ["opened", "closed"]
+
+
+def test_searches_go_on_while_another_state_is_opened(
+    connections: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, two = (
+        ShardedIndex.build(ROWS, out=tmp_path / name, model=MODEL, n_shards=2) for name in "ab"
+    )
+    opening, go_on = Event(), Event()
+
+    def slow(self: PlacedSnapshot) -> None:
+        opening.set()
+        assert go_on.wait(60)
+
+    with RayRunner() as runner, ThreadPoolExecutor(2) as threads:
+        engine = SearchEngine(one, MODEL, runner=runner)
+        monkeypatch.setattr(PlacedSnapshot, "open", slow)
+        opened = threads.submit(SearchEngine, two, MODEL, runner=runner)
+        try:
+            assert opening.wait(60)
+            assert len(threads.submit(engine.search, "river", 20).result(timeout=10)) == 20
+            assert not opened.done()
+        finally:
+            go_on.set()
+        assert len(opened.result().search("river", 20)) == 20
 
 
 def test_an_index_without_shards_is_refused(connections: list[str], tmp_path: Path) -> None:

@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 from sbert_search.cluster import holders
+from sbert_search.cluster.shard_worker import ShardWorker
 from sbert_search.embedding.hashing import HashingEmbedder
+from sbert_search.errors import ClusterError
 from sbert_search.serving.access import AccessTokens
 from sbert_search.serving.opening import ServeSettings, open_served
 from sbert_search.serving.problems import Problem
@@ -45,5 +47,24 @@ def test_an_answer_names_the_lost_shard_or_is_a_problem(
         assert found["hits"]
         with pytest.raises(Problem, match="has lost a part of it; try again") as raised:
             call(strict, name, **arguments)
-        assert raised.value.status == 503
+        assert (raised.value.status, raised.value.headers) == (503, {"retry-after": "1"})
         assert "i: shard-0001 of" in capsys.readouterr().err
+
+
+def test_a_fault_that_stays_does_not_ask_for_another_try(
+    cluster: LocalCluster,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    ShardedIndex.build(some_rows(60), out=tmp_path / "i", model=HashingEmbedder(16), n_shards=3)
+    strict = served(tmp_path / "i", LocalRunner(cluster))
+
+    def search(self: ShardWorker, *arguments: object) -> None:
+        raise ClusterError("there has other versions.")
+
+    monkeypatch.setattr(ShardWorker, "search", search)
+    with pytest.raises(Problem, match="cannot search the index; see the log") as raised:
+        call(strict, "search", query="mill", mode="dense")
+    assert (raised.value.status, raised.value.headers) == (503, {})
+    assert "i: there has other versions." in capsys.readouterr().err
