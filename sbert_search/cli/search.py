@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
-from click.core import ParameterSource
 
 from sbert_search.cli.console import emit, say
 from sbert_search.cli.hits import facet_record, hit_record, show_facet, show_hits
@@ -22,7 +21,13 @@ from sbert_search.cli.options.ranking import (
     search_options,
 )
 from sbert_search.cli.options.runner import search_runner, search_runner_options
-from sbert_search.cli.options.shared import Finite, given, index_embedder_options, shared_options
+from sbert_search.cli.options.shared import (
+    Finite,
+    given,
+    index_embedder_options,
+    shared_options,
+    typed,
+)
 from sbert_search.cli.options.source import model_options
 from sbert_search.errors import NoLexicalData
 from sbert_search.runtime.progress import note, warn
@@ -285,9 +290,9 @@ def _answer_like(
 
     allowed = {"path", "like", "unlike", "k", "where", "full_text", "as_json", "quiet", "verbose"}
     allowed |= {"runner", "ray_address", "workers", "replicas", "partial"}
+    without_effect = typed(ctx) - allowed
     for option in ctx.command.params:
-        typed = ctx.get_parameter_source(str(option.name)) is ParameterSource.COMMANDLINE
-        if typed and option.name not in allowed:
+        if option.name in without_effect:
             raise click.UsageError(f"{option.opts[0]} has no effect with --like; leave it out.")
     hits = SearchEngine(path, runner=runner).similar(
         like,
