@@ -6,9 +6,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.faults import FULL
 from tests.serving.live import READ, WRITE, live_server
 
-SECONDS = 60
+SECONDS = 600 if FULL else 60
 CHECKS = (
     "not_a_server_error",
     "status_code_conformance",
