@@ -297,6 +297,7 @@ def refuse_finished(out: Path, stores: StoreMaker = IndexStore) -> None:
     Raises:
         IndexStoreError: The folder holds a finished or damaged index, an index of the other kind
             (with or without shards), or other files.
+        ConfigError: A new index may not have so many shards.
     """
     with contextlib.suppress(NotAnIndex):
         _require_unfinished(stores.open(out).snapshot.manifest, out)

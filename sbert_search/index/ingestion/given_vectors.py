@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
@@ -100,7 +100,7 @@ def refuse_model_options(options: Iterable[str]) -> None:
 
 def given_batches(
     batches: Iterable[tuple[Sequence[Document], Vectors | None, T]], advance: Callable[[int], None]
-) -> Iterator[EmbeddedBatch[T]]:
+) -> Generator[EmbeddedBatch[T]]:
     """Yield batches with given vectors, in the form of those that a model embeds.
 
     Each document is one passage, of which no token was read.

@@ -6,6 +6,7 @@ import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field, fields, replace
 from itertools import compress
 from pathlib import Path
@@ -369,9 +370,12 @@ def ingest(
             if embedder
             else given_batches(((docs, step.vectors, step) for docs, step in steps), advance)
         )
-        for batch in embedded:
-            commits.add(batch)
-            del batch  # frees the memory of this batch while the next one is embedded
+        # After an error, the threads must end now. If the garbage collector closed the generator
+        # later, in a thread that has just started, joining them could block for ever.
+        with closing(embedded):
+            for batch in embedded:
+                commits.add(batch)
+                del batch  # frees the memory of this batch while the next one is embedded
         commits.commit()
     seconds = time.perf_counter() - started
     finish()

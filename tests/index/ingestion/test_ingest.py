@@ -7,6 +7,7 @@ import random
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -263,3 +264,17 @@ def test_a_source_of_short_texts_is_cut_only_into_blocks(
     monkeypatch.setattr(IndexWriter, "commit", watched)
     Index.from_texts((f"a short text {n}" for n in range(3000)), model="hashing")
     assert sizes == [1024, 1024, 952]
+
+
+def test_an_error_of_a_commit_ends_the_threads_of_the_build(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise ValueError("no commit")
+
+    monkeypatch.setattr(IndexWriter, "commit", fail)
+    rows = [{"_id": str(n), "text": "a mill"} for n in range(12_000)]
+    with pytest.raises(ValueError, match="no commit") as raised:
+        Index.build(rows, out=tmp_path / "i", model="hashing:8")
+    assert raised.traceback  # it holds the frames, so nothing is closed by going out of scope
+    assert [thread for thread in threading.enumerate() if thread.name == "prefetch"] == []
