@@ -29,6 +29,7 @@ from sbert_search.encoder.config import EncoderConfig
 from sbert_search.encoder.encoder import Encoder
 from sbert_search.encoder.inference_layers import FUSED, PackedLinear
 from sbert_search.encoder.int8_kernels import most_weight, quantize
+from sbert_search.runtime.device import has_onednn
 
 # Inputs within the calibrated range get the levels 1 to 254. A level of 0 or 255 then shows that a
 # value was beyond the range, which costs 1 % of the resolution.
@@ -214,7 +215,7 @@ def freeze_int8(
         encoder: The encoder in float32 on the CPU.
         calibration: Ranges of the inputs of its layers.
         exact: float32 or bfloat16, the type of attention and of the layers in
-            ``calibration.exact``.
+            ``calibration.exact``. On a CPU without bfloat16 it is float32.
 
     Returns:
         The counter of the inputs of all layers.
@@ -224,6 +225,8 @@ def freeze_int8(
     """
     encoder.eval().requires_grad_(False)
     encoder.frozen = True
+    if not has_onednn(exact):
+        exact = torch.float32
     counter = RangeCounter()
     for number, block in enumerate(encoder.blocks):
         replace_layers(cast(Block, block), number, encoder.config, calibration, counter, exact)
