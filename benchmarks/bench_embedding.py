@@ -83,7 +83,7 @@ def measure(
     rates: dict[torch.dtype, MatmulRate],
 ) -> None:
     """Compare our encoder in each precision with the peers on one list of texts."""
-    count, config = len(texts), load_encoder(folder).config
+    config = load_encoder(folder).config
     ours = {name: Embedder(folder, device="cpu", precision=name) for name in PRECISIONS}
     results.add(f"{source}_auto_is_bf16", Figure(ours["auto"].opened.precision == "bf16", "bool"))
     outputs = measure_all(
@@ -97,10 +97,11 @@ def measure(
     reference = SentenceTransformer(str(folder), device="cpu").encode(texts)
     for name, vectors in outputs.items():
         add_cosines(results, f"{source}_{name.replace(' ', '_')}", vectors, reference)
-    operations_a_text = operations(config, ours["fp32"].tokenize(texts).lengths) / count
+    lengths = ours["fp32"].tokenize(texts).lengths
     for name, dtype in (("fp32", torch.float32), ("bf16", torch.bfloat16)):
         if (figure := results.figures.get(f"{source}_{name}")) is not None:
-            share = figure.value * operations_a_text / rates[dtype].flops
+            used = lengths[: len(outputs[name])]
+            share = figure.value * operations(config, used) / len(used) / rates[dtype].flops
             results.add(f"{source}_{name}_matmul_share", Figure(share, "share"))
     if REFERENCE in peers:
         best = max((peers[REFERENCE].rate(texts, size), size) for size in PEER_BATCHES)

@@ -157,7 +157,7 @@ def measure_all(
 
     A program that computes the first inputs at less than a quarter of the fastest program's speed
     would take hours on a CPU that lacks the instructions of its number type. It computes only these
-    inputs, and a line says so.
+    inputs; a line and the figure ``SOURCE_PROGRAM_inputs`` say so.
 
     Returns:
         The outputs of each of our precisions, and of each peer under "peer NAME", for as many of
@@ -172,6 +172,7 @@ def measure_all(
     for name, speed in speeds.items():
         work[name] = inputs if speed * SLOWEST >= max(speeds.values()) else sample
         if len(work[name]) < len(inputs):
+            results.add(f"{source}_{name.replace(' ', '_')}_inputs", Figure(len(sample), "inputs"))
             print(f"{name} computes {speed:.2g} {unit}: {len(sample)} of the inputs.", flush=True)
     rates: dict[str, list[float]] = {name: [] for name in every}
     for _ in range(repeats_of(results.options)):

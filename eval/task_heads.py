@@ -57,7 +57,7 @@ class Bench:
         self, data: Path, models: dict[str, str], work: Path, overrides: list[str], report: Path
     ) -> None:
         self.data, self.models, self.work, self.overrides = data, models, work, overrides
-        self.reported = _reported(report / "task-heads.json")
+        self.reported = _reported(report / "task-heads.json", models)
         self.rows = {name: _count(data / task.train) for name, task in TASKS.items()}
 
     def result_file(self, run: Run) -> Path:
@@ -140,11 +140,16 @@ def _train(task: Task, settings: list[str], out: Path) -> Result:
     return train_answerer(answer, out, resume=resume)
 
 
-def _reported(file: Path) -> dict[Run, dict[str, Any]]:
-    """Read the results of an earlier report; a missing report has none."""
+def _reported(file: Path, models: dict[str, str]) -> dict[Run, dict[str, Any]]:
+    """Read the results of an earlier report for models of the same names; there may be none."""
     if not file.exists():
         return {}
-    return {Run(**result["run"]): result for result in json.loads(file.read_bytes())["runs"]}
+    report = json.loads(file.read_bytes())
+    found = {Run(**result["run"]): result for result in report["runs"]}
+    same = {
+        name for name, model in models.items() if report["models"].get(name) == Path(model).name
+    }
+    return {run: result for run, result in found.items() if run.model in same}
 
 
 def _count(file: Path) -> int:

@@ -99,8 +99,9 @@ class BatchLauncher:
         Args:
             lengths: Number of tokens of each input, (n,).
             start: Gets the indices of the inputs of a batch. It starts their computation and
-                returns a function that waits for the results, float32 (batch, width). If the
-                batch needs too much memory, it raises MemoryError; the returned function does not.
+                returns a function that waits for the results, float32 (batch, width). ``start``
+                raises MemoryError if the batch needs too much memory. A MemoryError of the returned
+                function would not be handled.
             most: Maximum inputs of a batch; None: only the budget limits a batch.
 
         Raises:

@@ -77,6 +77,10 @@ def choose_fusion(
             judgements, or an unknown metric.
         NoLexicalData: The index has no lexical data.
     """
+    if len(queries) < 2:
+        raise EvaluationError(
+            f"The number of judged queries is {len(queries)}; choosing a fusion needs at least 2."
+        )
     if not 2 <= folds <= len(queries):
         raise EvaluationError(
             f"folds is {folds}; it must be from 2 to the number of judged queries, {len(queries)}."

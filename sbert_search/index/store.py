@@ -56,6 +56,7 @@ class StoreMaker(Protocol):
 
         Raises:
             IndexStoreError: The folder holds an index or other files, or is no folder.
+            ConfigError: An index may not have so many shards.
         """
 
 
@@ -327,8 +328,8 @@ def _check_free(folder: Folder) -> None:
         )
     if SHARDS in entries:
         raise IndexStoreError(
-            f"{folder} holds a sharded index. Give --shards to resume its build, name another "
-            "folder, or remove this one."
+            f"{folder} holds a sharded index. Name another folder, or remove this one; an "
+            "unfinished build of it is resumed with --shards."
         )
     remains = {LOCK, manifests.TEMPORARY, *locks.PROBES}
     foreign = sorted(

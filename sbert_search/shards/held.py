@@ -146,10 +146,12 @@ def held(path: Path, wait_s: float) -> Iterator[tuple[HeldShards, ShardManifest]
         IndexStoreError: The folder cannot be written.
         CorruptIndex: A shard is in no state that belongs to the index.
     """
+    n_shards = 0
     with contextlib.ExitStack() as stack:
         try:
             root, lock = stores.take_lock(stack, path, wait_s)
             manifest = shard_manifests.read(root)
+            n_shards = len(manifest.shards)
             shards = []
             for record in manifest.shards:
                 finish_commit(root, record)
@@ -158,7 +160,7 @@ def held(path: Path, wait_s: float) -> Iterator[tuple[HeldShards, ShardManifest]
                 )
         except (OSError, IndexStoreError) as error:
             if _has_too_many_files(error):
-                raise IndexStoreError(_too_many_files(path)) from error
+                raise IndexStoreError(_too_many_files(path, n_shards)) from error
             if isinstance(error, IndexStoreError):
                 raise
             raise IndexStoreError(f"{path} cannot be written: {error}.") from error
@@ -170,11 +172,12 @@ def _has_too_many_files(error: OSError | IndexStoreError) -> bool:
     return isinstance(cause, OSError) and cause.errno == errno.EMFILE
 
 
-def _too_many_files(path: Path) -> str:
-    n_shards, each = len(list(path.glob("shard-*"))), shard_manifests.FILES_OF_SHARD
+def _too_many_files(path: Path, n_shards: int) -> str:
+    each = shard_manifests.FILES_OF_SHARD
+    shards = f"the {n_shards} shards" if n_shards else "its shards"
     return (
         f"{path} cannot be written: this process may not open more files. A writer has {each} "
-        f"files open for each of the {n_shards} shards; allow more, for example with "
+        f"files open for each of {shards}; allow more, for example with "
         f"`ulimit -n {max(4096, 2 * each * n_shards)}`."
     )
 

@@ -211,8 +211,8 @@ def check_free(folder: Folder, names: list[str]) -> None:
         )
     if manifests.NAME in entries:
         raise IndexStoreError(
-            f"{folder} holds an index without shards. Leave out --shards to resume its build, name "
-            "another folder, or remove this one."
+            f"{folder} holds an index without shards. Name another folder, or remove this one; an "
+            "unfinished build of it is resumed without --shards."
         )
     allowed = {LOCK, f"{manifests.SHARDS}.tmp", *locks.PROBES, *names}
     if foreign := sorted(entries.keys() - allowed):

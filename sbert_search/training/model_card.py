@@ -12,7 +12,7 @@ from sbert_search.models.loading.card import USE
 from sbert_search.models.loading.identity import sha256_of
 from sbert_search.runtime.disk import files
 from sbert_search.runtime.provenance import code, library_versions, machine
-from sbert_search.training.loop.log import LOG, read_log
+from sbert_search.training.loop.log import LOG, LogLine, read_log
 from sbert_search.training.loop.loop import Result
 from sbert_search.training.recipe import Kind
 
@@ -137,7 +137,7 @@ def _card(
         epochs=state.epoch,
         tokens=state.tokens,
         minutes=state.seconds / 60,
-        scores=_scores(result, chosen),
+        scores=table_of_scores(read_log(result.last.parent / LOG), chosen.name),
         recipe=to_toml(recipe),
         manifest=json.dumps(manifest, indent=1),
     )
@@ -148,18 +148,26 @@ def _sha256(path: Path) -> str:
     return sha256_of(path) if path.is_file() else content_sha256([classify(path)])
 
 
-def _scores(result: Result, chosen: Path) -> str:
-    evaluations = [r for r in read_log(result.last.parent / LOG) if r["kind"] == "dev"]
+def table_of_scores(log: Sequence[LogLine], chosen: str) -> str:
+    """Return the dev figures of a run as a Markdown table, or a sentence if it has none.
+
+    Args:
+        log: The log of the run.
+        chosen: Name of the folder of the published checkpoint, whose line is marked.
+    """
+    evaluations = [line for line in log if line["kind"] == "dev"]
     if not evaluations:
-        step = int(chosen.name.rpartition("-")[2])
+        step = int(chosen.rpartition("-")[2])
         return (
             "None: the log of the run has no evaluation on dev data. "
             f"This is the model of step {step:,}."
         )
-    names = list(evaluations[0]["figures"])
+    # A resumed run may have other figures, if its data have another form.
+    names = list(dict.fromkeys(name for line in evaluations for name in line["figures"]))
     lines = [f"| step | {' | '.join(names)} |", "|---" * (len(names) + 1) + "|"]
     for line in evaluations:
-        shown = " | ".join(f"{line['figures'][name]:.4f}" for name in names)
-        mark = " (this model)" if chosen.name.endswith(f"-{line['step']:08d}") else ""
+        figures = line["figures"]
+        shown = " | ".join(f"{figures[name]:.4f}" if name in figures else "-" for name in names)
+        mark = " (this model)" if chosen.endswith(f"-{line['step']:08d}") else ""
         lines.append(f"| {line['step']:,}{mark} | {shown} |")
     return "\n".join(lines)

@@ -98,6 +98,8 @@ def test_the_plan_is_run_once_and_reported(
     assert "runs, about 0 minutes" in capsys.readouterr().out  # the report has all of them
     script("task_heads", *again, "--set", "seed=1", "--plan")
     assert "runs, about 0 minutes" not in capsys.readouterr().out  # with other settings
+    script("task_heads", *again[:-1], tmp_path / "another", "--plan")
+    assert "runs, about 0 minutes" not in capsys.readouterr().out  # with another model
 
 
 def test_the_curve_is_drawn(tmp_path: Path) -> None:

@@ -79,6 +79,8 @@ def test_wrong_settings_and_queries_are_refused_before_any_search(data: Path) ->
         message = f"folds is {folds}; it must be from 2 to the number of judged queries, 3"
         with pytest.raises(EvaluationError, match=message):
             choose_fusion(index, Unasked(), few, qrels, folds=folds)
+    with pytest.raises(EvaluationError, match="judged queries is 1; choosing"):
+        choose_fusion(index, Unasked(), queries[:1], qrels)
     with pytest.raises(EvaluationError, match="'ndcg10' is not a metric"):
         choose_fusion(index, Unasked(), queries, qrels, measure="ndcg10")
     with pytest.raises(EvaluationError, match="The query 'new' has no judgements"):

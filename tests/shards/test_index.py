@@ -167,7 +167,7 @@ def test_commands_work_on_a_sharded_folder(tmp_path: Path) -> None:
     built = run(*build, "--shards", 3, "--json")
     assert (built.code, built.records[0]["indexed"]) == (0, 60)
     refused = run(*build)
-    assert (refused.code, "Give --shards" in refused.err) == (1, True)
+    assert (refused.code, "with --shards" in refused.err) == (1, True)
     assert len(run("search", path, "mill", "-k", 3, "--json").records) == 3
     assert run("index", "upsert", path, more, "--json").records[0]["replaced"] == 1
     assert run("index", "delete", path, "--ids", "d1,d2", "--json").records[0]["deleted"] == 2

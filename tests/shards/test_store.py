@@ -121,9 +121,9 @@ def test_a_build_over_an_index_of_the_other_kind_is_refused_before_sources_are_r
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "notes.txt").touch()
     absent = tmp_path / "absent.jsonl"
-    with pytest.raises(IndexStoreError, match=r"holds a sharded index\. Give --shards"):
+    with pytest.raises(IndexStoreError, match=r"holds a sharded index\. Name another"):
         Index.build(absent, out=sharded)
-    with pytest.raises(IndexStoreError, match=r"without shards\. Leave out --shards"):
+    with pytest.raises(IndexStoreError, match=r"without shards\. Name another"):
         ShardedIndex.build(absent, out=tmp_path / "one", n_shards=2)
     for kind in (Index, ShardedIndex):
         with pytest.raises(IndexStoreError, match=r"not empty \(it holds 'notes\.txt'\)"):
@@ -175,12 +175,13 @@ def test_a_writer_has_few_files_open_and_says_how_to_allow_more(tmp_path: Path) 
     with store.writer():
         assert n_open() - before <= FILES_OF_SHARD * 8 + 3
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (n_open() + 15, hard))
-    try:
-        with pytest.raises(IndexStoreError, match=r"7 files .* 8 shards"), store.writer():
-            pass
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    for more in range(6, 22):  # the last file may be any of those of a shard
+        resource.setrlimit(resource.RLIMIT_NOFILE, (n_open() + more, hard))
+        try:
+            with pytest.raises(IndexStoreError, match=r"7 files .* 8 shards"), store.writer():
+                pass
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     with store.writer():
         pass
 

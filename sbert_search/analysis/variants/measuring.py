@@ -49,7 +49,9 @@ class Measuring:
     """
 
     def __init__(self, recipe: VariantsRecipe, work: Path, data: Path, device: str) -> None:
-        self.recipe, self.work, self.data, self.device = recipe, work, data, device
+        self.recipe, self.work, self.data = recipe, work, data
+        # A training that "auto" began is resumed with "cpu" too, if that is the same device.
+        self.device = str(resolve_device(device))
 
     def vocabulary(self) -> Path:
         """Return the folder of the tokenizer, which is trained if the recipe names none."""

@@ -12,7 +12,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from sbert_search.corpus.fields import FieldNames
 from sbert_search.errors import CorpusError
 from sbert_search.exchange.importing.found import Asked, Found
 from sbert_search.exchange.parquet_file import METRIC_KEY
@@ -25,7 +24,7 @@ from sbert_search.runtime.progress import note
 
 VECTOR_FIELDS = (VECTOR, "embedding", "embeddings", "vectors")
 DOCUMENT = "document"  # metadata column with the id of a passage's document
-_COUNTS = ("n_tokens", "lost_tokens")
+_OWN_OF_EMBED = ("doc_id", "chunk", "text", "n_tokens", "lost_tokens")
 _BATCH_ROWS = 1024
 
 
@@ -60,7 +59,8 @@ def found_in_parquet(path: Path, asked: Asked, *, has_vectors: bool = False) -> 
     )
     if MODEL_KEY.encode() not in stated or asked.fields.id is not None:
         return found
-    known = {*OWN, *_COUNTS, *filter(None, [field])}
+    own = OWN if METRIC_KEY.encode() in stated else _OWN_OF_EMBED  # embed states no metric
+    known = {*own, *asked.fields.texts, *filter(None, [field, asked.fields.title])}
     metadata = [name for name in schema.names if name not in known]
     if not _has_later_passages(path):
         fields = replace(found.fields, id="doc_id")  # a metadata column may be called _id
@@ -71,7 +71,7 @@ def found_in_parquet(path: Path, asked: Asked, *, has_vectors: bool = False) -> 
     return replace(
         found,
         rows=pa.RecordBatchReader.from_batches(named, _passages(path, named)),
-        fields=FieldNames(id="_id", text="text", vector=field),  # the file of `embed` has no titles
+        fields=replace(found.fields, id="_id"),
         metadata_fields=(DOCUMENT, "chunk", *names.values()),
     )
 

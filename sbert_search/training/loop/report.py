@@ -188,9 +188,9 @@ class Report:
 def matrix_parameters(model: nn.Module) -> int:
     """Count the parameters of matrix products: all matrices except embedding tables.
 
-    A training step costs about 6 FLOPs per such parameter and token. These operations are left out:
-    the products that make and apply attention scores; all but one of the layers that share a matrix
-    (ALBERT); and an output layer that shares the table of embeddings.
+    A training step costs about 6 FLOPs per such parameter and token. A matrix that several layers
+    share (ALBERT) counts once. Two kinds of operations are left out: the products that make and
+    apply attention scores, and an output layer that shares the table of embeddings.
 
     Source: Chowdhery et al. 2022, PaLM (arXiv:2204.02311), appendix B, without the attention term.
     """

@@ -69,8 +69,8 @@ LONG = " ".join(f"The wheel of mill {number} turns." for number in range(20))
 @pytest.mark.parametrize("text", ["One passage.", LONG])
 def test_a_file_of_embed_is_imported_with_its_ids_and_metadata(text: str, tmp_path: Path) -> None:
     rows = [
-        {"key": "a", "title": "Mills", "body": text, "_id": 7, "document": "d"},
-        {"key": "b", "title": "", "body": "short", "_id": 8, "document": "e"},
+        {"key": "a", "title": "Mills", "body": text, "_id": 7, "document": "d", "char_start": 5},
+        {"key": "b", "title": "", "body": "short", "_id": 8, "document": "e", "char_start": 6},
     ]
     settings = ReadSettings(
         fields=FieldNames(id="key", text="body"), on_truncate="chunk", chunk_tokens=32
@@ -89,11 +89,12 @@ def test_a_file_of_embed_is_imported_with_its_ids_and_metadata(text: str, tmp_pa
         named = [f"{doc_id}#{chunk}" for doc_id, chunk in zip(ids, chunks, strict=True)]
         assert [document.doc_id for document in passages] == named
         wanted = {"document": "a", "chunk": 1, "meta._id": 7, "meta.document": "d"}
+        wanted["char_start"] = 5
         assert dict(passages[1].metadata) == wanted
     else:
         assert [(d.doc_id, dict(d.metadata)) for d in passages] == [
-            ("a", {"_id": 7, "document": "d"}),
-            ("b", {"_id": 8, "document": "e"}),
+            ("a", {"_id": 7, "document": "d", "char_start": 5}),
+            ("b", {"_id": 8, "document": "e", "char_start": 6}),
         ]
 
 
