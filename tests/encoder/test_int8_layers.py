@@ -184,6 +184,24 @@ def test_one_exact_layer_among_others(exact: str) -> None:
     assert float(F.cosine_similarity(plain, states).min()) > 0.998
 
 
+def test_exact_layers_are_float32_on_a_cpu_without_bfloat16(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    encoder = small_encoder(initializer_range=0.1)
+    calibration = calibrated(encoder)
+    without = {torch.float32}
+    monkeypatch.setattr(
+        "sbert_search.encoder.int8_layers.has_onednn", lambda dtype: dtype in without
+    )
+    with torch.inference_mode():
+        plain = encoder(TOKENS).hidden_states
+        freeze_int8(
+            encoder, Calibration(calibration.ranges, frozenset(calibration.ranges)), torch.bfloat16
+        )
+        states = encoder(TOKENS).hidden_states
+    torch.testing.assert_close(states, plain, atol=5e-6, rtol=0)  # bfloat16 differs more
+
+
 @pytest.fixture(scope="module", params=["bert", "deberta"])
 def frozen(request: pytest.FixtureRequest) -> Encoder:
     encoder = small_encoder(max_positions=40, **FAMILIES[request.param])

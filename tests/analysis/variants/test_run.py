@@ -9,9 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from sbert_search.analysis.variants.measuring import Measuring
+from sbert_search.analysis.variants.recipe import load_variants
 from sbert_search.analysis.variants.run import analyze_variants
 from sbert_search.analysis.variants.table import VariantsReport
 from sbert_search.errors import ConfigError
+from sbert_search.runtime.device import resolve_device
 from sbert_search.training.loop.checkpoint import checkpoints
 from tests.analysis.variants.tiny import write_comparison
 
@@ -85,3 +88,10 @@ def test_without_time_nothing_starts_and_all_is_missing(tmp_path: Path) -> None:
     )
     assert len(report.missing) == 2 * (2 + 2 * 2 * 4)  # seeds, pre-trainings, measures
     assert "Not finished: bert-0-pretrain" in (tmp_path / "out" / "variants.md").read_text()
+
+
+def test_trainings_record_the_device_that_auto_stands_for(tmp_path: Path) -> None:
+    recipe = load_variants(write_comparison(tmp_path), tmp_path)
+    automatic = Measuring(recipe, tmp_path / "work", tmp_path, "auto").device
+    named = Measuring(recipe, tmp_path / "work", tmp_path, str(resolve_device())).device
+    assert automatic == named  # so one resumes what the other began

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from sbert_search.index.dense import single_query
 from sbert_search.index.dense.single_query import SingleQuerySearch
 from sbert_search.index.maintenance import compaction, merge_policy
+from sbert_search.index.snapshot import Snapshot
 from sbert_search.index.spec import IndexSpec
 from sbert_search.index.storage.manifest import Metric, StoreSettings
 from sbert_search.index.store import IndexStore
@@ -47,18 +48,23 @@ def made(path: Path, spec: IndexSpec, metric: Metric = "cosine") -> IndexStore:
     return store
 
 
-@pytest.mark.parametrize("factory", ["HNSW16,SQbf16", "IVF16,SQ8", "IVF16,PQ8x4fs", "RR8,SQ8"])
-@pytest.mark.parametrize("metric", ["cosine", "dot", "euclidean"])
-def test_the_short_way_finds_the_same_bits(
-    tmp_path: Path, taken: list[bool], factory: str, metric: Metric
-) -> None:
-    snapshot = made(tmp_path, IndexSpec(factory=factory, nprobe=8), metric).snapshot
+def check_each_query_alone(snapshot: Snapshot, taken: list[bool]) -> None:
+    """Compare each query's short way with the long way of all queries together."""
     scores, rows = snapshot.search(QUERIES, K)
     assert not taken
     for query, *together in zip(QUERIES, scores, rows, strict=True):
         for alone, expected in zip(snapshot.search(query[None], K), together, strict=True):
             np.testing.assert_array_equal(alone, expected[None], strict=True)
     assert taken == [True] * len(QUERIES)
+
+
+@pytest.mark.parametrize("factory", ["HNSW16,SQbf16", "IVF16,SQ8", "IVF16,PQ8x4fs", "RR8,SQ8"])
+@pytest.mark.parametrize("metric", ["cosine", "dot", "euclidean"])
+def test_the_short_way_finds_the_same_bits(
+    tmp_path: Path, taken: list[bool], factory: str, metric: Metric
+) -> None:
+    snapshot = made(tmp_path, IndexSpec(factory=factory, nprobe=8), metric).snapshot
+    check_each_query_alone(snapshot, taken)
 
 
 @pytest.mark.parametrize("factory", ["HNSW16,SQbf16", "IVF8,SQ8"])
@@ -73,12 +79,7 @@ def test_the_short_way_over_shards_finds_the_same_bits(
         writer.finish_build()
     snapshot = ShardedStore.open(tmp_path / "i").snapshot
     assert len(snapshot.segments) == 3
-    scores, rows = snapshot.search(QUERIES, K)
-    assert not taken
-    for query, *together in zip(QUERIES, scores, rows, strict=True):
-        for alone, expected in zip(snapshot.search(query[None], K), together, strict=True):
-            np.testing.assert_array_equal(alone, expected[None], strict=True)
-    assert taken == [True] * len(QUERIES)
+    check_each_query_alone(snapshot, taken)
     with store.writer() as writer:  # a new segment has no FAISS file, so this search is not used
         writer.commit(make_batch(some_documents(3, "new"), some_vectors(3, seed=2)))
     snapshot = ShardedStore.open(tmp_path / "i").snapshot

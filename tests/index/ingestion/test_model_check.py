@@ -270,7 +270,7 @@ def test_a_build_that_resumes_and_an_update_keep_the_measured_precision(
     measured = "sbert_search.embedding.engines.native.inference_precision"
     monkeypatch.setattr(measured, bf16_is_faster)
     # The test also runs on CPUs without bf16, where queries would be embedded in fp32.
-    monkeypatch.setattr("sbert_search.runtime.device.computes_on_cpu", lambda *_: True)
+    monkeypatch.setattr("sbert_search.runtime.device.has_onednn", lambda dtype: True)
     path, model = tmp_path / "my.index", tmp_path / "model"
     index = Index.from_texts(["the cat sat"], out=path, model=model, device="cpu")
     assert index.identity.precision == "bf16"
