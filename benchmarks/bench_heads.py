@@ -17,10 +17,9 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import numpy as np
-from common import Figure, Results, arguments, paired, repeats_of
+from common import Figure, Results, arguments, paired, repeats_of, timed_steps
 from heads_prediction import prediction_figures
 from texts import data_folder, sentences
 
@@ -55,21 +54,11 @@ def rows(count: int) -> tuple[str, list[LabelledText], list[LabelledText]]:
 def ours(precision: str, train: Sequence[LabelledText], dev: Sequence[LabelledText]) -> Measured:
     """Train with this package."""
     from sbert_search.models.sequence_classifier import SequenceClassifier
-    from sbert_search.training.loop.step import Stepper
     from sbert_search.training.recipe import load_recipe
     from sbert_search.training.task_heads.classify import ClassifyRecipe, train_classifier
     from sbert_search.training.task_heads.labelled_rows import encode_rows, predict_logits
 
-    times: list[float] = []
-    take = Stepper.take
-
-    def timed(*given: Any) -> Any:
-        times.append(time.perf_counter())
-        figures = take(*given)
-        times.append(time.perf_counter())
-        return figures
-
-    with tempfile.TemporaryDirectory() as folder, mock.patch.object(Stepper, "take", timed):
+    with tempfile.TemporaryDirectory() as folder, timed_steps() as times:
         data = Path(folder, "rows.jsonl")
         lines = [json.dumps({"sentence": row.text, "label": row.label}) for row in train]
         data.write_text("\n".join(lines) + "\n", encoding="utf-8")

@@ -11,13 +11,15 @@ dropout is 0.1, and both programs use AdamW and gradient clipping.
 FLOP/s of one large product. Of the output layer, only the products at masked tokens count. Memory
 is on CUDA the maximum allocated, and on a CPU the memory in use at the end. On a CPU,
 `auto_of_best` compares our program in the precision that is measured with the faster of fp32 and
-bf16.
+bf16. `recipe` runs `pretrain bert --set size=mini` on documents in each precision; the time is that
+of its training steps.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterator
+import json
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -28,12 +30,14 @@ from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 import torch
-from common import Figure, Results, arguments, compare, paired, rate, repeats_of
+from common import Figure, Results, arguments, compare, paired, rate, repeats_of, timed_steps
+from texts import documents
 from torch import Tensor, nn
 
 from sbert_search.encoder.config import EncoderConfig
 from sbert_search.encoder.encoder import Encoder
 from sbert_search.encoder.packed import PackedTokens
+from sbert_search.models.loading.resolve import resolve_model
 from sbert_search.models.pretraining import MaskedBatch, MaskedLanguageModel
 from sbert_search.runtime.device import autocast, matmul_rate, memory_bytes, resolve_device
 from sbert_search.runtime.distributed import Ranks
@@ -48,10 +52,13 @@ from sbert_search.training.loop.precision import choose_precision
 from sbert_search.training.loop.state import RunState
 from sbert_search.training.loop.step import Stepper
 from sbert_search.training.pretraining.objectives import MaskedObjective
+from sbert_search.training.pretraining.pretrain import PretrainRecipe, pretrain
+from sbert_search.training.recipe import load_recipe
 
 VOCAB, LENGTH, MASK, FIRST_WORD, SHARE = 30_522, 128, 4, 1_000, 0.15
 SHAPES = {"4x256": (4, 256, 4), "6x384": (6, 384, 6), "12x768": (12, 768, 12)}
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
+PRECISIONS = ("fp32", "bf16", "auto")
 LR = 1e-4
 CPU = torch.device("cpu")
 
@@ -97,6 +104,8 @@ def main() -> None:
             measure(results, options, shape, precision, device)
         if on_cpu:
             measure_auto(results, options, shape)
+    if on_cpu:
+        measure_recipe(results, options)
     results.write()
 
 
@@ -120,22 +129,49 @@ def measure(
 def measure_auto(results: Results, options: argparse.Namespace, shape: str) -> None:
     """Compare the speed in the precision that is measured with that of the faster precision."""
     batch, steps = (8, 1) if options.quick else (32, 3)
-    names = ("fp32", "bf16", "auto")
-    speeds: dict[str, list[float]] = {name: [] for name in names}
+    speeds: dict[str, list[float]] = {name: [] for name in PRECISIONS}
     with ExitStack() as stack:
         ours = {
             name: stack.enter_context(
                 contestant(our_steps, Work(shape, name, CPU, batch, steps, options.seed))
             )
-            for name in names
+            for name in PRECISIONS
         }
         for number in range(1 + repeats_of(options)):  # the first round warms up
             for name, program in ours.items():
                 speed = program.rate()
                 if number:
                     speeds[name].append(speed)
-    best = max(("fp32", "bf16"), key=lambda name: median(speeds[name]))
-    results.add(f"auto_of_best_{shape}", paired(speeds["auto"], speeds[best], unit="tokens/s"))
+    add_auto(results, shape, speeds, "tokens/s")
+
+
+def measure_recipe(results: Results, options: argparse.Namespace) -> None:
+    """Run the recipe for BERT with size mini in each precision; add the speeds of its steps."""
+    minutes = 0.3 if options.quick else 1.0
+    speeds: dict[str, list[float]] = {name: [] for name in PRECISIONS}
+    with TemporaryDirectory() as scratch:
+        text = Path(scratch) / "text.jsonl"
+        _, rows = documents(2_000)
+        text.write_text("".join(json.dumps({"text": row.text}) + "\n" for row in rows))
+        settings = ["size=mini", f"tokenizer={resolve_model().path}", f"data.train={text}"]
+        settings += [f"data.folder={scratch}/tokens", "device=cpu", f"budget.minutes={minutes}"]
+        for number in range(repeats_of(options)):
+            for name in PRECISIONS:
+                recipe = load_recipe(
+                    PretrainRecipe, "pretrain", "bert", [*settings, f"precision={name}"]
+                )
+                with timed_steps() as times:
+                    pretrain(recipe, Path(scratch) / f"{name}-{number}")
+                speeds[name].append(len(times) / 2 / (times[-1] - times[0]))
+    for name in ("fp32", "bf16"):
+        results.add(f"{name}_recipe", Figure(median(speeds[name]), "steps/s"))
+    add_auto(results, "recipe", speeds, "steps/s")
+
+
+def add_auto(results: Results, name: str, speeds: Mapping[str, list[float]], unit: str) -> None:
+    """Add the figure that compares auto with the faster of fp32 and bf16."""
+    best = max(DTYPES, key=lambda precision: median(speeds[precision]))
+    results.add(f"auto_of_best_{name}", paired(speeds["auto"], speeds[best], unit=unit))
 
 
 Steps = Callable[[], None]

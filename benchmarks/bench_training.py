@@ -23,9 +23,17 @@ import time
 from pathlib import Path
 from statistics import median
 from typing import Any
-from unittest import mock
 
-from common import REPOSITORY, Results, arguments, checked_out, compare, paired, repeats_of
+from common import (
+    REPOSITORY,
+    Results,
+    arguments,
+    checked_out,
+    compare,
+    paired,
+    repeats_of,
+    timed_steps,
+)
 from texts import nli_pairs
 
 from sbert_search.models.loading.resolve import resolve_model
@@ -57,19 +65,9 @@ COMPARISONS = {
 def ours(task: str, precision: str, pairs: list[TextPair], *, batch: int = BATCH) -> float:
     """Measure pairs a second of this package."""
     from sbert_search.training.bi_encoder.train import BiEncoderRecipe, train_bi_encoder
-    from sbert_search.training.loop.step import Stepper
     from sbert_search.training.recipe import load_recipe
 
-    times: list[float] = []
-    take = Stepper.take
-
-    def timed(*given: Any) -> Any:
-        times.append(time.perf_counter())
-        figures = take(*given)
-        times.append(time.perf_counter())
-        return figures
-
-    with tempfile.TemporaryDirectory() as folder, mock.patch.object(Stepper, "take", timed):
+    with tempfile.TemporaryDirectory() as folder, timed_steps() as times:
         data = Path(folder, "pairs.jsonl")
         rows = [{"sentence1": p.text1, "sentence2": p.text2, "label": p.label} for p in pairs]
         data.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")

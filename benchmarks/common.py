@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 from sbert_search.runtime.provenance import library_versions, made_with
 
@@ -110,6 +111,24 @@ def checked_out(commit: str, folder: Path) -> Iterator[Path]:
         yield folder
     finally:
         subprocess.run([*git, "remove", "--force", str(folder)], check=True)
+
+
+@contextlib.contextmanager
+def timed_steps() -> Iterator[list[float]]:
+    """Yield a list that gets the start and the end of each training step, in seconds."""
+    from sbert_search.training.loop.step import Stepper
+
+    times: list[float] = []
+    take = Stepper.take
+
+    def timed(*given: Any) -> Any:
+        times.append(time.perf_counter())
+        figures = take(*given)
+        times.append(time.perf_counter())
+        return figures
+
+    with mock.patch.object(Stepper, "take", timed):
+        yield times
 
 
 def rate(count: int, work: Callable[[], object]) -> float:
