@@ -138,7 +138,9 @@ def test_an_id_may_be_any_text(tmp_path: Path) -> None:
 
 
 def test_the_indexes_are_described(live: Live) -> None:
-    [card] = live.ask("GET", "/v1/indexes").json["indexes"]
+    answer = live.ask("GET", "/v1/indexes").json
+    assert answer["max_k"] == 1000
+    [card] = answer["indexes"]
     assert card["name"] == "my.index"
     assert card["documents"] == 3
     assert card["columns"] == {"year": "int64"}

@@ -19,12 +19,12 @@ import { where } from "./where.js";
 const TYPING_MS = 150; // pause after which a query is sent
 const RERANKED_TYPING_MS = 500;
 const RERANK_DEPTH = 30; // results that the reranker reads: it is slow on a CPU
-const MOST_HITS = 1000; // `serve --max-k` by default
 
 /** @type {State} */
 let state = read(location.search);
 /** @type {IndexCard[]} */
 let indexes = [];
+let mostHits = PAGE_SIZE; // `--max-k` of the server
 /** @type {Hit[]} */
 let hits = [];
 let waiting = 0; // the timer of a pause
@@ -36,6 +36,7 @@ const documents = new Newest();
 
 const index = () => indexes.find((one) => one.name === state.index) ?? indexes[0];
 const mode = () => modeIn(index(), state.mode);
+const wanted = () => Math.min(state.k, mostHits);
 const filter = (/** @type {string} */ without = "") =>
   where(state.filters, index().columns, without);
 
@@ -119,7 +120,7 @@ function searchRequest() {
   const body = {
     query: state.query,
     index: index().name,
-    k: state.k,
+    k: wanted(),
     mode: reranked ? "auto" : mode(),
     where: filter(),
     rerank: reranked,
@@ -130,7 +131,7 @@ function searchRequest() {
 }
 
 function similarRequest() {
-  const given = new URLSearchParams({ index: index().name, k: String(state.k) });
+  const given = new URLSearchParams({ index: index().name, k: String(wanted()) });
   const condition = filter();
   if (condition) given.set("where", condition);
   return { path: `documents/${encodeURIComponent(state.like)}/similar?${given}`, body: null };
@@ -153,7 +154,7 @@ function showResults(serverMs, totalMs) {
     ? `${count(hits.length)} ${hits.length === 1 ? "result" : "results"}${about}`
     : `No document was found${about}.`;
   byId("latency").textContent = `server ${ms(serverMs)} · round trip ${ms(totalMs)}`;
-  byId("more").hidden = hits.length < state.k || state.k >= MOST_HITS;
+  byId("more").hidden = hits.length < wanted() || wanted() >= mostHits;
 }
 
 /** @param {number} value */
@@ -294,7 +295,7 @@ function listen() {
     go({ index: byId("index").value, filters: new Map(), like: "", open: "", k: PAGE_SIZE });
   });
   byId("more").addEventListener("click", () => {
-    go({ k: Math.min(MOST_HITS, state.k + PAGE_SIZE) });
+    go({ k: Math.min(mostHits, state.k + PAGE_SIZE) });
   });
   byId("help-button").addEventListener("click", () => byId("help").showModal());
   byId("document").addEventListener("cancel", (/** @type {Event} */ event) => {
@@ -320,6 +321,7 @@ async function start() {
   await tell(async () => {
     const { answer } = await ask("indexes", null, new AbortController().signal);
     indexes = answer.indexes;
+    mostHits = answer.max_k;
     if (!indexes.length) throw new ApiError(404, "This server has no index to search.");
     byId("index").replaceChildren(...indexes.map(({ name }) => make("option", { value: name }, name)));
     listen();

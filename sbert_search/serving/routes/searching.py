@@ -89,9 +89,8 @@ async def count_facets(served: Served, call: Call[FacetRequest]) -> Reply:
 
 async def list_indexes(served: Served, call: Call[None]) -> Reply:
     """Describe the indexes of the server."""
-    return Reply(
-        IndexList(indexes=[card_of(one, served.writable) for one in served.indexes.values()])
-    )
+    cards = [card_of(one, served.writable) for one in served.indexes.values()]
+    return Reply(IndexList(indexes=cards, max_k=served.limits.k))
 
 
 async def get_document(served: Served, call: Call[None]) -> Reply:

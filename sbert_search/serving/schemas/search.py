@@ -261,9 +261,15 @@ class IndexCard(Struct, kw_only=True):
 
 
 class IndexList(Struct, kw_only=True):
-    """The indexes of the server; the first one is searched if a request names none."""
+    """The indexes of the server; the first one is searched if a request names none.
+
+    Attributes:
+        indexes: The indexes.
+        max_k: Most hits of a search, with those of earlier pages.
+    """
 
     indexes: list[IndexCard]
+    max_k: int
 
 
 class StoredDocument(Struct, kw_only=True):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.serving.live import READ, Live
+from tests.serving.live import READ, Live, live_server
 from tests.serving.page.conftest import Visit
 
 pytestmark = pytest.mark.browser
@@ -253,6 +253,14 @@ def test_more_results_are_shown(visit: Visit, site: Live) -> None:
     page.get_by_role("button", name="Show more").click()
     page.locator(".hit").nth(27).wait_for()
     assert page.locator("#more").is_hidden()
+
+
+def test_the_page_asks_for_no_more_than_the_server_allows(visit: Visit, built: Path) -> None:
+    with live_server(built, "--max-k", "2") as server:
+        visit.page.goto(server.url)
+        visit.search("dough")
+        assert len(visit.titles()) == 2
+        assert visit.page.locator("#more").is_hidden()
 
 
 def test_a_narrow_window_has_no_sideways_scroll(visit: Visit, site: Live) -> None:
