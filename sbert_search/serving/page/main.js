@@ -325,6 +325,8 @@ async function start() {
     if (!indexes.length) throw new ApiError(404, "This server has no index to search.");
     byId("index").replaceChildren(...indexes.map(({ name }) => make("option", { value: name }, name)));
     listen();
+    const typed = byId("query").value; // before the page listened
+    if (typed) state = { ...state, query: typed };
     show(null);
     if (!state.query && !state.like && !state.open) byId("query").focus();
   }, start);

@@ -5,11 +5,15 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.serving.live import READ, Live, live_server
 from tests.serving.page.conftest import Visit
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Route
 
 pytestmark = pytest.mark.browser
 
@@ -169,6 +173,22 @@ def test_all_is_done_by_keys(visit: Visit, site: Live) -> None:
     keys.press("Escape")
     keys.press("2")
     page.wait_for_url("**mode=lexical**")
+
+
+def test_a_query_is_kept_that_is_typed_before_the_indexes_are_known(
+    visit: Visit, site: Live
+) -> None:
+    page = visit.page
+    asked: list[Route] = []
+    page.route("**/indexes", lambda route: asked.append(route))
+    page.goto(site.url)
+    page.locator("#query").fill("dough")
+    page.wait_for_timeout(300)
+    assert page.locator(".hit").count() == 0
+    asked[0].continue_()
+    page.locator(".hit").first.wait_for()
+    assert page.locator("#query").input_value() == "dough"
+    assert visit.titles()[0] == "Bread"
 
 
 def test_the_answer_of_an_older_query_is_never_shown(visit: Visit, site: Live) -> None:
