@@ -13,7 +13,8 @@ from sbert_search.errors import ConfigError
 from sbert_search.exchange import faiss_flat, parquet_file
 from sbert_search.exchange.engines import milvus, opensearch, qdrant
 from sbert_search.exchange.plan import TARGETS, ExportPlan, ExportReport, Target
-from sbert_search.exchange.upload import Cursor, Receiver, collection_name, shown_url, upload
+from sbert_search.exchange.upload import Cursor, Receiver, collection_name, upload
+from sbert_search.exchange.url import require_url, shown_url
 from sbert_search.index.index import Index
 from sbert_search.runtime.disk import files
 from sbert_search.runtime.disk.same_file import require_apart, require_possible_output
@@ -97,8 +98,8 @@ def export_index(
 
     Raises:
         ConfigError: ``to`` is unknown, neither or both of ``out`` and ``url`` are given, ``out``
-            lies in the index or cannot be made, a column does not exist, the collection exists and
-            ``replace`` is off, or a package is missing.
+            lies in the index or cannot be made, ``url`` cannot be read, a column does not exist,
+            the collection exists and ``replace`` is off, or a package is missing.
         ExchangeError: The engine refused a request, could not be reached, or counts another number
             of passages than the index.
         IndexStoreError: The index is an unfinished build, or cannot be read.
@@ -119,6 +120,7 @@ def export_index(
         assert out is not None
         written, query = _write_file(plan, to, Path(out), opened.path)
     elif url is not None:
+        require_url(url)
         start = Cursor(
             to=to,
             url=shown_url(url),

@@ -14,7 +14,6 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Protocol, TypeVar
-from urllib.parse import urlsplit
 
 import numpy as np
 import pyarrow.compute as pc
@@ -210,15 +209,6 @@ def _tried(receiver: Receiver, call: Callable[[], T], again: str) -> T:
 def _line(error: Exception) -> str:
     text = " ".join(str(error).split()) or type(error).__name__
     return text[:300].rstrip(".")
-
-
-def shown_url(url: str) -> str:
-    """Return a URL without user and password."""
-    if "://" not in url:
-        return url
-    parts = urlsplit(url)
-    host = parts.netloc.rpartition("@")[2]
-    return parts._replace(netloc=host).geturl()
 
 
 def collection_name(index: Path, to: Target) -> str:

@@ -17,6 +17,7 @@ from sbert_search.cli.console import emit, show_table
 from sbert_search.cli.options.shared import SHARED_NAMES, ModelOfIndex
 from sbert_search.config import read_toml, unknown_name
 from sbert_search.errors import ConfigError
+from sbert_search.exchange.url import shown_url
 
 
 class ConfigFile:
@@ -172,6 +173,10 @@ def _rows(ctx: click.Context, path: Path | None) -> Iterator[dict[str, object]]:
         if option.is_flag:
             value = bool(value)
         shown = value if isinstance(value, (bool, int, float, str)) or value is None else str(value)
+        if name == "api-key" and value is not None:
+            shown = "***"
+        if name == "url" and value is not None:
+            shown = shown_url(str(value))
         yield {"option": name, "value": shown, "from": origin}
 
 

@@ -11,13 +11,14 @@ from typing import IO, cast
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from sbert_search.errors import ConfigError, ExchangeError
+from sbert_search.errors import ExchangeError
 from sbert_search.exchange.engines.values import records, scalar
 from sbert_search.exchange.extras import needs
 from sbert_search.exchange.parquet_file import grouped
 from sbert_search.exchange.passages import Passages
 from sbert_search.exchange.plan import ID, VECTOR, ExportPlan
 from sbert_search.exchange.snippets import question_vector
+from sbert_search.exchange.url import cannot_be_opened
 from sbert_search.index.storage.manifest import Metric
 from sbert_search.runtime.disk.files import NewFile, write_new
 
@@ -98,7 +99,7 @@ class MilvusReceiver:
         try:
             self._client = pymilvus.MilvusClient(url, token=api_key or "")
         except (pymilvus.MilvusException, OSError, ValueError) as error:
-            raise ConfigError(f"--url {url}: Milvus cannot be opened: {error}") from error
+            raise cannot_be_opened("Milvus", url, error) from None  # it may have the password
 
     def exists(self) -> bool:
         """Whether there is a collection of this name."""

@@ -13,6 +13,7 @@ from sbert_search.exchange.extras import needs
 from sbert_search.exchange.passages import Passages
 from sbert_search.exchange.plan import VECTOR, ExportPlan
 from sbert_search.exchange.snippets import QUESTION, question_vector
+from sbert_search.exchange.url import shown_url
 from sbert_search.index.storage.manifest import Metric
 from sbert_search.runtime.disk.files import NewFile, write_new
 
@@ -131,7 +132,9 @@ class OpenSearchReceiver:
         with needs("opensearch-py", "sbert-search[opensearch]"):
             import opensearchpy
         if urlsplit(url).scheme not in ("http", "https"):
-            raise ConfigError(f"--url {url}: OpenSearch needs a URL such as http://localhost:9200.")
+            raise ConfigError(
+                f"--url {shown_url(url)}: OpenSearch needs a URL such as http://localhost:9200."
+            )
         self._plan, self._name, self._errors = plan, name, opensearchpy.exceptions
         headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
         self._client = opensearchpy.OpenSearch(

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from sbert_search.errors import ConfigError
 from sbert_search.exchange.engines.values import records, typed
 from sbert_search.exchange.extras import needs
 from sbert_search.exchange.passages import Passages
 from sbert_search.exchange.plan import ExportPlan
 from sbert_search.exchange.snippets import question_vector
+from sbert_search.exchange.url import cannot_be_opened
 from sbert_search.index.storage.manifest import Metric
 
 DISTANCES: Mapping[Metric, str] = {"cosine": "Cosine", "dot": "Dot", "euclidean": "Euclid"}
@@ -46,7 +46,7 @@ class QdrantReceiver:
                     url=url, api_key=api_key, timeout=60, check_compatibility=False
                 )
         except (RuntimeError, ValueError, OSError) as error:
-            raise ConfigError(f"--url {url}: Qdrant cannot be opened: {error}") from error
+            raise cannot_be_opened("Qdrant", url, error) from None  # it may have the password
 
     def exists(self) -> bool:
         """Whether there is a collection of this name."""

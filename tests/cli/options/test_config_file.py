@@ -47,6 +47,18 @@ def test_the_command_line_wins_over_the_environment_and_that_over_the_file(
     assert line.split() == ["chunk-tokens", "64", "sbert-search.toml"]
 
 
+def test_keys_and_passwords_are_not_shown(
+    index: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("SBERT_SEARCH_API_KEY", "secret")
+    url = "http://me:secret@host:1"
+    line = ["index", "export", index, "--to", "qdrant", "--url", url, "--json"]
+    assert run(["--show-config", *line]) == 0
+    shown = _rows(capsys)
+    assert shown["url"] == ("http://host:1", "command line")
+    assert shown["api-key"] == ("***", "environment, SBERT_SEARCH_API_KEY")
+
+
 def test_a_model_for_all_commands_does_not_replace_that_of_an_index(
     index: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import runpy
+import traceback
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from opensearch.protobufs.schemas import common_pb2
 from sbert_search import IndexSpec
 from sbert_search.errors import ConfigError, ExchangeError
 from sbert_search.exchange.export import export_index
+from sbert_search.exchange.plan import Target
 from sbert_search.index.index import Index
 from tests.exchange.samples import sample
 from tests.integrations.exchange.recording import Recording, recording
@@ -160,6 +162,16 @@ def test_an_upload_makes_the_index_and_sends_every_passage(
     assert len(record.documents["my"]) == report.passages == index.state.n_rows
     with pytest.raises(ConfigError, match="holds 'my' already"):
         export_index(index, "opensearch", url=url)
+
+
+@pytest.mark.parametrize("url", ["me:secret@localhost:9200", "http://me:sec/ret@localhost:9200"])
+@pytest.mark.parametrize("to", ["milvus", "opensearch"])
+def test_a_wrong_url_is_refused_without_its_password(index: Index, to: Target, url: str) -> None:
+    with pytest.raises(ConfigError, match=r"^--url (http://)?localhost:9200: ") as caught:
+        export_index(index, to, url=url)
+    shown = "".join(traceback.format_exception(caught.value))
+    assert "secret" not in shown
+    assert "sec/ret" not in shown
 
 
 @pytest.mark.parametrize("status", [429, 503])

@@ -1,0 +1,47 @@
+"""URLs of servers: checked, and shown without user and password."""
+
+from __future__ import annotations
+
+import re
+from urllib.parse import urlsplit
+
+from sbert_search.errors import ConfigError
+
+# The user and the password of a URL, also if a password has a slash or the scheme is missing.
+_USER = re.compile(r"^([a-z][a-z0-9+.-]+:/+).*@|^[^/\\@]*:[^/\\]*@", re.IGNORECASE)
+
+
+def shown_url(url: str) -> str:
+    """Return a URL or a path without user and password, for messages and files."""
+    return _USER.sub(r"\1", url)
+
+
+def require_url(url: str) -> None:
+    """Check that the host and the port of a URL can be read; a path is not checked.
+
+    If they cannot, libraries print the part of a password that they take for the port.
+
+    Raises:
+        ConfigError: The host is missing, or the port is not a number.
+    """
+    if not _can_be_read(url):
+        raise ConfigError(
+            f"--url {shown_url(url)}: the host or the port cannot be read; write a URL such as "
+            "http://localhost:9200. In a user or a password, write %3A for a colon, %2F for a "
+            "slash, %3F for ?, %23 for # and %40 for @."
+        )
+
+
+def _can_be_read(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        _ = parts.port  # checked when it is read
+    except ValueError:
+        return False
+    return bool(parts.hostname) or parts.scheme not in ("http", "https", "tcp")
+
+
+def cannot_be_opened(engine: str, url: str, error: Exception) -> ConfigError:
+    """Return the error for an engine that cannot be opened, without user and password."""
+    reason = str(error).replace(url, shown_url(url))
+    return ConfigError(f"--url {shown_url(url)}: {engine} cannot be opened: {reason}")
