@@ -8,7 +8,6 @@ docs/decisions.md.
 
 from __future__ import annotations
 
-import itertools
 import os
 import threading
 import time
@@ -27,10 +26,11 @@ class Turns:
     threads in a loop would starve all others. A thread that has a turn can enter again without
     waiting.
 
-    A fork waits at most `FORK_WAIT_S` seconds until the other threads have finished their turns.
-    Otherwise locks that these threads hold in the middle of their work, also inside libraries,
-    would stay locked in the child process. In the child all turns are free, except that of the
-    forking thread.
+    A fork first waits until the other threads have finished their turns. Without this wait, locks
+    that these threads hold in the middle of their work, also inside libraries, would stay locked in
+    the child process. The wait ends after `FORK_WAIT_S` seconds, or at Ctrl-C; then the fork takes
+    place all the same, with this risk. Threads that fork in their own turns at the same time wait
+    for each other until then. In the child all turns are free, except that of the forking thread.
 
     Args:
         n_turns: Number of threads that may work at once.
@@ -107,12 +107,17 @@ class Turns:
         self._n_free = self.n_turns - n_taken
         self._waiting: deque[threading.Lock] = deque()
 
-    def _take_others(self, end: float) -> int:
-        """Take all turns but that of this thread, until the time ``end``; return their number."""
-        others = range(self.n_turns - min(self._depth, 1))
-        wait_s = (max(0.0, end - time.monotonic()) for _ in others)
-        turns = (self._await_turn(first=True, timeout_s=wait) for wait in wait_s)
-        return sum(itertools.takewhile(bool, turns))
+    def _take_others(self, end: float, taken: list[Turns]) -> None:
+        """Take all turns except that of this thread, but none after the time ``end``.
+
+        Args:
+            end: A time of `time.monotonic`.
+            taken: Gets this object once for each turn, also if Ctrl-C ends the wait.
+        """
+        for _ in range(self.n_turns - min(self._depth, 1)):
+            if not self._await_turn(first=True, timeout_s=max(0.0, end - time.monotonic())):
+                return
+            taken.append(self)
 
 
 class _Fork:
@@ -120,23 +125,27 @@ class _Fork:
 
     def __init__(self) -> None:
         self.all: WeakSet[Turns] = WeakSet()
-        # Without this lock two forking threads would wait for each other's turns.
+        # Without this lock two forking threads would each take some of the turns, and wait for the
+        # turns that the other one has taken.
         self._fork_lock = threading.Lock()
         self._local = threading.local()
 
     def before(self) -> None:
         end = time.monotonic() + FORK_WAIT_S
+        # Ctrl-C may end this method anywhere. Python then goes on with the fork and the other hook.
+        self._local.has_lock, self._local.taken = False, []
         self._local.has_lock = self._fork_lock.acquire(timeout=FORK_WAIT_S)
-        stopped = list(self.all) if self._local.has_lock else []
-        self._local.taken = [(turns, turns._take_others(end)) for turns in stopped]
+        if self._local.has_lock:
+            for turns in list(self.all):
+                turns._take_others(end, self._local.taken)
 
     def after_in_parent(self) -> None:
-        for turns, count in self._local.taken:
-            for _ in range(count):
-                turns._pass_on()
-        self._local.taken = []
-        if self._local.has_lock:
-            self._fork_lock.release()
+        try:
+            while self._local.taken:
+                self._local.taken.pop()._pass_on()
+        finally:
+            if self._local.has_lock:
+                self._fork_lock.release()
 
     def after_in_child(self) -> None:
         self._fork_lock, self._local.taken = threading.Lock(), []

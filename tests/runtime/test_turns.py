@@ -10,7 +10,7 @@ from functools import partial
 
 import pytest
 
-from sbert_search.runtime.turns import Turns
+from sbert_search.runtime.turns import Turns, _fork
 
 PATIENCE_S = 30
 
@@ -156,3 +156,26 @@ def test_ctrl_c_while_waiting_gives_up_the_place_in_line() -> None:
         thread.join(PATIENCE_S)
     with turns:
         pass
+
+
+def test_ctrl_c_while_a_fork_waits_gives_all_turns_back() -> None:
+    turns, leave = Turns(3), threading.Event()
+
+    def hold() -> None:
+        with turns:
+            leave.wait(PATIENCE_S)
+
+    def interrupt() -> None:
+        until_waiting(turns, 1)
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+
+    threads = in_threads(hold)
+    until(lambda: turns._n_free == 2)
+    threads += in_threads(interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        _fork.before()  # takes two turns, and waits for the third
+    _fork.after_in_parent()
+    assert (turns._n_free, turns.n_waiting, _fork._fork_lock.locked()) == (2, 0, False)
+    leave.set()
+    for thread in threads:
+        thread.join(PATIENCE_S)
