@@ -32,7 +32,7 @@ class MiningConfig:
     """Which retrieved passages become negatives."""
 
     negatives: int = 0  # number added to each row; 0: no mining
-    first: int = 1  # first search rank used, in the ranking without the positives
+    first: int = 1  # first search rank used, in the ranking without the anchor and its positives
     last: int = 50  # last search rank used
     margin: float = 0.05  # minimum difference in similarity, positive minus negative
     model: str | None = None  # search model; None: the model to be trained
@@ -58,15 +58,18 @@ class _Anchor:
     hits: Sequence[tuple[str, float]]  # passage and similarity
 
     def negatives(self, config: MiningConfig) -> list[str]:
-        """Choose hits by rank and margin; choose none if the hits lack a positive.
+        """Choose hits by rank and margin; choose none if a positive is not among the hits.
+
+        The anchor itself and its positives have no rank.
 
         See "A mined negative ranks below its positive" in docs/decisions.md.
         """
         scores = dict(self.hits)
         limit = min(scores.get(positive, -np.inf) for positive in self.positives) - config.margin
-        others = [(text, score) for text, score in self.hits if text not in self.positives]
+        own = {self.text, *self.positives}
+        others = [(text, score) for text, score in self.hits if text not in own]
         window = others[config.first - 1 : config.last]
-        return [text for text, score in window if score <= limit and text != self.text]
+        return [text for text, score in window if score <= limit]
 
 
 def mine_negatives(
@@ -91,6 +94,7 @@ def mine_negatives(
         fewer.
 
     Raises:
+        ConfigError: ``config.reranker`` has several labels.
         ModelError: A model cannot be loaded.
         CorpusError: ``config.corpus`` cannot be read.
     """
@@ -99,16 +103,15 @@ def mine_negatives(
         positives[example.texts[0]][example.texts[1]] = None
     passages = list(dict.fromkeys(_passages(examples, config)))
     search_model = str(resolve_model(config.model or model).path)
-    # A mined text may be one of the negatives that a row already has: keep that many more.
+    # A row may already have some of the mined texts as negatives: mine as many more.
     count = config.negatives + max((len(example.texts) - 2 for example in examples), default=0)
     key = {"mining": to_mapping(config), "model": _state(search_model), "passages": passages}
     if config.reranker:
         key["reranker"] = _state(config.reranker)
-    cache = (
-        folder / digest_of([key, count, {text: list(own) for text, own in positives.items()}])[:16]
-    )
-    engine = SearchEngine(_index(passages, search_model, cache, device))
-    reranker = Reranker(config.reranker, device=device) if config.reranker else None
+    # Each file of results has the anchors of a range, so their order matters.
+    cache = folder / digest_of([key, count, [[a, list(own)] for a, own in positives.items()]])[:16]
+    reranker = _opened(config.reranker, device) if config.reranker else None
+    engine = SearchEngine(_index(passages, search_model, cache, device), device=device)
     negatives: dict[str, list[str]] = {}
     anchors = list(positives)
     with progress("Mining", len(anchors), "anchors") as advance:
@@ -123,6 +126,16 @@ def mine_negatives(
             negatives |= json.loads(file.read_bytes())
             advance(len(part))
     return _with_negatives(examples, negatives, config.negatives)
+
+
+def _opened(model: str, device: str) -> Reranker:
+    reranker = Reranker(model, device=device)
+    if reranker.num_labels != 1:
+        raise ConfigError(
+            f"mining.reranker is {model}, which has {reranker.num_labels} labels and so no single "
+            "score of a pair; use a model with one label."
+        )
+    return reranker
 
 
 def _state(model: str) -> dict[str, object]:

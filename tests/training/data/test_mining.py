@@ -12,10 +12,12 @@ import safetensors.torch
 import torch
 
 from sbert_search.errors import ConfigError
+from sbert_search.index.index import Index
+from sbert_search.search.engine import SearchEngine
 from sbert_search.training.bi_encoder.train import BiEncoderRecipe, train_bi_encoder
 from sbert_search.training.data import mining
 from sbert_search.training.data.examples import Example
-from sbert_search.training.data.mining import MiningConfig, mine_negatives
+from sbert_search.training.data.mining import MiningConfig, _Anchor, mine_negatives
 from sbert_search.training.recipe import load_recipe
 from tests.models.tiny import TOKENS, tiny_bi_encoder, tiny_cross_encoder
 
@@ -74,6 +76,49 @@ def test_ranks_and_margin_bound_the_window(
     assert "5 of 5 rows got fewer than 2" in " ".join(capsys.readouterr().err.split())
 
 
+def test_an_anchor_that_is_a_passage_has_no_rank() -> None:
+    hits = [("a", 0.9), ("b", 0.8), ("c", 0.7), ("d", 0.6), ("e", 0.5)]
+    config = MiningConfig(negatives=2, first=2, last=3, margin=0.0)
+    assert _Anchor("a", ("b",), hits).negatives(config) == ["d", "e"]
+
+
+def test_queries_are_embedded_on_the_device_of_the_training(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    devices: list[object] = []
+
+    def opened(index: Index, *, device: str) -> SearchEngine:
+        devices.append(device)
+        return SearchEngine(index, device=device)
+
+    monkeypatch.setattr(mining, "SearchEngine", opened)
+    mine(model, tmp_path / "mined")
+    assert devices == ["cpu"]
+
+
+def test_a_stopped_run_goes_on_after_its_rows_have_moved(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The passages are in the same order, and the first block has another anchor."""
+
+    def stops(*given: Any) -> Any:
+        if "cat" not in given[0]:
+            raise KeyboardInterrupt
+        return genuine(*given)
+
+    monkeypatch.setattr(mining, "_AT_ONCE", 1)
+    genuine = mining._mine
+    anchors = [Example((anchor, "the cat"), None, anchor) for anchor in ("cat", "sat", "dog")]
+    config = MiningConfig(negatives=1, margin=-10.0)
+    monkeypatch.setattr(mining, "_mine", stops)
+    with pytest.raises(KeyboardInterrupt):
+        mine_negatives(anchors + EXAMPLES[2:4], config, str(model), tmp_path, device="cpu")
+    monkeypatch.setattr(mining, "_mine", genuine)
+    rows = anchors[::-1] + EXAMPLES[2:4]
+    mined = mine_negatives(rows, config, str(model), tmp_path, device="cpu")
+    assert [len(example.texts) for example in mined] == [3] * 5
+
+
 def test_what_was_mined_is_not_computed_again_and_a_stopped_run_goes_on(
     model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -107,6 +152,15 @@ def test_a_cross_encoder_must_agree(model: Path, tmp_path: Path) -> None:
     positive = float(reranker.predict([("dog ran", "a dog ran")])[0])
     scores = reranker.predict([("dog ran", text) for text in found[2]] or [("a", "a")])
     assert not found[2] or float(np.max(scores)) < positive
+
+
+def test_a_reranker_with_several_labels_is_refused_before_the_work(
+    model: Path, tmp_path: Path
+) -> None:
+    tiny_cross_encoder(tmp_path / "tokens", labels=("no", "yes")).save(tmp_path / "reranker")
+    with pytest.raises(ConfigError, match=r"mining\.reranker is .*, which has 2 labels"):
+        mine(model, tmp_path / "mined", reranker=str(tmp_path / "reranker"))
+    assert not (tmp_path / "mined").exists()
 
 
 def overwrite(model: Path, seed: int) -> None:
