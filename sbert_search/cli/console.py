@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,12 +23,19 @@ _UNSAFE = re.compile("[\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 
 
 def emit(record: Mapping[str, object]) -> None:
-    """Print one JSON line; dates and times are written as the text that ``str`` gives.
+    """Print one JSON line.
+
+    Dates and times are written as the text that ``str`` gives. Infinity and NaN, which JSON does
+    not have, are written as null.
 
     Control characters, line separators and characters that the encoding of stdout lacks are
     written as JSON escapes. The values that a JSON parser reads stay the same.
     """
-    line = json.dumps(record, ensure_ascii=False, allow_nan=False, default=str)
+    try:
+        line = json.dumps(record, ensure_ascii=False, allow_nan=False, default=str)
+    except ValueError:  # Infinity or NaN
+        record = {name: _finite(value) for name, value in record.items()}
+        line = json.dumps(record, ensure_ascii=False, allow_nan=False, default=str)
     try:
         line.encode(sys.stdout.encoding or "utf-8", "surrogatepass")
     except UnicodeEncodeError:

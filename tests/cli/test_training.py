@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +73,13 @@ def test_a_short_run_is_told_in_units_that_people_read(recipe: Path, tmp_path: P
     assert re.fullmatch(r"\d+\.\d s", shown["time"])
     assert shown["dev accuracy"] == "0.5000"
     assert shown.keys().isdisjoint({"epochs", "minutes"})
+
+
+def test_a_metric_that_is_not_finite_is_null_in_json(
+    recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.modules[__name__], "accuracy", lambda model: {"accuracy": math.nan})
+    assert facts(recipe, "--out", tmp_path / "run")["figures"] == {"accuracy": None}
 
 
 def test_overrides_and_options_change_the_recipe(recipe: Path, tmp_path: Path) -> None:

@@ -39,8 +39,8 @@ def training_command(
 
     Args:
         kind: Kind of training.
-        settings: Imports and returns the dataclass of the recipes. The help of a recipe describes
-            its fields.
+        settings: Imports and returns the dataclass of the recipes. ``RECIPE --help`` lists the
+            fields of this dataclass.
     """
 
     def decorate(function: Command) -> click.Command:
@@ -149,7 +149,7 @@ def _facts(result: Result) -> dict[str, object]:
 
 
 def _for_people(facts: Mapping[str, object]) -> dict[str, object]:
-    """Name the facts as people read them, and put the dev metrics on the level of the others."""
+    """Rename facts for people, and replace the nested dev metrics by one entry for each metric."""
     plain = {_SHOWN_AS.get(name, name): value for name, value in facts.items()}
     figures, start, minutes = plain.pop("figures"), plain.pop("figures_at_start"), plain["time"]
     assert isinstance(figures, Mapping)
