@@ -43,6 +43,14 @@ def emit(record: Mapping[str, object]) -> None:
     _print(_UNSAFE.sub(lambda match: f"\\u{ord(match[0]):04x}", line))
 
 
+def _finite(value: object) -> object:
+    if isinstance(value, Mapping):
+        return {name: _finite(each) for name, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return list(map(_finite, value))
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
 def say(text: str = "") -> None:
     """Print text for people; control characters are written as escapes."""
     _print(visible(text))
@@ -54,21 +62,27 @@ def _print(line: str) -> None:
 
 
 def terminal() -> Console:
-    """Return a console that obeys NO_COLOR and writes no colours to a pipe."""
+    """Return a console.
+
+    It writes colours to a terminal, and with FORCE_COLOR also to a pipe; with NO_COLOR to neither.
+    """
     from rich.console import Console
 
     return Console(highlight=False, soft_wrap=False, markup=False, emoji=False)
 
 
 def show_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Print a table; columns of numbers are aligned right."""
+    """Print a table; columns of numbers, of which some may be missing, are aligned right."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
     cells = [list(row) for row in rows]
     for position, column in enumerate(columns):
-        numeric = all(isinstance(row[position], (int, float)) for row in cells)
+        values = [row[position] for row in cells if row[position] is not None]
+        numeric = bool(values) and all(
+            isinstance(value, (int, float)) and not isinstance(value, bool) for value in values
+        )
         table.add_column(column, justify="right" if numeric else "left", overflow="fold")
     for row in cells:
         table.add_row(*(_cell(value) for value in row))
@@ -93,7 +107,7 @@ def _cell(value: object) -> str:
 def size_text(n_bytes: float) -> str:
     """Write a size for people, in powers of 1,024: ``1.5 MiB``."""
     units = ["B", "KiB", "MiB", "GiB", "TiB"]
-    while n_bytes >= 1024 and len(units) > 1:
+    while round(n_bytes, 0 if units[0] == "B" else 1) >= 1024 and len(units) > 1:
         n_bytes /= 1024
         del units[0]
     return f"{n_bytes:,.0f} B" if units[0] == "B" else f"{n_bytes:,.1f} {units[0]}"
