@@ -16,7 +16,8 @@ def choose_documents(snapshot: Snapshot, most: int, seed: int) -> NDArray[np.int
 
     Args:
         snapshot: State of the index.
-        most: Maximum number of documents; of more, a random sample without repetition is drawn.
+        most: Maximum number of documents. If the index has more, a random sample of this size is
+            drawn, without repetition.
         seed: Seed of the sample.
     """
     parts = [np.empty(0, np.int64)]

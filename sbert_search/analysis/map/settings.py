@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TypedDict
 
-from sbert_search.config import MAX_SEED
 from sbert_search.errors import ConfigError
 
 MOST_POINTS = 100_000  # points that the page draws fluently without a graphics card
@@ -17,10 +17,12 @@ class MapSettings:
     """How a map is made.
 
     Attributes:
-        points: Maximum number of documents on the map; of more, a random sample is drawn.
+        points: Maximum number of documents on the map. If the index has more, the map shows a
+            random sample of this size.
         neighbours: Number of nearest documents of each document, by which documents are laid out
             and outliers are found.
-        clusters: Number of clusters; None: the cube root of the number of documents, at most 50.
+        clusters: Number of clusters; None: the cube root of the number of documents on the map, at
+            most 50.
         duplicates: Lowest score of two documents that are near-duplicates.
         language: Language of the stop words and the stemmer that name the clusters; None: that of
             the index, or else English.
@@ -42,13 +44,13 @@ class MapSettings:
             ("points", self.points, FEWEST_DOCUMENTS, 1_000_000),
             ("neighbours", self.neighbours, 2, 200),
             ("clusters", self.clusters, 1, 1000),
-            ("seed", self.seed, 0, MAX_SEED),
+            ("seed", self.seed, 0, 2**32 - 1),  # the range of scikit-learn
         ]
         for name, value, low, high in ranges:
             if value is not None and not low <= value <= high:
                 raise ConfigError(f"{name} is {value}; it must be from {low:,} to {high:,}.")
-        if self.duplicates != self.duplicates:
-            raise ConfigError("duplicates is NaN; pass a score such as 0.95.")
+        if not math.isfinite(self.duplicates):
+            raise ConfigError(f"duplicates is {self.duplicates}; pass a score such as 0.95.")
 
 
 class MapKeywords(TypedDict, total=False):

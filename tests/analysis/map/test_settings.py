@@ -13,7 +13,9 @@ from sbert_search.errors import ConfigError
         ("neighbours", MapKeywords(neighbours=1)),
         ("clusters", MapKeywords(clusters=0)),
         ("seed", MapKeywords(seed=-1)),
+        ("seed", MapKeywords(seed=2**32)),
         ("duplicates", MapKeywords(duplicates=float("nan"))),
+        ("duplicates", MapKeywords(duplicates=float("inf"))),
     ],
 )
 def test_values_out_of_range_are_refused_by_name(name: str, keywords: MapKeywords) -> None:
