@@ -85,6 +85,11 @@ class CorpusMap:
         order: list[int] = np.argsort(-self.distances, kind="stable")[:most].tolist()
         return order
 
+    @property
+    def has_groups(self) -> bool:
+        """Whether near-duplicates were looked for; not if the metric is euclidean."""
+        return self.metric != "euclidean"
+
     def groups(self) -> list[list[int]]:
         """Return the numbers of the documents of each group of near-duplicates, largest first."""
         order = np.argsort(self.group, kind="stable")

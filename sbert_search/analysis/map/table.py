@@ -52,7 +52,7 @@ def summary(drawn: CorpusMap, outliers: int = 20) -> dict[str, object]:
         "documents": drawn.n_indexed,
         "mapped": len(drawn),
         "neighbours": drawn.neighbours.at.shape[1],
-        "duplicates_from": settings.duplicates,
+        "duplicates_from": settings.duplicates if drawn.has_groups else None,
         "seed": settings.seed,
         "clusters": [
             {"cluster": number, "documents": size, "words": words}

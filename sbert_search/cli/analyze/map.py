@@ -35,7 +35,7 @@ SHOWN_OUTLIERS = 5
     type=click.IntRange(3, 1_000_000),
     default=100_000,
     show_default=True,
-    help="Maximum number of documents on the map; of more, a random sample.",
+    help="Maximum number of documents on the map; if there are more, a random sample is drawn.",
 )
 @click.option(
     "--neighbours",
@@ -47,7 +47,7 @@ SHOWN_OUTLIERS = 5
 @click.option(
     "--clusters",
     type=click.IntRange(1, 1000),
-    help="Number of clusters.  [default: cube root of the documents, at most 50]",
+    help="Number of clusters.  [default: cube root of the documents on the map, at most 50]",
 )
 @click.option(
     "--duplicates",
@@ -109,16 +109,16 @@ def map_(
 
 
 def _show(drawn: CorpusMap) -> None:
-    """Print clusters, the farthest outliers and the number of near-duplicates."""
+    """Print clusters, the farthest outliers and, if looked for, the number of near-duplicates."""
     import numpy as np
 
     sizes = np.bincount(drawn.cluster).tolist()
     cells = [[number, size, ", ".join(drawn.words[number])] for number, size in enumerate(sizes)]
     show_table(["cluster", "documents", "telling words"], cells)
-    groups = drawn.groups()
-    say(
-        f"\n{len(groups):,} groups of near-duplicates hold {sum(map(len, groups)):,} documents.\n"
-        "Farthest from their neighbours:"
-    )
+    say()
+    if drawn.has_groups:
+        groups, held = drawn.groups(), int(np.sum(drawn.group >= 0))
+        say(f"{len(groups):,} groups of near-duplicates hold {held:,} documents.")
+    say("Farthest from their neighbours:")
     for at in drawn.outliers(SHOWN_OUTLIERS):
         say(f"  {drawn.distances[at]:.3f}  {drawn.doc_ids[at]}  {drawn.titles[at]}")

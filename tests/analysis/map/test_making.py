@@ -7,6 +7,7 @@ import pytest
 
 from sbert_search.analysis.map.making import map_index
 from sbert_search.analysis.map.record import CorpusMap
+from sbert_search.analysis.map.table import summary
 from sbert_search.errors import ConfigError, CorruptIndex, EvaluationError, SbertSearchError
 from sbert_search.index.index import Index
 from sbert_search.index.storage.manifest import Metric
@@ -76,6 +77,7 @@ def test_other_metrics(tmp_path: Path, metric: Metric, capsys: pytest.CaptureFix
     assert np.isfinite(drawn.distances).all()
     if metric == "euclidean":
         assert drawn.groups() == []
+        assert summary(drawn)["duplicates_from"] is None
         assert "Near-duplicates are not looked for" in capsys.readouterr().err
     else:
         assert drawn.groups() == clusters(close_pairs(index.state, 3.8))

@@ -40,6 +40,17 @@ def test_json_prints_a_line_for_each_document(
     assert set(lines[0]) >= {"x", "y", "pca_x", "pca_y", "cluster", "cluster_name", "distance"}
 
 
+def test_near_duplicates_that_were_not_looked_for_are_not_counted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Index.build(rows(12), out=tmp_path / "i", vectors=clustered(12), metric="euclidean")
+    assert run(["analyze", "map", str(tmp_path / "i"), "--out", str(tmp_path / "m")]) == 0
+    printed = capsys.readouterr()
+    assert "near-duplicates" not in printed.out
+    assert "Near-duplicates are not looked for" in printed.err
+    assert json.loads((tmp_path / "m" / "map.json").read_text())["duplicates_from"] is None
+
+
 def test_wrong_input_is_told_before_work(
     index: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -29,12 +29,14 @@ function colourings(data) {
   const list = [
     { name: "cluster", of: (i) => data.cluster[i], labels: data.names },
     scaled("distance to neighbours", "number", data.distance),
-    {
+  ];
+  if (data.duplicates_from !== null) {
+    list.push({
       name: "near-duplicates",
       of: (i) => (data.group[i] < 0 ? -1 : 0),
       labels: ["has a near-duplicate"],
-    },
-  ];
+    });
+  }
   for (const column of data.columns) {
     list.push(column.numbers ? scaled(column.name, column.kind, column.numbers) : {
       name: column.name,

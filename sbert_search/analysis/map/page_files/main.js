@@ -30,7 +30,9 @@ class Page {
       ? `${number(data.mapped)} of ${number(data.documents)} documents are drawn: a random sample (seed ${data.seed})`
       : `${number(data.mapped)} documents are drawn`;
     byId("about").textContent = `model ${data.model}, metric ${data.metric}; ${data.clusters.length} clusters, ` +
-      `${number(data.groups)} groups of near-duplicates (score ${data.duplicates_from} or more)` +
+      (data.duplicates_from === null
+        ? "near-duplicates were not looked for"
+        : `${number(data.groups)} groups of near-duplicates (score ${data.duplicates_from} or more)`) +
       (data.columns_left_out.length ? `; columns left out, their values are too long: ${data.columns_left_out.join(", ")}` : "");
     const options = (id, names) => byId(id).replaceChildren(...names.map((name, at) => element("option", name, { value: at })));
     options("colour", this.colourings.map((each) => each.name));
