@@ -173,5 +173,8 @@ def test_cross_encoders_are_evaluated_in_every_role(data: Path) -> None:
     assert found.records[0]["settings"]["reranker"] == "reranker"
     wrong = sbert_search("eval", "nli", "graded.jsonl", *by_model, cwd=data)
     assert (wrong.code, "Unknown label '1'" in wrong.err) == (1, True)
+    both = ("--cross-encoder", "reranker", "--baselines")
+    refused = sbert_search("eval", "sts", "pairs.jsonl", *both, cwd=data)
+    assert (refused.code, "--cross-encoder replaces --model" in refused.err) == (2, True)
     unnamed = sbert_search("eval", "rerank", "graded.jsonl", cwd=data)
     assert (unnamed.code, "Name a cross-encoder with --model" in unnamed.err) == (2, True)

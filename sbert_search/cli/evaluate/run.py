@@ -67,8 +67,14 @@ def sts(
 ) -> int:
     """Measure textual similarity (STS).
 
-    This is the correlation of cosine similarities with human scores of text pairs.
+    This is the correlation of cosine similarities, or of the scores of a cross-encoder, with human
+    scores of text pairs.
     """
+    if cross_encoder and baselines:
+        raise click.UsageError(
+            "--baselines evaluates the encoder of --model, and --cross-encoder replaces --model; "
+            "omit one of them."
+        )
     from sbert_search.corpus.labelled.pairs import read_pairs
     from sbert_search.evaluation.sts import evaluate_sts
 
