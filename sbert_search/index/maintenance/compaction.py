@@ -11,6 +11,7 @@ from __future__ import annotations
 import dataclasses
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 
 import numpy as np
 import pyarrow as pa
@@ -212,7 +213,7 @@ def _merged(work: Transaction, snapshot: Snapshot, group: Group) -> SegmentRecor
             work.folder,
             work.new_number(),
             _counted(
-                (part for segment, live in sources for part in _parts(segment, live, columns)),
+                chain.from_iterable(_parts(segment, live, columns) for segment, live in sources),
                 advance,
             ),
             table=ids.make_table(*np.concatenate(tables, axis=1)),
@@ -263,8 +264,11 @@ def _parts(
         if live is not None:
             marks = live[start : start + batch.num_rows]
             batch, vectors = batch.filter(pa.array(marks)), vectors[marks]
-        if batch.num_rows:
-            yield SegmentPart(_conformed(pa.Table.from_batches([batch]), schema), vectors)
+        part = SegmentPart(_conformed(pa.Table.from_batches([batch]), schema), vectors)
+        del batch, vectors
+        if len(part.vectors):
+            yield part
+        del part  # frees its memory before the next part is read
 
 
 def _counted(parts: Iterable[SegmentPart], advance: Advance) -> Iterator[SegmentPart]:

@@ -49,7 +49,8 @@ def write_segment(
     Args:
         folder: The index.
         number: An unused file number.
-        parts: Rows in ascending order; a part is released before the next one is read.
+        parts: Rows in ascending order. While the next part is read, of the earlier parts only the
+            documents that wait for a full batch are held in memory.
         table: Id table of all documents of the segment.
         n_rows: Number of rows of all parts together.
         settings: Settings of the index; gives type and dimension of the vectors.
@@ -75,6 +76,7 @@ def write_segment(
             vectors_file.write(np.ascontiguousarray(part.vectors))
             norm = largest_norm(part.vectors) if part.max_norm is None else part.max_norm
             max_norm = max(max_norm, norm)
+            del part, rows  # frees their memory before the next part is read
         batches.close()
     ids_file = npy.write(folder / f"seg/{number:06d}.ids.npy", table)
     return SegmentRecord(
@@ -116,8 +118,10 @@ class BatchWriter:
         if joined is None or n_rows == 0:
             return
         self._writer.write_table(joined.slice(0, n_rows), max_chunksize=self._batch_rows)
-        rest = joined.slice(n_rows)
-        self._waiting, self._n_waiting = [rest], rest.num_rows
+        n_rest = joined.num_rows - n_rows
+        # A copy: a slice would keep the memory of all rows.
+        rest = [joined.take(pa.array(np.arange(n_rows, joined.num_rows)))] if n_rest else []
+        self._waiting, self._n_waiting = rest, n_rest
 
 
 def record_of(file: files.NewFile) -> FileRecord:

@@ -7,10 +7,12 @@ import errno
 import importlib.util
 import os
 import time
-from collections.abc import Sequence
+import weakref
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from numpy.typing import NDArray
 
@@ -22,6 +24,8 @@ from sbert_search.index.maintenance.check import check
 from sbert_search.index.norms import Vectors
 from sbert_search.index.spec import IndexSpec
 from sbert_search.index.storage.manifest import BuildCursor, StoreSettings
+from sbert_search.index.storage.segment_writer import SegmentPart
+from sbert_search.index.storage.segments import Segment
 from sbert_search.index.store import IndexStore
 from sbert_search.records import Document
 from sbert_search.runtime import memory
@@ -72,6 +76,32 @@ def test_compaction_keeps_rows_results_and_documents(tmp_path: Path) -> None:
     with store.writer() as writer:
         writer.compact()
     assert store.snapshot is after or store.snapshot.manifest == after.manifest
+
+
+def test_a_merge_holds_no_vectors_of_a_part_while_it_reads_the_next_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[weakref.ref[NDArray[np.floating]]] = []
+    held: list[int] = []
+    read = compaction._pieces
+
+    def part_of(docs: pa.Table, vectors: NDArray[np.floating]) -> SegmentPart:
+        made.append(weakref.ref(vectors))
+        return SegmentPart(docs, vectors)
+
+    def pieces(segment: Segment) -> Iterator[tuple[int, pa.RecordBatch]]:
+        for piece in read(segment):
+            held.append(sum(vectors() is not None for vectors in made))
+            yield piece
+
+    store = scattered(tmp_path / "i")
+    monkeypatch.setattr(compaction, "PIECE_BYTES", 4096)
+    monkeypatch.setattr(compaction, "SegmentPart", part_of)
+    monkeypatch.setattr(compaction, "_pieces", pieces)
+    with store.writer() as writer:
+        writer.compact()
+    assert len(made) > 12
+    assert not any(held)
 
 
 def test_merges_stop_at_the_segment_size_and_skip_full_segments(

@@ -1,0 +1,50 @@
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from sbert_search.index.storage.manifest import StoreSettings
+from sbert_search.index.storage.segment_rows import make_part
+from sbert_search.index.storage.segment_writer import SegmentPart, write_segment
+from sbert_search.records import Document
+from sbert_search.runtime.disk.folders import Folder
+from tests.index.batches import make_batch, some_vectors
+
+TEXT_BYTES, PART_ROWS, N_PARTS = 1 << 20, 3, 4
+
+
+def test_of_earlier_parts_only_the_rows_that_wait_for_a_batch_are_held(tmp_path: Path) -> None:
+    """Of 3 rows a part and 2 a batch: a row waits after each second part."""
+    settings, first = StoreSettings(dim=8), pa.total_allocated_bytes()
+    vectors_held, bytes_held = list[bool](), list[int]()
+
+    def parts() -> Iterator[SegmentPart]:
+        for at in range(N_PARTS):
+            documents = [Document(f"{at} {n}", "x" * TEXT_BYTES) for n in range(PART_ROWS)]
+            batch = make_batch(documents, some_vectors(PART_ROWS, seed=at))
+            part, _ = make_part(batch, at * PART_ROWS, settings, {})
+            vectors = weakref.ref(part.vectors)
+            del documents, batch
+            yield part
+            del part
+            vectors_held.append(vectors() is not None)
+            bytes_held.append(pa.total_allocated_bytes() - first)
+
+    (tmp_path / "seg").mkdir()
+    record = write_segment(
+        Folder.open(tmp_path),
+        1,
+        parts(),
+        table=np.zeros((3, N_PARTS * PART_ROWS), np.uint64),
+        n_rows=N_PARTS * PART_ROWS,
+        settings=settings,
+        columns={},
+        batch_rows=2,
+    )
+    assert (record.row_start, record.row_end) == (0, N_PARTS * PART_ROWS)
+    assert not any(vectors_held)
+    assert [round(held / TEXT_BYTES) for held in bytes_held] == [1, 0, 1, 0]
