@@ -31,6 +31,8 @@ MAX_CHARS = 1000  # about 250 tokens
 
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
 _Documented = ast.Module | ast.ClassDef | _Function
+# Statements that contain conditional definitions.
+_BLOCKS = (ast.If, ast.Try, ast.TryStar, ast.ExceptHandler, ast.With)
 
 
 def stdlib_documents(folder: Path | None = None) -> Iterator[Document]:
@@ -38,11 +40,12 @@ def stdlib_documents(folder: Path | None = None) -> Iterator[Document]:
 
     The source files are parsed, never imported. The id and the title of a document are its
     qualified name, such as ``textwrap.wrap``. Its metadata are ``package``, ``module``, ``kind``
-    (module, class, function or method), ``line`` and ``words`` (the number of words). Docstrings of
-    fewer than 5 words are skipped. A docstring of over 1,000 characters is cut after its last
-    paragraph that ends within 1,000 characters, or else at 1,000 characters. Documents are sorted
-    by path and line. If a file defines a name several times, the first definition whose docstring
-    is not skipped counts.
+    (module, class, function or method), ``line`` and ``words`` (the number of words of the text).
+    Docstrings of fewer than 5 words are skipped. A docstring of over 1,000 characters is cut after
+    its last paragraph that ends within 1,000 characters. It is cut at 1,000 characters if there is
+    no such paragraph, or if fewer than 5 words would be left. Documents are sorted by path and
+    line. If a file defines a name several times, the first definition whose docstring is not
+    skipped counts.
 
     Args:
         folder: Folder of the library; None: the standard library of the running Python.
@@ -61,9 +64,7 @@ def stdlib_documents(folder: Path | None = None) -> Iterator[Document]:
 
 def _source_files(folder: Path) -> Iterator[Path]:
     for here, folders, files in os.walk(folder):
-        folders[:] = [
-            name for name in folders if name not in SKIPPED_FOLDERS and name.isidentifier()
-        ]
+        folders[:] = [name for name in folders if name not in SKIPPED_FOLDERS and _is_public(name)]
         for name in files:
             stem, suffix = os.path.splitext(name)
             if suffix == ".py" and (stem == "__init__" or _is_public(stem)):
@@ -100,7 +101,7 @@ def _definitions(node: ast.AST, name: str, kind: str) -> Iterator[tuple[str, str
         return  # nested definitions are not public
     inner = "method" if kind == "class" else "function"
     for child in ast.iter_child_nodes(node):
-        if isinstance(child, (ast.If, ast.Try)):  # conditional definitions
+        if isinstance(child, _BLOCKS):
             yield from _definitions(child, name, kind)
         elif isinstance(child, ast.ClassDef | _Function) and _is_public(child.name):
             own = "class" if isinstance(child, ast.ClassDef) else inner
@@ -114,5 +115,6 @@ def _is_public(name: str) -> bool:
 def _first_paragraphs(text: str) -> str:
     if len(text) <= MAX_CHARS:
         return text
-    end = text.rfind("\n\n", 0, MAX_CHARS)
-    return text[: end if end > 0 else MAX_CHARS].rstrip()
+    paragraphs = text[: max(0, text.rfind("\n\n", 0, MAX_CHARS + 2))].rstrip()
+    is_enough = len(paragraphs.split()) >= MIN_WORDS
+    return paragraphs if is_enough else text[:MAX_CHARS].rstrip()

@@ -20,6 +20,13 @@ if True:
 else:
     def twice():
         """The second definition of a name that has two."""
+try:
+    with Context():
+        def within():
+            """A function that is defined in a with statement."""
+except ImportError:
+    def fallback():
+        """A function that is defined if an import fails."""
 class Thing:
     """A thing that tests like to have around."""
     async def wait(self):
@@ -38,12 +45,16 @@ def test_definitions_of_a_module(tmp_path: Path) -> None:
     (package / "mod.py").write_text(MODULE)
     (package / "tests" / "mod.py").write_text(MODULE)
     (package / "_hidden.py").write_text(MODULE)
+    (package / "_internal").mkdir()
+    (package / "_internal" / "mod.py").write_text(MODULE)
     (package / "template.py").write_text("no python at all {{")
     documents = list(stdlib_documents(tmp_path))
     assert [(document.doc_id, document.metadata["kind"]) for document in documents] == [
         ("pkg", "module"),
         ("pkg.mod", "module"),
         ("pkg.mod.twice", "function"),
+        ("pkg.mod.within", "function"),
+        ("pkg.mod.fallback", "function"),
         ("pkg.mod.Thing", "class"),
         ("pkg.mod.Thing.wait", "method"),
     ]
@@ -57,6 +68,15 @@ def test_long_docstrings_keep_whole_paragraphs(tmp_path: Path) -> None:
     (tmp_path / "long.py").write_text(f'"""{paragraph}\n\n{paragraph}\n"""')
     (document,) = stdlib_documents(tmp_path)
     assert document.text == paragraph.strip()
+
+
+def test_a_docstring_is_cut_at_exactly_1000_characters(tmp_path: Path) -> None:
+    whole, long = "word " * 199 + "words", "x" * MAX_CHARS
+    (tmp_path / "a.py").write_text(f'"""{whole}\n\n{long}\n"""')  # `whole` has 1,000 characters
+    (tmp_path / "b.py").write_text(f'"""{whole}s\n\n{long}\n"""')
+    (tmp_path / "c.py").write_text(f'"""Two words.\n\n{whole} {long}\n"""')
+    texts = [document.text for document in stdlib_documents(tmp_path)]
+    assert texts == [whole, whole, f"Two words.\n\n{whole}"[:MAX_CHARS].rstrip()]
 
 
 def test_the_library_of_this_python() -> None:
