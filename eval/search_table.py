@@ -8,7 +8,7 @@ and weight of the reranker, come from --choices. That file is written by `eval/s
 which reads no test data.
 
 Reports are written under --out, in a folder for each system. An existing report is not made again.
-If it was made with other choices, the script ends with an error.
+If it was made with other choices or models, the script ends with an error.
 """
 
 from __future__ import annotations
@@ -17,12 +17,14 @@ import argparse
 import json
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 from sbert_search.config import from_mapping, to_mapping
 from sbert_search.embedding.cache import CachedEmbedder
 from sbert_search.embedding.embedder import Embedder
+from sbert_search.embedding.protocol import TextEmbedder
 from sbert_search.evaluation.compare import ALPHA, compare_runs
 from sbert_search.evaluation.manifest import Evaluation, read_evaluation
 from sbert_search.evaluation.report import write_reports
@@ -58,45 +60,63 @@ def evaluate(
     depth: int,
 ) -> None:
     """Evaluate every system on every task that has no report yet."""
-    embedder = CachedEmbedder(Embedder(model, precision="fp32"))
     reranker = BestWindow(Reranker(scorer, precision="fp32"))
-    for system, mode in SYSTEMS.items():
-        search = SearchOptions(mode=mode, fusion=fusion, rerank_depth=depth)
-        evaluated: list[Evaluation] = []
-        for task in tasks:
-            record = out / system / f"{task.name}.json"
-            if record.exists():
-                evaluated.append(kept_evaluation(record, search))
-                continue
-            note(f"{system}, {task.name}")
-            evaluation = evaluate_retrieval(
-                task,
-                embedder,
-                data=data,
-                search=search,
-                reranker=reranker if system == "reranked" else None,
-            )
-            evaluated.append(evaluation)
-            write_reports(evaluated, out / system)
-            embedder.close()
+    with closing(CachedEmbedder(Embedder(model, precision="fp32"))) as embedder:
+        for system, mode in SYSTEMS.items():
+            search = SearchOptions(mode=mode, fusion=fusion, rerank_depth=depth)
+            target = expected(search, embedder, reranker)
+            evaluated = {
+                task.name: kept_evaluation(record, task, target)
+                for task in tasks
+                if (record := out / system / f"{task.name}.json").exists()
+            }
+            for task in (task for task in tasks if task.name not in evaluated):
+                note(f"{system}, {task.name}")
+                evaluated[task.name] = evaluate_retrieval(
+                    task,
+                    embedder,
+                    data=data,
+                    search=search,
+                    reranker=reranker if system == "reranked" else None,
+                )
+                done = [evaluated[each.name] for each in tasks if each.name in evaluated]
+                write_reports(done, out / system)
+                embedder.close()  # writes the new vectors
 
 
-def kept_evaluation(path: Path, search: SearchOptions) -> Evaluation:
-    """Read a report; exit if its fusion or reranking differs from the chosen settings."""
+def expected(
+    search: SearchOptions, embedder: TextEmbedder, reranker: BestWindow
+) -> dict[str, object]:
+    """Return the recorded settings by which a report of other choices or models is known."""
+    identity = embedder.identity.to_mapping()
+    del identity["name"]  # the folder of a model may have another name
+    return {
+        **{f"fusion {name}": value for name, value in to_mapping(search.fusion).items()},
+        **{f"model {name}": value for name, value in identity.items()},
+        "reranker weights sha256": reranker.identity.weights_sha256,
+        "rerank depth": search.rerank_depth,
+        "rerank weight": search.fusion.rerank_weight,
+        "rerank windows": reranker.most,
+    }
+
+
+def kept_evaluation(path: Path, task: EvalTask, target: Mapping[str, object]) -> Evaluation:
+    """Read a report; exit if its main metric, its settings or its model are not the wanted ones."""
     record = read_evaluation(path)
-    recorded = record["manifest"]["settings"]
-    target: dict[str, Any] = {f"fusion {n}": v for n, v in to_mapping(search.fusion).items()}
-    target["rerank depth"] = search.rerank_depth
-    target["rerank weight"] = search.fusion.rerank_weight
-    for name in target.keys() & recorded.keys():
+    recorded = {
+        **record["manifest"]["settings"],
+        **{f"model {name}": value for name, value in record["manifest"]["model"].items()},
+        "main metric": record["task"]["main_metric"],
+    }
+    target = {**target, "main metric": task.main_metric}
+    for name in sorted(target.keys() & recorded.keys()):
         if recorded[name] != target[name]:
             sys.exit(
                 f"{path} was made with {name} {recorded[name]}, not {target[name]}; remove this "
-                "report, or pass the --choices that it was made with."
+                "report, or pass the --choices, --model and --reranker that it was made with."
             )
-    task = from_mapping(EvalTask, record["task"])
     return Evaluation(
-        task=task,
+        task=from_mapping(EvalTask, record["task"]),
         scores=record["scores"],
         per_item=record["per_item"],
         counts=record["counts"],
@@ -128,12 +148,25 @@ def compared(out: Path, tasks: Sequence[str]) -> list[dict[str, Any]]:
     ]
 
 
-def markdown(scores: Mapping[str, Mapping[str, Any]], rows: Sequence[Mapping[str, Any]]) -> str:
-    """Write a table of the systems, and a table of their differences."""
+def markdown(
+    scores: Mapping[str, Mapping[str, Any]],
+    rows: Sequence[Mapping[str, Any]],
+    metrics: Mapping[str, str],
+) -> str:
+    """Write a table of the systems, and a table of their differences.
+
+    Args:
+        scores: Value and interval of each system on each task.
+        rows: Comparisons of `compared`.
+        metrics: Main metric of each task.
+    """
+    several = len(set(metrics.values())) > 1
+    shown_tasks = {name: f"{name}, {of}" if several else name for name, of in metrics.items()}
     lines = [
         "# Dense, lexical, hybrid and reranked search",
         "",
-        "nDCG@10 with the bootstrap interval of 95 % over the queries.",
+        f"{' and '.join(dict.fromkeys(metrics.values()))} with the bootstrap interval of 95 % over "
+        "the queries.",
         "",
         f"| collection | {' | '.join(SYSTEMS)} |",
         "|---" * (len(SYSTEMS) + 1) + "|",
@@ -143,17 +176,18 @@ def markdown(scores: Mapping[str, Mapping[str, Any]], rows: Sequence[Mapping[str
             f"{s['value']:.4f} [{s['interval'][0]:.4f}, {s['interval'][1]:.4f}]"
             for s in systems.values()
         )
-        lines.append(f"| {task} | {' | '.join(shown)} |")
+        lines.append(f"| {shown_tasks[task]} | {' | '.join(shown)} |")
     lines += [
         "",
-        "| B less A | collection | difference | 95 % interval | p | p (Holm) | better, worse | |",
+        "| B minus A | collection | difference | 95 % interval | p | p (Holm) | "
+        "queries better, worse | |",
         "|---|---|--:|---|--:|--:|---|---|",
     ]
     for row in rows:
         low, high = row["interval"]
         cells = [
-            f"{row['b']} less {row['a']}",
-            row["task"],
+            f"{row['b']} minus {row['a']}",
+            shown_tasks[row["task"]],
             f"{row['difference']:+.4f}",
             f"{low:+.4f} to {high:+.4f}",
             f"{row['p']:.4f}",
@@ -166,10 +200,13 @@ def markdown(scores: Mapping[str, Mapping[str, Any]], rows: Sequence[Mapping[str
 
 
 def scores_of(out: Path, task: str) -> dict[str, Any]:
-    """Read the nDCG@10 of each system on a task."""
+    """Read the main metric of each system on a task, with its interval."""
     records = {system: read_evaluation(out / system / f"{task}.json") for system in SYSTEMS}
     return {
-        system: {"value": record["scores"]["nDCG@10"], "interval": record["interval"]}
+        system: {
+            "value": record["scores"][record["task"]["main_metric"]],
+            "interval": record["interval"],
+        }
         for system, record in records.items()
     }
 
@@ -201,13 +238,14 @@ def main() -> None:
         fusion=fusion,
         depth=depth,
     )
-    tasks = [task.name for task in named]
+    metrics = {task.name: task.main_metric for task in named}
+    tasks = list(metrics)
     scores = {task: scores_of(out, task) for task in tasks}
     rows = compared(out, tasks)
     record = json.dumps({"scores": scores, "compared": rows, **made_with()}, indent=1)
     replace_file(out / "table.json", (record + "\n").encode())
-    replace_file(out / "table.md", markdown(scores, rows).encode())
-    sys.stdout.write(markdown(scores, rows))
+    replace_file(out / "table.md", markdown(scores, rows, metrics).encode())
+    sys.stdout.write(markdown(scores, rows, metrics))
 
 
 if __name__ == "__main__":

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import importlib
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
+from sbert_search.evaluation.tasks import EvalTask, Kind
 from tests.eval.conftest import Script, any_revision, assert_no_paths
+from tests.models.tiny import tiny_bi_encoder, tiny_cross_encoder
 
 
 @pytest.mark.slow
@@ -59,3 +63,77 @@ def test_a_reranker_is_trained_chosen_and_tested_once(
     (out / "choices.json").write_text(json.dumps(choices))
     with pytest.raises(SystemExit, match=r"hybrid/scifact.json was made with fusion dense_weight"):
         script("search_table", *chosen, *tasks)
+
+
+@pytest.fixture
+def told(data: Path, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[object]:
+    """The arguments of `search_table` for two tasks; its reports are written to ``out``."""
+    monkeypatch.setattr("search_table.find_task", any_revision)
+    tiny_cross_encoder(tmp_path / "tokens").save(tmp_path / "scorer")
+    choices = {"fusion": {"fusion": {}}, "reranking": {"weight": 1.0, "depth": 5}}
+    (tmp_path / "choices.json").write_text(json.dumps(choices))
+    paths = ("--choices", tmp_path / "choices.json", "--reranker", tmp_path / "scorer")
+    out = ("--out", tmp_path / "out", "scifact", "cranfield")
+    return ["--data", data, "--model", model, *paths, *out]
+
+
+def test_a_report_keeps_the_tasks_after_one_that_is_evaluated_again(
+    told: list[object], tmp_path: Path, script: Script
+) -> None:
+    script("search_table", *told)
+    report = tmp_path / "out" / "dense" / "retrieval.md"
+    assert all(f"## {name}" in report.read_text() for name in ("scifact", "cranfield"))
+    (tmp_path / "out" / "dense" / "scifact.json").unlink()
+    script("search_table", *told)
+    assert all(f"## {name}" in report.read_text() for name in ("scifact", "cranfield"))
+    assert "nDCG@10 with the bootstrap" in (tmp_path / "out" / "table.md").read_text()
+
+
+def test_a_report_of_other_models_is_refused(
+    told: list[object], tmp_path: Path, script: Script
+) -> None:
+    script("search_table", *told)
+    scorer, embedder = tiny_cross_encoder(tmp_path / "a"), tiny_bi_encoder(tmp_path / "b")
+    with torch.no_grad():
+        next(scorer.parameters()).add_(1)
+        next(embedder.parameters()).add_(1)
+    scorer.save(tmp_path / "other scorer")
+    with pytest.raises(
+        SystemExit, match=r"made with reranker weights sha256 .* remove this report"
+    ):
+        script("search_table", *told, "--reranker", tmp_path / "other scorer")
+    embedder.save(tmp_path / "model")
+    with pytest.raises(SystemExit, match="made with model weights_sha256 "):
+        script("search_table", *told, "--model", tmp_path / "model")
+
+
+def test_a_table_shows_the_main_metrics_of_its_tasks(
+    told: list[object], tmp_path: Path, script: Script, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def by_map(kind: Kind, name: str) -> EvalTask:
+        task = any_revision(kind, name)
+        return replace(task, main_metric="MAP") if name == "cranfield" else task
+
+    monkeypatch.setattr("search_table.find_task", by_map)
+    script("search_table", *told)
+    shown = (tmp_path / "out" / "table.md").read_text()
+    assert "\nnDCG@10 and MAP with the bootstrap" in shown
+    record = json.loads((tmp_path / "out" / "dense" / "cranfield.json").read_text())
+    assert f"| cranfield, MAP | {record['scores']['MAP']:.4f} [" in shown
+    monkeypatch.setattr("search_table.find_task", any_revision)
+    with pytest.raises(SystemExit, match=r"made with main metric MAP, not nDCG@10"):
+        script("search_table", *told)
+
+
+def test_new_vectors_are_written_after_an_error(
+    told: list[object], script: Script, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object, **__: object) -> None:
+        raise OSError("the disk is full")
+
+    closed: list[bool] = []
+    monkeypatch.setattr("search_table.evaluate_retrieval", fails)
+    monkeypatch.setattr("search_table.CachedEmbedder.close", lambda _: closed.append(True))
+    with pytest.raises(OSError, match="the disk is full"):
+        script("search_table", *told)
+    assert len(closed) == 1
