@@ -28,6 +28,11 @@ class Family:
     pattern: str
     refines: tuple[int, ...] = (1,)
 
+    @property
+    def name(self) -> str:
+        """The pattern with dots for the number of inverted lists, as people read it."""
+        return self.pattern.format(lists="...")
+
     def spec(self, n_rows: int) -> IndexSpec:
         """Return the spec of this kind for an index of ``n_rows`` rows."""
         return IndexSpec(factory=self.pattern.format(lists=lists_for(n_rows)))

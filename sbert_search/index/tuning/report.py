@@ -14,21 +14,29 @@ _TOP, _HEIGHT = 26, 380  # pixels of the plot's panel
 
 
 def tables(report: TuneReport) -> dict[str, list[tuple[str, ...]]]:
-    """Return a table for the sample and one for all rows, by title; predictions are in brackets."""
+    """Return a table for the sample and, except after a dry run, one for all rows, by title.
+
+    The first table has a row for each kind of index that was measured: its trial that `_best`
+    chooses. The second table has a row for each index that was built over all rows, and one for the
+    chosen index on other queries. Predicted bytes and seconds are in brackets.
+    """
     best = [_best(measured, report) for measured in report.measured if measured.trials]
     by_title = {f"On a sample of {best[0].n_rows:,} rows": [_row(trial) for trial in best]}
     if report.tuning:
         verified = report.tuning.verified
         built = [_row(trial) for trial in report.built]
-        held_out = ("chosen, held-out queries", *_row(verified)[1:])
+        held_out = ("chosen, on held-out queries", *_row(verified)[1:])
         by_title[f"Over all {verified.n_rows:,} rows"] = [*built, held_out]
     return by_title
 
 
 def remarks(report: TuneReport) -> list[str]:
-    """Say why kinds of index were not built, and what was predicted for the others."""
+    """Say why kinds of index were not built, on the sample or over all rows.
+
+    Of the other kinds that reached the recall on the sample, say what was predicted.
+    """
     skipped = [
-        f"{measured.family.pattern.format(lists='...')} was not built: {measured.skipped}."
+        f"{measured.family.name} was not built: {measured.skipped}."
         for measured in report.measured
         if measured.skipped
     ]
@@ -58,7 +66,7 @@ def how(spec: IndexSpec) -> str:
 def draw(report: TuneReport) -> str:
     """Plot recall against queries per second on the sample: all trials, and their Pareto front."""
     trials = report.trials
-    names = [m.family.pattern for m in report.measured if m.trials]
+    names = [m.family.name for m in report.measured if m.trials]
     panel = svg.Panel(
         "queries per second (one thread) against recall, on the sample",
         svg.Axis.of([t.recall for t in trials]),
@@ -76,7 +84,10 @@ def draw(report: TuneReport) -> str:
 
 
 def _best(measured: MeasuredFamily, report: TuneReport) -> Trial:
-    """Return the fastest trial that reaches the recall, or the one with the highest recall."""
+    """Return the trial that `predict_costs` chose, or the one with the highest recall.
+
+    The latter is returned if no trial of the family reaches the target recall.
+    """
     for candidate in report.outlook:
         if candidate.measured is measured:
             return candidate.trial
@@ -88,7 +99,7 @@ def _expected(candidate: Candidate) -> str:
     if candidate.refused:
         return f"{name} was not built over all rows: {candidate.refused}."
     cost = f"{candidate.latency_ms:.3g} ms per query and {candidate.build_s:,.0f} s to build"
-    return f"{name}: {cost} predicted over all rows."
+    return f"{name}: predicted over all rows: {cost}."
 
 
 def _row(trial: Trial) -> tuple[str, ...]:

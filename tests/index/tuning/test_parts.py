@@ -110,6 +110,7 @@ def test_families_suit_the_rows_and_the_length() -> None:
     patterns = [f.pattern for f in families(1_000_000, 384)]
     assert "IVF{lists},PQ192x4fs" in patterns
     assert "IVF{lists},RaBitQfs" in patterns
+    assert Family("IVF{lists},RaBitQfs").name == "IVF...,RaBitQfs"
     assert (lists_for(1_000_000), lists_for(100_000), lists_for(4_096)) == (2048, 512, 64)
     for family in families(1_000_000, 383):
         assert family.spec(100_000).factory

@@ -63,9 +63,11 @@ def test_what_is_chosen_keeps_the_recall_and_the_prediction(store: IndexStore) -
     assert (len(sample), len(full)) == (2, 3)
     assert all(len(row) == len(COLUMNS) for row in (*sample, *full))
     assert len({row[0] for row in full}) == 3
-    assert full[-1][:2] == ("chosen, held-out queries", f"{tuning.verified.recall:.3f}")
+    assert full[-1][:2] == ("chosen, on held-out queries", f"{tuning.verified.recall:.3f}")
     assert all("predicted over all rows" in remark for remark in remarks(report))
-    assert ElementTree.fromstring(draw(report)) is not None
+    plot = "".join(ElementTree.fromstring(draw(report)).itertext())
+    assert "{lists}" not in plot
+    assert all(measured.family.name in plot for measured in report.measured)
     assert "held-out queries" in verdict(tuning)
 
 
