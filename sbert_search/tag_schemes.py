@@ -94,12 +94,14 @@ def entities(tags: Sequence[str], scheme: Scheme, *, strict: bool = False) -> li
             entity ends where the next one begins.
 
     Raises:
-        ValueError: A tag belongs to neither scheme.
+        ValueError: A tag belongs to neither scheme or, if ``strict``, not to ``scheme``.
     """
     found: list[Entity] = []
     open_kind, start, closed = "", 0, False
     for index, tag in enumerate([*tags, OUTSIDE]):
         prefix, kind = split_tag(tag)
+        if strict and prefix != OUTSIDE and prefix not in PREFIXES[scheme]:
+            raise ValueError(f"{tag!r} is not a tag of {scheme.upper()}")
         goes_on = prefix in ("I", "L") and kind == open_kind and not closed
         if open_kind and not goes_on:
             if not strict or scheme == "bio" or closed:

@@ -100,3 +100,10 @@ def test_names_detection_and_tags_of_no_scheme() -> None:
     for tag in ("", "B", "B-", "E-a", "person", "-a", "o"):
         with pytest.raises(ValueError, match="is not O, B-TYPE"):
             split_tag(tag)
+
+
+@pytest.mark.parametrize("tags", [["U-a"], ["B-a", "L-a"]])
+def test_strict_bio_refuses_tags_of_bilou(tags: list[str]) -> None:
+    with pytest.raises(ValueError, match=rf"'{tags[-1]}' is not a tag of BIO"):
+        entities(tags, "bio", strict=True)
+    assert entities(tags, "bio") == [Entity("a", 0, len(tags))]

@@ -62,7 +62,7 @@ def entity_scores(
 
     Raises:
         ValueError: The numbers of sentences or of tags differ, or a tag belongs to neither BIO nor
-            BILOU.
+            BILOU or, if ``strict``, not to ``scheme``.
     """
     counts = sentence_counts(gold, predicted, scheme, strict=strict).sum(axis=0)
     return EntityScores(*counts.astype(int).tolist())
