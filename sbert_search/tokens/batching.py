@@ -31,13 +31,14 @@ def token_batches(
     Raises:
         ValueError: ``budget`` or ``most`` is below 1.
     """
-    if budget < 1 or (most is not None and most < 1):
-        raise ValueError(f"budget is {budget} and most is {most}; both must be at least 1.")
+    for name, limit in (("budget", budget), ("most", most)):
+        if limit is not None and limit < 1:
+            raise ValueError(f"{name} is {limit}; it must be at least 1.")
     sizes = np.asarray(lengths, dtype=np.int64)
     order = np.argsort(-sizes, kind="stable")
     batches, start, used = [], 0, 0
     for index, size in enumerate(sizes[order].tolist()):
-        if used and (used + size > budget or index - start == most):
+        if index > start and (used + size > budget or index - start == most):
             batches.append(order[start:index])
             start, used = index, 0
         used += size

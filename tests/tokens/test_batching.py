@@ -23,9 +23,10 @@ def test_equal_lengths_keep_their_order() -> None:
 
 def test_rows_can_be_limited_too() -> None:
     assert [len(batch) for batch in token_batches([1] * 7, 100, most=3)] == [3, 3, 1]
+    assert [len(batch) for batch in token_batches([0] * 7, 100, most=3)] == [3, 3, 1]
 
 
-@pytest.mark.parametrize(("budget", "most"), [(0, None), (5, 0)])
-def test_a_limit_below_one_is_refused(budget: int, most: int | None) -> None:
-    with pytest.raises(ValueError, match="at least 1"):
+@pytest.mark.parametrize(("budget", "most", "name"), [(0, None, "budget"), (5, 0, "most")])
+def test_a_limit_below_one_is_refused(budget: int, most: int | None, name: str) -> None:
+    with pytest.raises(ValueError, match=f"^{name} is 0; it must be at least 1"):
         token_batches([1], budget, most=most)
