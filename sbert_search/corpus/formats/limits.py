@@ -10,7 +10,9 @@ from sbert_search.runtime.memory import MAX_ROW_BYTES, mib, shares
 MAX_DECOMPRESSOR_BYTES = 512 << 20  # used if there is no memory budget
 
 _MAX_MEMORY_PER_BYTE = 1 << 10  # a row's memory is at most this many times its size in the file
-_OBJECT_BYTES, _LIST_BYTES, _CELL_BYTES = 200, 72, 64  # bytes of a JSON object, a list, an element
+# Upper bounds, in bytes, of what Python allocates for each of these, without their characters and
+# elements, but with their place in a list or an object.
+_OBJECT_BYTES, _LIST_BYTES, _KEY_BYTES, _SCALAR_BYTES = 216, 120, 128, 96
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +43,7 @@ class RowLimit:
         """Maximum memory for decompressing a file, in addition to the row."""
         return MAX_DECOMPRESSOR_BYTES if self.budget is None else self.budget // 6
 
-    def check(self, n_bytes: int, what: str = "the row takes") -> None:
+    def check(self, n_bytes: int) -> None:
         """Reject a row that needs more memory than the limit.
 
         Raises:
@@ -49,14 +51,13 @@ class RowLimit:
                 there is one.
         """
         if n_bytes > self.n_bytes:
-            raise BadRow(f"{what} {mib(n_bytes)} of memory, and one row may take {self}")
+            of_memory = "" if self.budget is None else " of memory"
+            raise BadRow(f"the row takes {mib(n_bytes)}{of_memory}, and one row may take {self}")
 
     def check_json(self, data: bytes) -> None:
         """Call `check` with an upper bound of the memory of the values of a JSON line."""
         if self._may_be_too_much(data):
-            wide = _char_bytes(data, b"\\u" in data) * len(data)
-            nested = _OBJECT_BYTES * data.count(b"{") + _LIST_BYTES * data.count(b"[")
-            self.check(wide + nested + _CELL_BYTES * data.count(b","))
+            self.check(_json_bytes(data))
 
     def check_text(self, data: bytes) -> None:
         """Call `check` with an upper bound of the memory of a line of text."""
@@ -78,7 +79,7 @@ class RowLimit:
         """
         if self.budget is None:
             return 0
-        n_bytes = 4 * len(data) + _CELL_BYTES * data.count(delimiter.encode())
+        n_bytes = 4 * len(data) + _SCALAR_BYTES * (data.count(delimiter.encode()) + 1)
         self.check(before + n_bytes)
         return n_bytes
 
@@ -94,6 +95,21 @@ class RowLimit:
 
 
 NO_BUDGET = RowLimit()
+
+
+def _json_bytes(data: bytes) -> int:
+    """Return an upper bound of the memory of the values of a JSON line.
+
+    A list or an object of n elements has n - 1 commas. So the line has at most one string, number
+    or literal more than commas, apart from keys, each of which has a colon.
+    """
+    return (
+        _char_bytes(data, b"\\u" in data) * len(data)
+        + _OBJECT_BYTES * data.count(b"{")
+        + _LIST_BYTES * data.count(b"[")
+        + _KEY_BYTES * data.count(b":")
+        + _SCALAR_BYTES * (data.count(b",") + 1)
+    )
 
 
 def _char_bytes(data: bytes, escaped: bool = False) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import lzma
+import tracemalloc
 from io import BytesIO
 from pathlib import Path
 
@@ -14,9 +15,11 @@ import pytest
 
 from sbert_search.corpus.documents import CorpusReader
 from sbert_search.corpus.formats.arrow_sizes import row_bytes
-from sbert_search.corpus.formats.limits import RowLimit
+from sbert_search.corpus.formats.jsonl import parse_object
+from sbert_search.corpus.formats.limits import RowLimit, _json_bytes
 from sbert_search.corpus.formats.lines import BOM, read_lines
 from sbert_search.corpus.formats.parquet_groups import plan_group
+from sbert_search.corpus.formats.rows import BadRow
 from sbert_search.errors import CorpusError
 
 BUDGET = 64 << 20  # a row may take 1 MiB of it
@@ -59,6 +62,31 @@ def test_a_json_row(tmp_path: Path, value: str) -> None:
     (reason,) = rejects_of(path)
     assert reason.endswith("1.0 MiB with --memory 64 MiB; raise --memory")
     assert sum(batch.rows_end for batch in CorpusReader(path).batches()) == 2  # without a budget
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        *([{"ab": "cd"}] * 10, [{"n": n, "b": f"x{n}"} for n in range(300)], {"a": [[]] * 99}),
+        *({f"k{n}": n / 7 for n in range(999)}, [[n + 300] for n in range(99)], "é" * 99, [None]),
+        *({"a": ["\U0001f600"] * 99}, {"a": ["é"] * 99 + ["1", "abc"]}, {"a": {"b": {"c": {}}}}),
+    ],
+)
+def test_the_memory_of_a_json_row_is_below_the_bound(value: object) -> None:
+    """Of a row with many other rows, since memory that is allocated once may belong to no row."""
+    line = json.dumps({"m": value}, ensure_ascii=False).encode()
+    parse_object(line)
+    tracemalloc.start()
+    rows = [parse_object(line) for _ in range(50)]
+    taken = tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+    assert len(rows) == 50
+    assert taken <= 50 * _json_bytes(line) + 1_000
+
+
+def test_a_large_row_without_a_budget_has_no_memory_in_its_reason() -> None:
+    with pytest.raises(BadRow, match=r"^the row takes 2\.0 MiB, and one row may take 1\.0 MiB$"):
+        RowLimit(n_bytes=1 << 20).check(2 << 20)
 
 
 @pytest.mark.parametrize(
