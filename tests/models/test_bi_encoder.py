@@ -212,9 +212,11 @@ def test_a_module_outside_the_folder_is_refused(tmp_path: Path, where: str) -> N
     ("file", "content", "message"),
     [
         ("modules.json", "{}", "holds no list of modules"),
+        ("modules.json", "null", "holds no list of modules"),
         ("modules.json", "[3]", "3 is not a module"),
         ("modules.json", "[", "cannot be read as JSON"),
         ("config.json", "[]", "holds no JSON object"),
+        ("config.json", "null", "holds no JSON object"),
         ("config_sentence_transformers.json", "nonsense", "cannot be read as JSON"),
         ("config_sentence_transformers.json", '{"truncate_dim": "8"}', "truncate_dim is '8'"),
         ("config_sentence_transformers.json", '{"prompts": ["a"]}', r"prompts is \['a'\]"),

@@ -78,11 +78,12 @@ def read_modules(path: Path) -> tuple[Module, ...]:
         ModelError: The file is not a list of modules, a module lies outside the folder, or this
             package does not support its kind.
     """
-    listing = _read_json(path / "modules.json")
-    if listing is None:
+    file = path / "modules.json"
+    if not file.is_file():
         return (Module("Transformer", ""), Module("Pooling", "", {"pooling_mode": "mean"}))
+    listing = _read_json(file)
     if not isinstance(listing, list) or not listing:
-        raise ModelError(f"{path / 'modules.json'} holds no list of modules.")
+        raise ModelError(f"{file} holds no list of modules.")
     return tuple(_read_module(path, entry) for entry in listing)
 
 
@@ -106,8 +107,8 @@ def _read_module(path: Path, entry: object) -> Module:
         )
     if kind not in _KINDS:
         raise ModelError(
-            f"{where}: this package does not support the module {kind}. Choose a model of the "
-            f"modules {', '.join(_KINDS)}."
+            f"{where}: this package does not support the module {kind}. Choose a model that "
+            f"has only these modules: {', '.join(_KINDS)}."
         )
     names = _TRANSFORMER_SETTINGS if kind == "Transformer" else ("config.json",)
     settings = (read_object(path / folder / name) for name in names)
@@ -120,16 +121,15 @@ def read_object(path: Path) -> dict[str, object]:
     Raises:
         ModelError: The file cannot be read, or holds something else.
     """
+    if not path.is_file():
+        return {}
     value = _read_json(path)
-    if value is not None and not isinstance(value, dict):
+    if not isinstance(value, dict):
         raise ModelError(f"{path} holds no JSON object.")
-    return value or {}
+    return value
 
 
 def _read_json(path: Path) -> Any:
-    """Read a JSON file; None if it does not exist."""
-    if not path.is_file():
-        return None
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:

@@ -89,7 +89,8 @@ def test_a_model_of_another_kind_is_refused(tmp_path: Path, kind: str) -> None:
         ("Asym", "Asym sends queries and documents through different modules"),
         (
             "CNN",
-            "does not support the module CNN. Choose a model of the modules Transformer, Pooling",
+            "does not support the module CNN. Choose a model that has only these modules: "
+            "Transformer, Pooling",
         ),
         ("LSTM", "does not support the module LSTM"),
         ("BoW", "does not support the module BoW"),
