@@ -2,11 +2,11 @@
 
     python benchmarks/bench_serve_memory.py [--quick] [--documents N] [--index DIR] [--out F.json]
 
-The documents have short texts, a number as metadata, lexical data, and vectors of 384 dimensions
-that are drawn at random in place of those of the default model; the model embeds the queries. The
-figures are the seconds from the start of the process to the answer to its first search, without the
-server's files in its memory but with those in the page cache, and the anonymous memory of the
-server when it is idle, after searches, and after the first batch for which it loads torch.
+Each document has a short text, a number as metadata and a random vector of 384 dimensions; the
+default model embeds only the queries. The index has lexical data. The first figure is the time from
+the start of the server to the answer to its first search, with the files of the index in the page
+cache. The other figures are the anonymous memory of the server: before the first search, after 50
+searches, and after the first batch that torch computes.
 """
 
 from __future__ import annotations
@@ -32,20 +32,25 @@ DIM = 384
 def main() -> None:
     """Measure, print the figures and write the result file."""
     parser = arguments(__doc__.partition("\n")[0])
-    parser.add_argument("--documents", type=int, help="documents of the index; default: 1,000,000")
+    parser.add_argument(
+        "--documents",
+        type=int,
+        help="documents of an index that is built; default: 1,000,000, with --quick 20,000",
+    )
     parser.add_argument(
         "--index", type=Path, help="use this index, or build and keep it; default: a temporary one"
     )
     options = parser.parse_args()
     results = Results(options)
-    n = options.documents or (QUICK_DOCUMENTS if options.quick else DOCUMENTS)
     with tempfile.TemporaryDirectory(prefix="bench-serve-memory-") as scratch:
         index = options.index or Path(scratch) / "my.index"
         if not index.exists():
+            n = options.documents or (QUICK_DOCUMENTS if options.quick else DOCUMENTS)
             build(n, options.seed, index, Path(scratch))
+        n_docs = len(Index.open(index))
         command = [sys.executable, "-m", "sbert_search", "serve", str(index), "--port", "PORT"]
         with serving([*command, "--no-access-log"]) as server:
-            measure(results, server, n)
+            measure(results, server, n_docs)
     results.write()
 
 
@@ -66,7 +71,7 @@ def build(n: int, seed: int, index: Path, scratch: Path) -> None:
     )
     model = Embedder(precision="fp32")
     Index.build(rows, out=index, model=model, vectors=scratch / "vectors.npy")
-    model.keep_graph()  # as after a build whose vectors the model computes
+    model.keep_graph()  # a build that embeds texts does this too
 
 
 def measure(results: Results, server: Server, n: int) -> None:

@@ -3,8 +3,9 @@
 Our trainer merges the pairs with the highest gain of likelihood. The peer is the trainer of the
 `tokenizers` library, which merges the most frequent pairs. Each trainer runs in its own process.
 The quality of a vocabulary has two figures on unseen text: the tokens per word, and the unknown
-words per million words. Both are also compared with those of Google's vocabulary for BERT. Name the
-folder of the data sets with SBERT_SEARCH_DATA.
+words per million words. Both are also compared with those of Google's vocabulary for BERT. Words of
+more than 100 characters, which are unknown to every vocabulary, are not counted. Name the folder of
+the data sets with SBERT_SEARCH_DATA.
 """
 
 from __future__ import annotations
@@ -13,8 +14,9 @@ import os
 import tempfile
 import time
 from pathlib import Path
+from typing import NamedTuple
 
-from common import ChildRun, Figure, Results, arguments, run_child
+from common import ChildRun, Figure, Results, arguments, paired, repeats_of, run_child
 
 from sbert_search.corpus.documents import CorpusReader
 from sbert_search.tokens.vocabulary import bert_tokenizer, read_vocabulary
@@ -41,32 +43,44 @@ def main() -> None:
     )
     results = Results(options)
     with tempfile.TemporaryDirectory() as scratch:
-        runs, folders = {}, {"google": options.data / "bert-base-uncased-vocab"}
-        for algorithm in ("wordpiece", "bpe"):
-            folders[algorithm] = Path(scratch) / algorithm
-            runs[algorithm] = train(source, vocab_size, algorithm, folders[algorithm])
-        add_cost(results, runs)
+        rounds: list[dict[str, Training]] = []
+        for number in range(repeats_of(options)):
+            rounds.append({})
+            for algorithm in ("wordpiece", "bpe"):
+                out = Path(scratch) / f"{algorithm}-{number}"
+                rounds[-1][algorithm] = train(source, vocab_size, algorithm, out)
+        add_cost(results, rounds)
+        folders = {name: training.out for name, training in rounds[-1].items()}
+        folders["google"] = options.data / "bert-base-uncased-vocab"
         add_quality(results, folders, wikipedia / "test.jsonl.xz")
     results.write()
 
 
-def train(source: Path, vocab_size: int, algorithm: str, out: Path) -> tuple[float, ChildRun]:
-    """Run the command `tokenizer train`; return its seconds, and its output and memory."""
+class Training(NamedTuple):
+    """One run of `tokenizer train`: its folder, its seconds, and its output and memory."""
+
+    out: Path
+    seconds: float
+    run: ChildRun
+
+
+def train(source: Path, vocab_size: int, algorithm: str, out: Path) -> Training:
+    """Run the command `tokenizer train`."""
     start = time.perf_counter()
     command = ["tokenizer", "train", str(source), "--vocab-size", str(vocab_size)]
     run = run_child(
         "-m", "sbert_search", *command, "--algorithm", algorithm, "--out", str(out), "--json"
     )
-    return time.perf_counter() - start, run
+    return Training(out, time.perf_counter() - start, run)
 
 
-def add_cost(results: Results, runs: dict[str, tuple[float, ChildRun]]) -> None:
+def add_cost(results: Results, rounds: list[dict[str, Training]]) -> None:
     """Add time, memory and size of the vocabulary of both trainers."""
-    (seconds, run), (peer_seconds, peer) = runs["wordpiece"], runs["bpe"]
-    results.add("train_s", Figure(seconds, "s", peer_seconds, seconds / peer_seconds))
-    mine, theirs = run.anonymous_mib, peer.anonymous_mib
-    results.add("train_memory_mib", Figure(mine, "MiB", theirs, mine / theirs))
-    pieces, peer_pieces = run.result["vocab_size"], peer.result["vocab_size"]
+    ours, bpe = ([one[name] for one in rounds] for name in ("wordpiece", "bpe"))
+    results.add("train_s", paired([t.seconds for t in ours], [t.seconds for t in bpe], unit="s"))
+    mine, theirs = ([t.run.anonymous_mib for t in runs] for runs in (ours, bpe))
+    results.add("train_memory_mib", paired(mine, theirs, unit="MiB"))
+    pieces, peer_pieces = (runs[-1].run.result["vocab_size"] for runs in (ours, bpe))
     results.add("pieces", Figure(pieces, "pieces", peer_pieces, pieces / peer_pieces))
 
 
