@@ -81,17 +81,17 @@ def count_words(
 
 def count_batch(texts: Sequence[str], rules: WordRules) -> dict[str, int]:
     """Count the words of some texts."""
-    chunks: Counter[str] = Counter()
+    strings: Counter[str] = Counter()
     for text in texts:
-        # BERT's rules look at single characters, so equal chunks between blanks give equal words.
-        # Count the chunks first, then normalise each distinct chunk once. The rules split chunks at
-        # rarer kinds of white space.
-        chunks.update(text.translate(_BLANKS).split(" "))
+        # BERT's rules look at single characters, so equal strings between blanks give equal words.
+        # Count the strings first, then normalise each distinct string once. The rules split strings
+        # at rarer kinds of white space.
+        strings.update(text.translate(_BLANKS).split(" "))
     normalize = rules.normalizer().normalize_str
     split = pre_tokenizers.BertPreTokenizer().pre_tokenize_str
     words: Counter[str] = Counter()
-    for chunk, count in chunks.items():
-        for word, _ in split(normalize(chunk)):
+    for string, count in strings.items():
+        for word, _ in split(normalize(string)):
             if len(word) <= MAX_WORD_CHARS:
                 words[word] += count
     return dict(words)
