@@ -29,8 +29,8 @@ def mcp(
     """Offer search to a language model over stdin and stdout.
 
     A program that speaks the Model Context Protocol starts this command, and its language model can
-    then search, find similar documents and read documents. DIR is the folder of an index, whose
-    name is NAME, or else the name of its folder. The command ends when stdin ends.
+    then search, find similar documents and read documents. DIR is the folder of an index. The
+    index is called NAME or, without NAME, like its folder. The command ends when stdin ends.
     """
     require_packages("mcp", "mcp", ("mcp", "starlette", "msgspec"))
     from sbert_search.serving.access import AccessTokens

@@ -133,9 +133,9 @@ def serve(
 ) -> None:
     """Serve indexes and models over HTTP.
 
-    Clients of OpenAI, Cohere and Hugging Face can use the server. DIR is the folder of an index,
-    whose name is NAME, or else the name of its folder. SIGTERM ends the server, after the requests
-    that have begun.
+    Clients of OpenAI, Cohere and Hugging Face can use the server. DIR is the folder of an index.
+    The index is called NAME or, without NAME, like its folder. SIGTERM ends the server, after the
+    requests that have begun.
     """
     require_packages("serve", "serve", _PACKAGES)
     if mcp:

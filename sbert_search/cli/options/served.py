@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -32,6 +33,8 @@ def rerank_options(function: F) -> F:
 def named_indexes(indexes: Sequence[str]) -> dict[str, Path]:
     """Return the folders of indexes by name, from ``DIR`` or ``NAME=DIR``.
 
+    Without NAME, the name is that of the folder; links are not followed.
+
     Raises:
         UsageError: Two indexes have the same name.
     """
@@ -39,7 +42,7 @@ def named_indexes(indexes: Sequence[str]) -> dict[str, Path]:
     for text in indexes:
         name, equals, folder = text.partition("=")
         path = Path(folder if equals and "/" not in name else text)
-        name = name if equals and "/" not in name else Path(text).absolute().name
+        name = name if equals and "/" not in name else os.path.basename(os.path.abspath(text))
         if name in named:
             raise click.UsageError(f"Two indexes are called {name!r}; write NAME=DIR.")
         named[name] = path

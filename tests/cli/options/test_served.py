@@ -21,6 +21,15 @@ def test_an_index_is_called_like_its_folder_unless_it_is_named() -> None:
         named_indexes(["a/x", "x=b"])
 
 
+def test_an_index_above_the_working_folder_has_the_name_of_its_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "my.index" / "seg").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "my.index" / "seg")
+    assert named_indexes([".."]) == {"my.index": Path("..")}
+    assert named_indexes(["."]) == {"seg": Path(".")}
+
+
 def test_missing_packages_are_named_with_the_extra_that_brings_them() -> None:
     require_packages("serve", "serve", ["json"])
     expected = r"serve --mcp needs absent1, absent2: pip install 'sbert-search\[mcp\]'\."
