@@ -67,8 +67,8 @@ def export(
 
     The vectors are those of the index; no text is embedded. Deleted documents are left out. Give
     either --out or --url. An interrupted upload goes on where it was if the command is repeated
-    without --replace. At the end, Python code is printed that searches there and gives the same
-    ranking.
+    without --replace. At the end, Python code is printed that searches there. If DIR is searched
+    exactly, its ranking is that of a dense search of DIR for passages.
     """
     from sbert_search.exchange.export import export_index
 
@@ -165,5 +165,5 @@ def _show(path: Path, report: ExportReport, *, as_json: bool) -> None:
     say(
         f"{report.passages:,} passages of {report.documents:,} documents ({report.seconds:,.1f} s)."
     )
-    say("This Python code gives the ranking of the index:\n")
+    say("This Python code searches there:\n")
     say(report.query)

@@ -38,8 +38,8 @@ def import_index(
 ) -> Index:
     """Build an index from vectors that already exist; no text is embedded.
 
-    Vectors are stored as they are given. For the metric cosine they are scaled to norm 1, which
-    changes no ranking by cosine.
+    With the metric cosine, vectors are scaled to norm 1, which changes no ranking. With the other
+    metrics they are stored as they are given.
 
     Args:
         source: A Parquet file with a column of vectors; an ``.npy`` file (n_rows, dim); a FAISS
