@@ -82,14 +82,14 @@ def signs(
 
 
 def _sign(name: str, reference: str, paper: float, ours: Sequence[float]) -> str:
-    said = f"{name}: the paper has it {_apart(paper)} {reference}"
+    said = f"{name!r}: the paper has it {_apart(paper)} {reference!r}"
     if not ours:
         return f"{said}; it was not measured here."
     agree = sum(difference * paper > 0 for difference in ours)
     verdict = {
         len(ours): "the sign reproduces",
         0: "the sign does not reproduce",
-    }.get(agree, "the seeds disagree, so the sign is not shown")
+    }.get(agree, "the seeds disagree, so nothing can be said about the sign")
     seeds = ", ".join(f"{difference:+.2f}" for difference in ours)
     return f"{said}; here it is {_apart(statistics.fmean(ours))} (by seed {seeds}): {verdict}."
 
@@ -133,7 +133,9 @@ def _shares(trials: Iterable[str]) -> Shares:
 def _curves(task: str, shares: Shares, found: Found, top: float) -> str:
     x = Axis.of([share for trials in shares.values() for share, _ in trials], log=True)
     y = Axis.of([value for values in found.values() for value in values])
-    panel = Panel(f"{task}, points by percent of the pairs", x, y, top, top + _HEIGHT)
+    panel = Panel(
+        f"{task}: score times 100, by percent of the training pairs", x, y, top, top + _HEIGHT
+    )
     body = panel.frame()
     for number, trials in enumerate(shares.values()):
         colour = colour_of(number)

@@ -193,11 +193,11 @@ def test_signs_are_told_by_the_seeds(script: Script) -> None:
     published = {"mean": 80.0, "max": 79.0, "cls": 79.5, "sum": 60.0, "none": 1.0}
     against = dict.fromkeys(["max", "cls", "sum", "none"], "mean")
     assert [*report.signs(scores, "stsb-dev", published, against)] == [
-        "max: the paper has it 1.00 below mean; here it is 1.50 below (by seed -1.00, -2.00): "
+        "'max': the paper has it 1.00 below 'mean'; here it is 1.50 below (by seed -1.00, -2.00): "
         "the sign reproduces.",
-        "cls: the paper has it 0.50 below mean; here it is 0.00 below (by seed -1.00, +1.00): "
-        "the seeds disagree, so the sign is not shown.",
-        "sum: the paper has it 20.00 below mean; here it is 1.00 above (by seed +1.00, +1.00): "
+        "'cls': the paper has it 0.50 below 'mean'; here it is 0.00 below (by seed -1.00, +1.00): "
+        "the seeds disagree, so nothing can be said about the sign.",
+        "'sum': the paper has it 20.00 below 'mean'; here it is 1.00 above (by seed +1.00, +1.00): "
         "the sign does not reproduce.",
-        "none: the paper has it 79.00 below mean; it was not measured here.",
+        "'none': the paper has it 79.00 below 'mean'; it was not measured here.",
     ]
