@@ -42,8 +42,9 @@ def embed(
 ) -> None:
     """Embed the documents of SOURCE and write a Parquet file.
 
-    The file has one row for each passage, with the columns doc_id, chunk, text, n_tokens,
-    lost_tokens, the vector as a fixed-size list, and the metadata of the document.
+    The file has one row for each passage. Its columns are doc_id, chunk, text, n_tokens,
+    lost_tokens (tokens that were cut off), vector (a fixed-size list of float32), and one column
+    for each metadata field.
     """
     from sbert_search.index.ingestion.export import embed_to_parquet
     from sbert_search.index.ingestion.ingest import ReadSettings

@@ -26,8 +26,8 @@ class Started(NamedTuple):
     """A batch that is being computed.
 
     Attributes:
-        rows: Index of each input of the batch among the inputs of the call that started it: those
-            of a window for `BatchLauncher.launch`, those of all windows for `launch_windows`.
+        rows: Indices of the batch's inputs. From `BatchLauncher.launch` they count within its
+            ``lengths``; from `launch_windows`, within the inputs of all windows.
         finish: Waits for the result, a vector or scores for each input, and returns it.
     """
 
@@ -141,6 +141,9 @@ class BatchLauncher:
             yield Started(rows, finish)
             return
         self.budget = min(self.budget, max(1, tokens // 2))
-        warn(f"{self.device} ran out of memory; batches now have {self.budget:,} tokens.")
+        warn(
+            f"{self.device} ran out of memory; batches now have at most about "
+            f"{self.budget:,} tokens."
+        )
         for half in np.array_split(rows, 2):
             yield from self._start(half, lengths, start)

@@ -16,7 +16,7 @@ from sbert_search.encoder.block import Block
 from sbert_search.encoder.encoder import Encoder
 from sbert_search.runtime.device import has_onednn
 
-# Activation to the name and the variant by which oneDNN's fused linear layer calls it.
+# The name and the variant that oneDNN's fused linear layer has for each activation.
 FUSED = {"gelu": ("gelu", "none"), "gelu_tanh": ("gelu", "tanh"), "relu": ("relu", "")}
 
 
@@ -59,9 +59,10 @@ class FusedLinear(nn.Module):
 def freeze(encoder: Encoder) -> Encoder:
     """Replace linear layers of an encoder by faster ones for its device and dtype, in place.
 
-    This cannot be undone: the encoder can no longer be trained, moved or saved. If there is no
-    faster layer (mps, float32 on CUDA, types that oneDNN does not support on a CPU), only gradients
-    are turned off.
+    The encoder is also set to evaluation mode, and its gradients are turned off. If there is no
+    faster layer (mps, float32 on CUDA, types that oneDNN does not support on a CPU), nothing else
+    is changed. If layers are replaced, this cannot be undone: the encoder can no longer be trained,
+    moved or saved.
 
     Returns:
         The same encoder.

@@ -74,7 +74,7 @@ def choose_fusion(
 
     Raises:
         EvaluationError: There are fewer queries than folds, fewer than two folds, a query without
-            judgements, or an unknown metric.
+            judgements, or an unknown metric; or ir-measures is not installed.
         NoLexicalData: The index has no lexical data.
     """
     if len(queries) < 2:

@@ -91,7 +91,10 @@ class MaskedCorpus:
 
     @property
     def identity(self) -> Mapping[str, object]:
-        """Everything that the examples depend on except the seed, as a JSON object."""
+        """The shards, documents and settings that the examples depend on, as a JSON object.
+
+        The examples also depend on the seed and on the tokenizer, which are not part of it.
+        """
         return self._identity
 
     def read(self, rows: Ints, epoch: int = 0) -> MaskedExamples:

@@ -17,8 +17,8 @@ from sbert_search.serving.state import Served
 from sbert_search.version import __version__
 
 _INSTRUCTIONS = (
-    "Search the documents of the user's indexes with the tool search. Hits have the best passage "
-    "of a document; the tool document reads a whole one, and similar finds others like it."
+    "Search the documents of the user's indexes with the tool `search`. Hits have the best passage "
+    "of a document; `document` reads a whole document, and `similar` finds others like it."
 )
 
 
