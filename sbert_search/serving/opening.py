@@ -13,7 +13,7 @@ from sbert_search.errors import ConfigError
 from sbert_search.index.index import Index
 from sbert_search.runtime.processor.openmp import end_idle_workers
 from sbert_search.search.engine import SearchEngine, ShardRunner
-from sbert_search.search.rerankers.maxp import BestWindow
+from sbert_search.search.rerankers.maxp import BestWindow, require_one_label
 from sbert_search.search.rerankers.reranker import Reranker
 from sbert_search.serving.access import AccessTokens, is_loopback
 from sbert_search.serving.indexes import ServedIndex
@@ -177,9 +177,5 @@ def _open_reranker(name: str, options: EmbedderOptions) -> Reranker:
         precision=options.get("precision", "auto"),
         calibrate=options.get("calibrate"),
     )
-    if reranker.num_labels != 1:
-        raise ConfigError(
-            f"--rerank {name}: the model has {reranker.num_labels} labels, so no single score to "
-            "rank by; name a cross-encoder with one label."
-        )
+    require_one_label(reranker)
     return reranker

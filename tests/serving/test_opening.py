@@ -43,7 +43,7 @@ def test_a_reranker_with_several_labels_is_refused(tmp_path: Path) -> None:
     settings = ServeSettings(
         indexes={}, rerankers=[str(tmp_path / "nli")], tokens=AccessTokens({}), options=FP32
     )
-    with pytest.raises(ConfigError, match=r"nli: the model has 3 labels, so no single score"):
+    with pytest.raises(ConfigError, match=r"nli has 3 labels, so no single score"):
         open_served(settings)
 
 

@@ -42,6 +42,19 @@ class PairModel(Protocol):
         """Score pairs of query and text, float32 (n,)."""
 
 
+def require_one_label(reranker: PairModel) -> None:
+    """Refuse a reranker that gives several scores for a pair.
+
+    Raises:
+        ConfigError: It has several labels.
+    """
+    if reranker.num_labels != 1:
+        raise ConfigError(
+            f"{reranker.identity.name} has {reranker.num_labels} labels, so no single score to "
+            "rank by; name a cross-encoder with one label."
+        )
+
+
 class BestWindow:
     """A reranker that reads long texts in windows instead of cutting them.
 
@@ -58,11 +71,7 @@ class BestWindow:
     def __init__(self, reranker: PairModel, most: int = 4) -> None:
         if most < 1:
             raise ConfigError(f"There must be at least 1 window, not {most}.")
-        if reranker.num_labels != 1:
-            raise ConfigError(
-                f"{reranker.identity.name} has {reranker.num_labels} labels and so no single "
-                "score by which to compare windows; use a model with one label."
-            )
+        require_one_label(reranker)
         self.reranker, self.most = reranker, most
         from sbert_search.tokens.tokenizer import TextTokenizer  # not loaded without a reranker
 

@@ -54,5 +54,5 @@ def test_what_has_no_best_window_is_refused(reranker: Reranker, tmp_path: Path) 
     with pytest.raises(ConfigError, match="at least 1 window, not 0"):
         BestWindow(reranker, 0)
     several = Reranker(tiny_cross_encoder(tmp_path / "other", labels=("a", "b")))
-    with pytest.raises(ConfigError, match="2 labels and so no single score"):
+    with pytest.raises(ConfigError, match="2 labels, so no single score"):
         BestWindow(several)
