@@ -17,6 +17,7 @@ from typing import Protocol, TypedDict, cast
 from sbert_search.errors import ClusterError, ConfigError
 
 OBJECT_STORE_BYTES = 256 << 20  # memory for shared objects of a cluster that `connected` starts
+MORE_MACHINES = "connect more machines with `ray start --address=...`"  # a remedy in messages
 _CONNECT_S = 10.0
 
 
@@ -283,9 +284,10 @@ def share_of(
     gpus = sum(m.gpus for m in machines)
     wanted = processes or (gpus if on_gpu else sum(m.cpus > 0 for m in machines))
     if on_gpu and not 1 <= wanted <= gpus:
+        fewer = "fewer --workers, or " if processes and gpus else ""
         raise ConfigError(
             f"The cluster has {gpus} GPUs, and each worker needs one: {_counted(machines)}. "
-            "Pass fewer --workers, or --device cpu."
+            f"Pass {fewer}--device cpu."
         )
 
     def room(n_cpus: int) -> int:
@@ -298,10 +300,11 @@ def share_of(
     if not wanted or not each:
         kind = " with a GPU each" if on_gpu else ""
         needed = f" of {cpus} CPUs" if cpus else ""
+        ways = ["pass fewer --workers"] * bool(processes) + ["pass fewer cpus"] * bool(cpus)
+        remedy = ", or ".join([*ways, MORE_MACHINES])
         raise ConfigError(
             f"The cluster has too few CPUs for {wanted:,} workers{needed}{kind}: "
-            f"{_counted(machines)}. Pass fewer --workers, or connect more machines with `ray start "
-            "--address=...`."
+            f"{_counted(machines)}. {remedy[0].upper()}{remedy[1:]}."
         )
     return Share(wanted, each, int(on_gpu))
 

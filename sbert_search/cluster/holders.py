@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol, TypeAlias
 
 from sbert_search.cluster.connection import Call, Cluster, Lost, Process, Share, finished
 from sbert_search.cluster.shard_worker import ShardWorker
-from sbert_search.errors import ClusterError, ConfigError
+from sbert_search.errors import ClusterError
 from sbert_search.runtime.progress import note
 
 CALLS = 4  # questions that a process works on at the same time
@@ -74,20 +74,14 @@ class Holders:
     Args:
         cluster: The cluster.
         share: The number of processes, and what each gets of its machine.
-        replicas: Number of processes that hold each shard.
+        replicas: Number of processes that hold each shard, from 1 to that of the processes.
 
     Raises:
-        ConfigError: There are fewer processes than replicas.
         ClusterError: No machine has room for a process.
     """
 
     def __init__(self, cluster: Cluster, share: Share, replicas: int) -> None:
-        if not 1 <= replicas <= share.processes:
-            raise ConfigError(
-                f"replicas is {replicas}, and the cluster gives {share.processes:,} processes; it "
-                "must be from 1 to this number. Pass fewer --replicas, or start more processes: "
-                "connect more machines, or, except in `serve`, pass more --workers."
-            )
+        assert 1 <= replicas <= share.processes
         self._replicas, self._turns = replicas, itertools.count()
         self._lock = Lock()
         self._ended: dict[int, _Ended] = {}

@@ -12,7 +12,14 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from sbert_search.cluster.connection import Cluster, Share, connected, host_and_python, share_of
+from sbert_search.cluster.connection import (
+    MORE_MACHINES,
+    Cluster,
+    Share,
+    connected,
+    host_and_python,
+    share_of,
+)
 from sbert_search.cluster.holders import Holders
 from sbert_search.cluster.placed import PlacedSnapshot
 from sbert_search.cluster.pool import Job, Pool
@@ -180,7 +187,7 @@ class RayRunner:
             if self._held is None:
                 assert self._cluster is not None, "the runner's context has ended"
                 self._end_pool()
-                self._held = Holders(self._cluster, self._share(on_gpu=False), self._replicas)
+                self._held = Holders(self._cluster, self._share_with_replicas(), self._replicas)
             return self._held
 
     def _end_holders(self) -> None:
@@ -210,6 +217,22 @@ class RayRunner:
         assert self._cluster is not None
         machines = self._cluster.machines()
         return share_of(machines, self._n_workers, on_gpu=on_gpu, cpus=self._cpus)
+
+    def _share_with_replicas(self) -> Share:
+        """Return the number of processes for a search, and what each gets of its machine.
+
+        Raises:
+            ConfigError: There are fewer processes than replicas.
+        """
+        share = self._share(on_gpu=False)
+        if not 1 <= self._replicas <= share.processes:
+            remedy = "pass more --workers" if self._n_workers else MORE_MACHINES
+            raise ConfigError(
+                f"replicas is {self._replicas}, and the cluster gives {share.processes:,} "
+                "processes; it must be from 1 to this number. Pass fewer --replicas, or "
+                f"{remedy}."
+            )
+        return share
 
     def _end_pool(self) -> None:
         if self._pool is not None:

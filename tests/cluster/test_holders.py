@@ -10,7 +10,7 @@ import pytest
 from sbert_search.cluster import holders
 from sbert_search.cluster.connection import Call, Lost, Process, Share
 from sbert_search.cluster.holders import Holders, apart
-from sbert_search.errors import ClusterError, ConfigError, QueryError
+from sbert_search.errors import ClusterError, QueryError
 from tests.cluster.processes import LocalCluster
 
 
@@ -195,9 +195,6 @@ def test_all_holders_of_a_shard_are_told(cluster: LocalCluster) -> None:
 def test_too_few_processes_are_an_error(
     cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for replicas in (0, 3):
-        with pytest.raises(ConfigError, match=f"replicas is {replicas}, and the cluster gives 2"):
-            Holders(cluster, Share(2, 1, 0), replicas)
     monkeypatch.setattr(holders, "finished", lambda calls, timeout_s: calls[:1])
     monkeypatch.setattr(holders, "START_S", -1.0)
     with pytest.raises(ClusterError, match=r"1 of 2 processes have found no machine with 1 free"):

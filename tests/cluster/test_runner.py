@@ -102,6 +102,32 @@ def test_searches_go_on_while_another_state_is_opened(
         assert len(opened.result().search("river", 20)) == 20
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            {"replicas": 3},
+            r"replicas is 3, .* gives 2 .* Pass fewer --replicas, or connect more machines with",
+        ),
+        (
+            {"replicas": 2, "workers": 1},
+            r"replicas is 2, .* gives 1 .* Pass fewer --replicas, or pass more --workers\.$",
+        ),
+        ({"replicas": 0}, "replicas is 0, .* must be from 1"),
+    ],
+)
+def test_too_few_processes_for_the_replicas_are_named_with_a_remedy(
+    connections: list[str], tmp_path: Path, options: dict[str, int], message: str
+) -> None:
+    index = ShardedIndex.build(ROWS, out=tmp_path / "one", model=MODEL, n_shards=2)
+    with (
+        RayRunner(**options) as runner,  # type: ignore[arg-type]
+        pytest.raises(ConfigError, match=message) as raised,
+    ):
+        SearchEngine(index, MODEL, runner=runner)
+    assert ("--workers" in str(raised.value)) == ("workers" in options)  # `serve` has other ones
+
+
 def test_an_index_without_shards_is_refused(connections: list[str], tmp_path: Path) -> None:
     index = Index.build(ROWS, out=tmp_path / "one", model=MODEL)
     with (

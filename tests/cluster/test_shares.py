@@ -59,6 +59,21 @@ def test_a_worker_on_a_gpu_needs_a_cpu_beside_it() -> None:
         share_of([Machine("z", 0, 1)], None, on_gpu=True)
 
 
+def test_a_remedy_names_no_option_that_was_not_given() -> None:
+    few = [Machine("a", 1, 1), Machine("b", 0, 0)]
+    for machines, workers, on_gpu, size, remedy in (
+        (few, None, False, 2, "Pass fewer cpus, or connect more machines with `ray start"),
+        (few, 2, False, None, "Pass fewer --workers, or connect more machines with `ray"),
+        (few[1:], None, False, None, "b has 0 CPUs and 0 GPUs. Connect more machines with"),
+        (few, 2, True, None, "Pass fewer --workers, or --device cpu."),
+        (few[1:], None, True, None, "b has 0 CPUs and 0 GPUs. Pass --device cpu."),
+    ):
+        with pytest.raises(ConfigError) as raised:
+            share_of(machines, workers, on_gpu=on_gpu, cpus=size)
+        assert remedy in str(raised.value)
+        assert ("--workers" in str(raised.value)) == (workers is not None)
+
+
 def test_too_few_machines_are_an_error_that_names_them() -> None:
     with pytest.raises(ConfigError, match=r"too few CPUs for 4 workers: host0 has 2 CPUs"):
         share_of(cpus(2, 1), 4, on_gpu=False)
