@@ -100,19 +100,27 @@ class Holders:
         for process in self._processes:
             process.end()
 
-    def ask(self, n_shards: int, question: Question, wait_s: float) -> Answered:
+    def turn(self) -> int:
+        """Draw the turn of a query; see `ask`."""
+        return next(self._turns)
+
+    def ask(
+        self, n_shards: int, question: Question, wait_s: float, turn: int | None = None
+    ) -> Answered:
         """Ask a process of each shard, and another one if it ends before its answer.
 
         Args:
             n_shards: Number of shards.
             question: The question.
             wait_s: Time for which a shard may have had no process; then it is lost.
+            turn: Which of the processes of each shard is asked. Questions with the same turn go to
+                the same processes, unless one of these ends. None: the next turn.
 
         Raises:
             Exception: The exception of a process.
         """
         left, answers, reasons = set(range(n_shards)), list[object](), dict[int, str]()
-        turn, attempts = next(self._turns), Counter[int]()
+        turn, attempts = self.turn() if turn is None else turn, Counter[int]()
         while asked := [shard for shard in sorted(left) if attempts[shard] < ATTEMPTS]:
             lost = self._lost()
             shards_of = defaultdict(list)

@@ -26,6 +26,7 @@ from sbert_search.index.dense.exact import TopK
 from sbert_search.index.dense.query_plan import RowMask
 from sbert_search.index.lexical.analyzer import NearWords
 from sbert_search.index.lexical.bm25 import LexicalSearch, Matches
+from sbert_search.index.lexical.vocabulary import Vocabulary
 from sbert_search.shards import manifest as shard_manifests
 from sbert_search.shards.snapshot import ShardedSnapshot
 
@@ -66,7 +67,7 @@ class PlacedSnapshot(ShardedSnapshot):
         state: The state, opened by this process.
         put: Copies a value to the cluster for several calls.
         holders: Returns the processes.
-        partial: Whether `for_answers` may leave out lost shards.
+        partial: Whether `for_queries` may leave out lost shards.
     """
 
     def __init__(
@@ -90,7 +91,9 @@ class PlacedSnapshot(ShardedSnapshot):
         )
         self._commit = put(commit)
         self._holders, self._partial = holders, partial
-        self._whole: PlacedSnapshot | None = None
+        self._for_all: PlacedSnapshot | None = None  # the state that this one is a copy of
+        self._leaves_out = False
+        self._turn: int | None = None
         self._first_segments = [0, *accumulate(len(shard.segments) for shard in self.shards)]
 
     def open(self) -> None:
@@ -101,18 +104,22 @@ class PlacedSnapshot(ShardedSnapshot):
         """
         self._holders().tell(self.n_shards, self._opening)
 
-    def for_answers(self) -> PlacedSnapshot:
-        """Return this state for some queries; see `Snapshot.for_answers`."""
-        if not self._partial:
-            return self
+    def for_queries(self, *, complete: bool = False) -> PlacedSnapshot:
+        """Return this state for some queries; see `Snapshot.for_queries`."""
         state = copy.copy(self)
-        state._whole = self
+        state._for_all, state._turn = self, self._holders().turn()
+        state._leaves_out = self._partial and not complete
         return state
 
     @cached_property
     def lexical(self) -> LexicalSearch:
         """The statistics of all shards; `match` lets the processes search."""
-        return self._whole.lexical if self._whole else super().lexical
+        return self._for_all.lexical if self._for_all else super().lexical
+
+    @cached_property
+    def vocabulary(self) -> Vocabulary:
+        """The words of all shards."""
+        return self._for_all.vocabulary if self._for_all else super().vocabulary
 
     def search(
         self,
@@ -185,11 +192,11 @@ class PlacedSnapshot(ShardedSnapshot):
         Raises:
             LostShards: A shard is lost, and its documents may not be left out.
         """
-        wait_s = held.LOST_S if self._whole is None else 0.0
+        wait_s = 0.0 if self._leaves_out else held.LOST_S
         question = partial(self._question, method, arguments)
-        answered = self._holders().ask(self.n_shards, question, wait_s)
+        answered = self._holders().ask(self.n_shards, question, wait_s, self._turn)
         lost = [self.record.shards[number].folder for number in answered.lost]
-        if lost and self._whole is None:
+        if lost and not self._leaves_out:
             allow = "" if self._partial else ", or allow answers without lost shards with --partial"
             raise LostShards(
                 f"{', '.join(lost)} of {self.path} {'is' if len(lost) == 1 else 'are'} lost: no "

@@ -462,10 +462,14 @@ class Snapshot:
         """
         return self.lexical.search(queries, k, mask, near)
 
-    def for_answers(self) -> Snapshot:
-        """Return this state for some queries, whose answers may lack the documents of ``missing``.
+    def for_queries(self, *, complete: bool = False) -> Snapshot:
+        """Return this state for some queries that are answered together.
 
-        Without it, a search on a cluster raises an error if a shard does not answer.
+        On a cluster, all questions about these queries go to the same processes, and their answers
+        may lack the documents of ``missing``.
+
+        Args:
+            complete: Raise an error if a shard does not answer, and leave none out.
         """
         return self
 

@@ -405,7 +405,7 @@ class SearchEngine:
         from sbert_search.search.similar import example_query
 
         options = SearchOptions(k=k, where=where)
-        snapshot = self._state().for_answers()
+        snapshot = self._state().for_queries()
         with self._turns:
             query, doc_ids = example_query(snapshot, like, unlike)
             mask = None if where is None else snapshot.filter_mask(where)
@@ -445,7 +445,7 @@ class SearchEngine:
         embedder = self.load_model if highlight else None
         hits_of = partial(Hits, mode=options.mode, commit=snapshot.manifest.generation)
         for part_asked in query_blocks(snapshot, asked, options, HITS_AT_ONCE):
-            state = snapshot.for_answers()
+            state = snapshot.for_queries()
             with self._turns:
                 block = self._first_stages(state, part_asked, options)
             for part in within_memory(state, block, self._memory_bytes):
@@ -463,13 +463,14 @@ class SearchEngine:
         snapshot = self._state()
         asked, options = ask(snapshot, queries, vectors, options)
         for part_asked in query_blocks(snapshot, asked, options, RESULTS_AT_ONCE):
+            state = snapshot.for_queries(complete=True)
             with self._turns:
-                block = self._first_stages(snapshot, part_asked, options)
+                block = self._first_stages(state, part_asked, options)
             budget = self._memory_bytes if self.reranker else None  # texts are read for a reranker
-            for part in within_memory(snapshot, block, budget):
+            for part in within_memory(state, block, budget):
                 with self._turns:
-                    pages = self._last_stages(snapshot, part, options)
-                    scores = list(scores_by_id(snapshot, [page.ranking for page in pages]))
+                    pages = self._last_stages(state, part, options)
+                    scores = list(scores_by_id(state, [page.ranking for page in pages]))
                 yield from scores
 
     def _options(

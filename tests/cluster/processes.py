@@ -73,9 +73,9 @@ def all_finished(calls: Sequence[Call], timeout_s: float) -> list[Call]:
 class LocalRunner:
     """Places states in three processes of a cluster, as `RayRunner` does."""
 
-    def __init__(self, cluster: LocalCluster, *, partial: bool = False) -> None:
+    def __init__(self, cluster: LocalCluster, *, partial: bool = False, replicas: int = 1) -> None:
         self.cluster, self.partial = cluster, partial
-        self.holders = Holders(cluster, Share(3, 1, 0), 1)
+        self.holders = Holders(cluster, Share(3, 1, 0), replicas)
         self._placed: dict[Snapshot, PlacedSnapshot] = {}
 
     def placed(self, state: Snapshot) -> PlacedSnapshot:

@@ -57,6 +57,17 @@ def test_replicas_take_turns(cluster: LocalCluster) -> None:
     assert [process.asked.count("same") for process in cluster.processes[3:]] == [2, 2]
 
 
+def test_questions_of_one_turn_go_to_the_same_processes(cluster: LocalCluster) -> None:
+    held = Holders(cluster, Share(2, 1, 0), 2)
+    for _ in range(2):
+        turn = held.turn()
+        for _ in range(3):
+            held.ask(1, same, 0.0, turn)
+    assert [process.asked.count("same") for process in cluster.processes] == [3, 3]
+    cluster.processes[0].running = False
+    assert held.ask(1, same, 0.0, turn=0).answers == [(0,)]
+
+
 def test_another_process_answers_for_a_lost_one(cluster: LocalCluster) -> None:
     held = Holders(cluster, Share(3, 1, 0), 2)
     cluster.processes[1].running = False

@@ -15,6 +15,7 @@ from sbert_search.cluster.placed import PlacedSnapshot
 from sbert_search.cluster.shard_worker import ShardWorker, UnknownCommit
 from sbert_search.embedding.hashing import HashingEmbedder
 from sbert_search.errors import ClusterError, ConfigError, LostShards, QueryError
+from sbert_search.index.dense.query_plan import RowMask
 from sbert_search.index.ingestion.build import BuildSettings
 from sbert_search.index.maintenance import compaction, merge_policy
 from sbert_search.index.snapshot import Snapshot
@@ -96,6 +97,27 @@ def test_the_caller_reads_no_vectors_no_postings_and_no_metadata(
 
         monkeypatch.setattr(Snapshot, name, only_elsewhere)
     assert engines[1].search("mill", mode="hybrid", where="year > 1990")
+
+
+def test_all_questions_of_a_query_go_to_the_same_processes(
+    folder: Path, cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = SearchEngine(folder, MODEL, runner=LocalRunner(cluster, replicas=3))
+    find, computed = Snapshot._find_matching, list[str]()
+
+    def counted(self: Snapshot, where: str) -> RowMask:
+        computed.append(where)
+        return find(self, where)
+
+    monkeypatch.setattr(Snapshot, "_find_matching", counted)
+    for process in cluster.processes:
+        process.asked.clear()
+    engine.search("mill", mode="hybrid", where="year > 1990")
+    assert {name for p in cluster.processes for name in p.asked} == {"count", "search", "match"}
+    assert computed == ["year > 1990"] * 3  # once in each process
+    computed.clear()
+    engine.run([Query("q", "mill")], mode="hybrid", where="year > 1991")
+    assert computed == ["year > 1991"] * 3
 
 
 def test_facets_are_counted_whatever_is_lost(
