@@ -10,8 +10,9 @@ import contextlib
 import os
 import socket
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol, TypedDict, cast
 
 from sbert_search.errors import ClusterError, ConfigError
@@ -19,6 +20,7 @@ from sbert_search.errors import ClusterError, ConfigError
 OBJECT_STORE_BYTES = 256 << 20  # memory for shared objects of a cluster that `connected` starts
 MORE_MACHINES = "connect more machines with `ray start --address=...`"  # a remedy in messages
 _CONNECT_S = 10.0
+_FETCH_S = 5.0  # shortest wait for a result; if there is one, it may have to be fetched
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +57,18 @@ class Lost(Exception):  # noqa: N818 (not an error of the user)
     """A process of the cluster, or its machine, has ended; its calls must be made again."""
 
 
+class Hung(Lost):
+    """A process has not answered in time, as if its machine had been cut off.
+
+    Attributes:
+        timeout_s: The time that it had.
+    """
+
+    def __init__(self, timeout_s: float) -> None:
+        super().__init__(f"It has not answered for {timeout_s:,.0f} s.")
+        self.timeout_s = timeout_s
+
+
 class _Node(TypedDict):  # the keys are those of Ray
     NodeManagerHostname: str
     Alive: bool
@@ -80,13 +94,15 @@ class _Ray(Protocol):
 
     def nodes(self) -> list[_Node]: ...
 
-    def remote(self, made: Callable[[], object]) -> _ActorClass: ...
+    def remote(
+        self, *, concurrency_groups: dict[str, int]
+    ) -> Callable[[Callable[[], object]], _ActorClass]: ...
 
     def put(self, value: object) -> object: ...
 
     def kill(self, actor: object) -> None: ...
 
-    def get(self, reference: object) -> object: ...
+    def get(self, reference: object, *, timeout: float | None) -> object: ...
 
     def wait(
         self, references: list[object], *, num_returns: int, timeout: float
@@ -104,14 +120,18 @@ class Process:
 
     Args:
         handle: Ray's handle of the actor.
+        own_thread: A method with a thread of its own.
     """
 
-    def __init__(self, handle: object) -> None:
-        self._handle = handle
+    def __init__(self, handle: object, own_thread: str | None = None) -> None:
+        self._handle, self._own_thread = handle, own_thread
 
     def call(self, method: str, *arguments: object) -> Call:
         """Begin to call a method of the object."""
-        return Call(getattr(self._handle, method).remote(*arguments))
+        called = getattr(self._handle, method)
+        if method == self._own_thread:
+            called = called.options(concurrency_group=method)
+        return Call(called.remote(*arguments))
 
     def end(self) -> None:
         """End the process, if it runs."""
@@ -124,22 +144,33 @@ class Call:
     """A call of a method in another process."""
 
     _reference: object
+    _begun_s: float = field(default_factory=time.monotonic)
 
-    def result(self) -> object:
+    def result(self, timeout_s: float | None = None) -> object:
         """Wait for the result and return it.
+
+        Args:
+            timeout_s: Time since the beginning of the call until which there must be a result;
+                None: any time.
 
         Raises:
             Lost: The process has ended.
+            Hung: There is no result in time.
             ClusterError: The method has raised an exception that cannot be sent to this process.
             Exception: The exception of the method.
         """
         from ray import exceptions
 
+        left_s = None
+        if timeout_s is not None:
+            left_s = max(_FETCH_S, self._begun_s + timeout_s - time.monotonic())
         try:
-            return _ray().get(self._reference)
+            return _ray().get(self._reference, timeout=left_s)
         except exceptions.RayTaskError as error:
             cause = getattr(error, "cause", None)
             raise (cause if isinstance(cause, Exception) else error) from None
+        except exceptions.GetTimeoutError:
+            raise Hung(timeout_s or 0.0) from None
         except exceptions.UnserializableException as error:
             said = str(error).strip().splitlines()[-1]
             raise ClusterError(f"A process on the cluster failed: {said}") from None
@@ -180,6 +211,7 @@ class Cluster:
         share: Share,
         *,
         calls: int = 1,
+        own_thread: str | None = None,
         restarts: bool = False,
     ) -> Process:
         """Start a process as soon as a machine has room for it; return at once.
@@ -188,12 +220,15 @@ class Cluster:
             make: The class of the object; it has no arguments.
             share: What the process gets of its machine.
             calls: Number of calls that the process works on at the same time.
+            own_thread: A method whose calls are made one after another in a thread of their own, so
+                that other calls do not wait for them.
             restarts: Whether Ray starts the process again, on any machine with room, when it has
                 ended. Its calls are lost then, and calls are lost until it runs again.
         """
+        groups = {} if own_thread is None else {own_thread: 1}
         actor = (
             _ray()
-            .remote(make)
+            .remote(concurrency_groups=groups)(make)
             .options(
                 num_cpus=share.cpus,
                 num_gpus=share.gpus,
@@ -202,7 +237,7 @@ class Cluster:
                 scheduling_strategy="SPREAD",
             )
         )
-        return Process(actor.remote())
+        return Process(actor.remote(), own_thread)
 
     def put(self, value: object) -> object:
         """Copy a value to the cluster once, for several calls; return its reference."""

@@ -10,13 +10,15 @@ from collections.abc import Callable, Mapping, Sequence
 from threading import Lock
 from typing import NamedTuple, Protocol, TypeAlias
 
-from sbert_search.cluster.connection import Call, Cluster, Lost, Process, Share, finished
+from sbert_search.cluster.connection import Call, Cluster, Hung, Lost, Process, Share, finished
 from sbert_search.cluster.shard_worker import ShardWorker
 from sbert_search.errors import ClusterError
-from sbert_search.runtime.progress import note
+from sbert_search.runtime.progress import note, warn
 
 CALLS = 4  # questions that a process works on at the same time
 START_S = 120.0  # time in which all processes must have started
+ANSWER_S = 120.0  # time in which a process must answer a question, by default
+OPEN_S = 600.0  # time in which a process must open its shards; it reads whole FAISS files
 ATTEMPTS = 5  # a shard is lost when so many processes have ended at one question about it
 LOST_S = 30.0  # time for which a shard may have no process, until it counts as lost
 _AGAIN_S = 0.2  # time between two looks for processes that run again
@@ -25,11 +27,14 @@ _AGAIN_S = 0.2  # time between two looks for processes that run again
 class Asked(Protocol):
     """A question to a process, such as a `Call`."""
 
-    def result(self) -> object:
+    def result(self, timeout_s: float) -> object:
         """Wait for the answer and return it.
 
+        Args:
+            timeout_s: Time that the process has to answer.
+
         Raises:
-            Lost: The process has ended.
+            Lost: The process has ended, or has not answered in time (`Hung`).
         """
 
 
@@ -69,28 +74,31 @@ class Holders:
     """The processes that hold shards.
 
     Each shard is held by several processes, so that others answer if one ends. They are on several
-    machines where possible. Ray starts a process that has ended again, on any machine with room.
+    machines where possible. Ray starts a process that has ended again, on any machine with room. A
+    process that does not answer in time is ended, and another one is started.
 
     Args:
         cluster: The cluster.
         share: The number of processes, and what each gets of its machine.
         replicas: Number of processes that hold each shard, from 1 to that of the processes.
+        timeout_s: Time in which a process must answer a question.
 
     Raises:
         ClusterError: No machine has room for a process.
     """
 
-    def __init__(self, cluster: Cluster, share: Share, replicas: int) -> None:
+    def __init__(
+        self, cluster: Cluster, share: Share, replicas: int, timeout_s: float = ANSWER_S
+    ) -> None:
         assert 1 <= replicas <= share.processes
-        self._replicas, self._turns = replicas, itertools.count()
-        self._lock = Lock()
+        self._cluster, self._share = cluster, share
+        self._replicas, self._timeout_s = replicas, timeout_s
+        self._turns, self._lock = itertools.count(), Lock()
         self._ended: dict[int, _Ended] = {}
-        self._processes = [
-            cluster.start(ShardWorker, share, calls=CALLS, restarts=True)
-            for _ in range(share.processes)
-        ]
+        self._processes = [self._start() for _ in range(share.processes)]
+        self._hosts = [""] * share.processes
         try:
-            self._await(share)
+            self._await()
         except BaseException:
             self.end()
             raise
@@ -128,7 +136,7 @@ class Holders:
                 running = [holder for holder in self._of(shard, turn) if holder not in lost]
                 if running:
                     shards_of[running[0]].append(shard)
-            for shards, result in self._results(shards_of, question):
+            for shards, result in self._results(shards_of, question, self._timeout_s):
                 if isinstance(result, Lost):
                     reasons.update(dict.fromkeys(shards, str(result)))
                     attempts.update(shards)
@@ -155,15 +163,22 @@ class Holders:
             for holder, ended in list(self._ended.items()):
                 if ended.call in done:
                     try:
-                        ended.call.result()
+                        self._hosts[holder] = str(ended.call.result())
                         del self._ended[holder]
                     except Lost:
                         call = self._processes[holder].call("host")
                         self._ended[holder] = ended._replace(call=call)
             return dict(self._ended)
 
-    def tell(self, n_shards: int, question: Question) -> None:
-        """Call each process once about all shards that it holds; lost processes are left out.
+    def open(self, n_shards: int, question: Question) -> list[object]:
+        """Let each process open all shards that it holds; lost processes are left out.
+
+        Args:
+            n_shards: Number of shards.
+            question: Lets a process open shards.
+
+        Returns:
+            The answers of the processes.
 
         Raises:
             Exception: The exception of a process.
@@ -173,45 +188,68 @@ class Holders:
             for holder in self._of(shard, 0):
                 if holder not in lost:
                     shards_of[holder].append(shard)
-        self._results(shards_of, question)
+        results = self._results(shards_of, question, OPEN_S)
+        return [result for _, result in results if not isinstance(result, Lost)]
 
     def _results(
-        self, shards_of: Mapping[int, Sequence[int]], question: Question
+        self, shards_of: Mapping[int, Sequence[int]], question: Question, timeout_s: float
     ) -> list[tuple[Sequence[int], object]]:
         """Ask processes about shards, and wait for all; the result may be a `Lost`."""
-        calls = [
-            (holder, shards, question(self._processes[holder], tuple(shards)))
-            for holder, shards in shards_of.items()
-        ]
+        calls = []
+        for holder, shards in shards_of.items():
+            process = self._processes[holder]
+            calls.append((holder, process, shards, question(process, tuple(shards))))
         results, errors = list[tuple[Sequence[int], object]](), list[Exception]()
-        for holder, shards, call in calls:
+        for holder, process, shards, call in calls:
             try:
-                results.append((shards, call.result()))
+                results.append((shards, call.result(timeout_s)))
             except Lost as lost:
-                results.append((shards, lost))
-                with self._lock:
-                    if holder not in self._ended:
-                        again = self._processes[holder].call("host")
-                        self._ended[holder] = _Ended(again, time.monotonic(), str(lost))
+                results.append((shards, self._lose(holder, process, lost)))
             except Exception as error:  # of the method; Ray would print it if nobody asked for it
                 errors.append(error)
         if errors:
             raise errors[0]
         return results
 
+    def _lose(self, holder: int, process: Process, lost: Lost) -> Lost:
+        """Keep in mind that a process has ended, or replace it if it hangs; return the reason."""
+        with self._lock:
+            if self._processes[holder] is not process:
+                return lost  # another thread has replaced it
+            if isinstance(lost, Hung):
+                host = self._hosts[holder] or "a machine"
+                reason = f"The process on {host} has not answered for {lost.timeout_s:,.0f} s."
+                if lost.timeout_s == self._timeout_s:
+                    reason += " If searches take so long, allow more time with --shard-timeout."
+                lost = Lost(reason)
+                warn(f"{reason} Another one is started in its place.")
+                process.end()
+                self._processes[holder] = self._start()
+            elif holder in self._ended:
+                return lost
+            again = self._processes[holder].call("host")
+            self._ended[holder] = _Ended(again, time.monotonic(), str(lost))
+            return lost
+
+    def _start(self) -> Process:
+        """Start a process as soon as a machine has room."""
+        return self._cluster.start(
+            ShardWorker, self._share, calls=CALLS, own_thread="open", restarts=True
+        )
+
     def _of(self, shard: int, turn: int) -> list[int]:
         """Return the processes that hold a shard; turns begin with each of them equally often."""
         turns = ((turn + i) % self._replicas for i in range(self._replicas))
         return [(shard + i) % len(self._processes) for i in turns]
 
-    def _await(self, share: Share) -> None:
+    def _await(self) -> None:
         """Wait until all processes run.
 
         Raises:
             ClusterError: Some have not started within `START_S`.
         """
         calls, begun_s = [process.call("host") for process in self._processes], time.monotonic()
-        starting, hosts = list(calls), [""] * len(calls)
+        starting, hosts, share = list(calls), self._hosts, self._share
         while starting:
             for call in finished(starting, _AGAIN_S):
                 starting.remove(call)
@@ -225,7 +263,7 @@ class Holders:
                 )
         n, order = share.processes, apart(hosts, self._replicas)
         self._processes = [self._processes[process] for process in order]
-        hosts = [hosts[process] for process in order]
+        self._hosts = hosts = [hosts[process] for process in order]
         known = ", ".join(filter(None, hosts))
         note(f"{n} process{'es' * (n > 1)} hold{'s' * (n == 1)} the shards: {known}.")
         if self._replicas > 1 and (alone := _on_one_host(hosts, self._replicas)):

@@ -102,7 +102,7 @@ class PlacedSnapshot(ShardedSnapshot):
         Raises:
             ClusterError: A machine has other versions, or cannot open the index.
         """
-        self._holders().tell(self.n_shards, self._opening)
+        self._holders().open(self.n_shards, self._opening)
 
     def for_queries(self, *, complete: bool = False) -> PlacedSnapshot:
         """Return this state for some queries; see `Snapshot.for_queries`."""
@@ -234,13 +234,13 @@ class _Question(NamedTuple):
     opening: Callable[[], Call]
     again: Callable[[], Call]
 
-    def result(self) -> object:
-        """Wait for the answer, as `Call.result` does."""
+    def result(self, timeout_s: float) -> object:
+        """Wait for the answer, as `Call.result` does; to open the commit has a time of its own."""
         try:
-            return self.first.result()
+            return self.first.result(timeout_s)
         except UnknownCommit:
-            self.opening().result()
+            self.opening().result(held.OPEN_S)
         try:
-            return self.again().result()
+            return self.again().result(timeout_s)
         except UnknownCommit:
             raise Lost("A process has ended twice during a question.") from None

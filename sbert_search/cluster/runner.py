@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from threading import RLock
@@ -20,7 +21,7 @@ from sbert_search.cluster.connection import (
     host_and_python,
     share_of,
 )
-from sbert_search.cluster.holders import Holders
+from sbert_search.cluster.holders import ANSWER_S, Holders
 from sbert_search.cluster.placed import PlacedSnapshot
 from sbert_search.cluster.pool import Job, Pool
 from sbert_search.cluster.worker import OpenModel, Passages, Texts
@@ -56,9 +57,10 @@ class RayRunner:
 
     In a search, each process holds some shards, which it opens by the path of the index. Hits and
     scores are those of a search without Ray. A process that ends is started again, and others that
-    hold its shards answer meanwhile. A shard that no process has held for 30 seconds is lost: the
-    search raises `ClusterError`, or, with ``partial``, leaves out its documents at once and names
-    it in `Hits.missing`.
+    hold its shards answer meanwhile. One that does not answer within ``shard_timeout_s`` is ended
+    and replaced. A shard that no process has held for 30 seconds is lost: the search raises
+    `LostShards`, or, with ``partial``, leaves out its documents at once and names it in
+    `Hits.missing`.
 
     A runner embeds or searches; the first use of one kind ends the processes of the other kind.
 
@@ -72,6 +74,11 @@ class RayRunner:
         replicas: Number of processes that hold each shard in a search, at most ``workers``.
         partial: Whether `SearchEngine.search`, `search_many`, `answers` and `similar` may leave out
             lost shards.
+        shard_timeout_s: Time in which a process must search its shards, in seconds. A process that
+            must open files first has ten minutes for that, and then this time.
+
+    Raises:
+        ConfigError: ``shard_timeout_s`` is not above 0.
     """
 
     def __init__(
@@ -82,8 +89,12 @@ class RayRunner:
         cpus: int | None = None,
         replicas: int = 1,
         partial: bool = False,
+        shard_timeout_s: float = ANSWER_S,
     ) -> None:
+        if not (shard_timeout_s > 0 and math.isfinite(shard_timeout_s)):
+            raise ConfigError(f"shard_timeout_s is {shard_timeout_s}; it must be a number above 0.")
         self._address, self._n_workers, self._cpus = address, workers, cpus
+        self._shard_timeout_s = shard_timeout_s
         self._replicas, self._partial, self._lock = replicas, partial, RLock()
         self._held: Holders | None = None
         self._placed = WeakKeyDictionary[Snapshot, PlacedSnapshot]()
@@ -187,7 +198,8 @@ class RayRunner:
             if self._held is None:
                 assert self._cluster is not None, "the runner's context has ended"
                 self._end_pool()
-                self._held = Holders(self._cluster, self._share_with_replicas(), self._replicas)
+                share = self._share_with_replicas()
+                self._held = Holders(self._cluster, share, self._replicas, self._shard_timeout_s)
             return self._held
 
     def _end_holders(self) -> None:

@@ -60,7 +60,10 @@ class ShardedCommit(NamedTuple):
 
 
 class UnknownCommit(Exception):  # noqa: N818 (not an error of the user)
-    """The process has not got the commit yet; it must be opened, and then the call made again."""
+    """The process has not opened the shards of the commit, which `ShardWorker.open` must do first.
+
+    Other calls open no files, so that they take no longer than a search.
+    """
 
 
 SentMask: TypeAlias = str | list[NDArray[np.uint8]] | None
@@ -68,12 +71,13 @@ SentMask: TypeAlias = str | list[NDArray[np.uint8]] | None
 
 
 class ShardWorker:
-    """Searches some shards of an index; several threads may call it."""
+    """Searches some shards of an index; threads may call it while another one opens shards."""
 
     def __init__(self) -> None:
+        self._opening = Lock()  # held while files are opened
         self._lock = Lock()
         self._snapshots: dict[tuple[str, str], dict[ShardRecord, Snapshot]] = {}
-        self._commits: dict[str, ShardedCommit] = {}
+        self._commits: dict[str, tuple[ShardedCommit, Folder]] = {}
         self._parts: dict[tuple[str, tuple[int, ...]], _Part] = {}
 
     def host(self) -> str:
@@ -86,9 +90,14 @@ class ShardWorker:
         Raises:
             ClusterError: This machine has other versions, or cannot open the commit.
         """
+        with self._opening:
+            root, opened = self._opened(commit, shards)
         with self._lock:
-            _keep(self._commits, commit.key, commit, COMMITS_KEPT)
-        self._part(commit.key, shards)
+            _keep(self._commits, commit.key, (commit, root), COMMITS_KEPT)
+            for number, snapshot in zip(shards, opened, strict=True):
+                record = commit.record.shards[number]
+                kept = self._snapshots.setdefault((commit.path, record.folder), {})
+                _keep(kept, record, snapshot, STATES_KEPT)
 
     def count(self, key: str, shards: tuple[int, ...], where: str) -> tuple[int, int]:
         """Count the documents and rows that a filter over the metadata admits."""
@@ -133,25 +142,48 @@ class ShardWorker:
         return part.lexical_with(average).best(weights, k, part.mask_of(mask))
 
     def _part(self, key: str, shards: tuple[int, ...]) -> _Part:
-        """Open some shards of a commit, or return them if they are open.
+        """Return some shards of a commit.
 
         Raises:
-            UnknownCommit: The commit was never opened in this process, or long ago.
-            ClusterError: This machine has other versions, or cannot open the commit.
+            UnknownCommit: They were never opened in this process, or long ago.
         """
         with self._lock:
             if key not in self._commits:
                 raise UnknownCommit(key)
-            commit = self._commits[key]
-            part = self._parts.get((key, shards)) or self._opened(commit, shards)
-            _keep(self._commits, key, commit, COMMITS_KEPT)
-            of_index = [own for own, other in self._commits.items() if other.path == commit.path]
+            commit, root = self._commits[key]
+            part = self._parts.get((key, shards)) or self._joined(commit, root, shards)
+            _keep(self._commits, key, (commit, root), COMMITS_KEPT)
+            of_index = [own for own, (c, _) in self._commits.items() if c.path == commit.path]
             for own in list(self._parts):  # the newest commits are last
                 if own[0] not in self._commits or own[0] in of_index[:-STATES_KEPT]:
                     del self._parts[own]
             return _keep(self._parts, (key, shards), part, PARTS_KEPT)
 
-    def _opened(self, commit: ShardedCommit, shards: tuple[int, ...]) -> _Part:
+    def _joined(self, commit: ShardedCommit, root: Folder, shards: tuple[int, ...]) -> _Part:
+        """Join open shards.
+
+        Raises:
+            UnknownCommit: One is not open.
+        """
+        opened = list[Snapshot]()
+        for number in shards:
+            record = commit.record.shards[number]
+            snapshot = self._snapshots.get((commit.path, record.folder), {}).get(record)
+            if snapshot is None:
+                raise UnknownCommit(commit.key)
+            opened.append(snapshot)
+        part = _Part(root, commit.record, opened)
+        part.manifest = replace(part.manifest, columns=commit.columns)
+        return part
+
+    def _opened(
+        self, commit: ShardedCommit, shards: tuple[int, ...]
+    ) -> tuple[Folder, list[Snapshot]]:
+        """Open the folder of an index and some shards; use again what is open.
+
+        Raises:
+            ClusterError: This machine has other versions, or cannot open the commit.
+        """
         host, versions = host_and_python()
         if versions != commit.versions:
             raise ClusterError(
@@ -161,8 +193,8 @@ class ShardWorker:
         try:
             root = manifests.open_folder(Path(commit.path))
             opened = [
-                self._shard(root, commit.record.shards[shard], commit.manifests[shard])
-                for shard in shards
+                self._shard(root, commit.path, commit.record.shards[n], commit.manifests[n])
+                for n in shards
             ]
         except (SbertSearchError, OSError) as error:
             raise ClusterError(
@@ -172,17 +204,13 @@ class ShardWorker:
             ) from error
         if any(ann is not None for shard in opened for ann in shard.anns):
             _require_faiss(host)
-        part = _Part(root, commit.record, opened)
-        part.manifest = replace(part.manifest, columns=commit.columns)
-        return part
+        return root, opened
 
-    def _shard(self, root: Folder, record: ShardRecord, manifest: Manifest) -> Snapshot:
-        kept = self._snapshots.setdefault((str(root.path), record.folder), {})
-        opened = kept.get(record)
-        if opened is None:
-            newest = next(reversed(kept.values()), None)
-            opened = open_snapshot(root, record, newest, manifest)
-        return _keep(kept, record, opened, STATES_KEPT)
+    def _shard(self, root: Folder, path: str, record: ShardRecord, manifest: Manifest) -> Snapshot:
+        kept = self._snapshots.get((path, record.folder), {})
+        if record in kept:
+            return kept[record]
+        return open_snapshot(root, record, next(reversed(kept.values()), None), manifest)
 
 
 def _require_faiss(host: str) -> None:

@@ -47,13 +47,17 @@ def test_a_partial_answer_names_the_lost_shards(
 ) -> None:
     path, given = folder
     search = ["search", str(path), *ON_RAY, "--partial", "--replicas", "2", "--workers", "5"]
+    search += ["--shard-timeout", "9"]
     assert run([*search, "--ray-address", "h:1", "mill", "--json"]) == 0
     shown = capsys.readouterr()
     *hits, last = map(json.loads, shown.out.splitlines())
     assert last == {"missing_shards": ["shard-0001"]}
     assert [hit["rank"] for hit in hits] == list(range(1, 11))
     assert "Lost shards, whose documents are not searched: shard-0001." in shown.err
-    assert given == {"address": "h:1", "workers": 5, "replicas": 2, "partial": True}
+    assert given == {
+        **{"address": "h:1", "workers": 5, "replicas": 2, "partial": True},
+        "shard_timeout_s": 9.0,
+    }
     queries = tmp_path / "queries.jsonl"
     queries.write_text('{"_id": "a", "text": "mill"}\n{"_id": "b", "text": "river"}\n')
     assert run([*search, "--queries", str(queries), "--json", "-k", "2"]) == 0
@@ -81,6 +85,7 @@ def test_a_lost_shard_is_an_error_by_default(
         (["mill", "--partial"], "--partial needs --runner ray."),
         (["mill", "--replicas", "2"], "--replicas needs --runner ray."),
         (["mill", "--workers", "2"], "--workers needs --runner ray."),
+        (["mill", "--shard-timeout", "2"], "--shard-timeout needs --runner ray."),
         (
             [*ON_RAY, "--partial", "--queries", "q", "--run-out", "r"],
             "--run-out names no lost shards; leave out --partial.",

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sbert_search.cluster.connection import Call, Cluster, Lost, Process, Share
+from sbert_search.cluster.connection import Call, Cluster, Hung, Lost, Process, Share
 from sbert_search.cluster.holders import Holders
 from sbert_search.cluster.placed import PlacedSnapshot
 from sbert_search.index.snapshot import Snapshot
@@ -18,29 +18,33 @@ VERSIONS = ("here", "versions of the test")
 class DoneCall(Call):
     """A call that is made when its result is asked for."""
 
-    def result(self) -> object:
+    def result(self, timeout_s: float | None = None) -> object:
         made: Any = self._reference
-        return made()
+        return made(timeout_s)
 
 
 class LocalProcess(Process):
     """A process whose object is in this process.
 
     Attributes:
-        running: Whether it answers.
+        running: Whether it answers; if not, its calls are lost.
+        hangs: Whether no call ends.
         made: The object.
         asked: Names of the methods that were called.
     """
 
     def __init__(self, made: object) -> None:
-        self.running, self.made, self.asked = True, made, list[str]()
+        self.running, self.hangs, self.made, self.asked = True, False, made, list[str]()
 
     def call(self, method: str, *arguments: object) -> Call:
         self.asked.append(method)
 
-        def answer() -> object:
+        def answer(timeout_s: float | None) -> object:
             if not self.running:
                 raise Lost("It has ended.")
+            if self.hangs:
+                assert timeout_s is not None, "this call blocks for ever"
+                raise Hung(timeout_s)
             return getattr(self.made, method)(*arguments)
 
         return DoneCall(answer)
@@ -56,7 +60,13 @@ class LocalCluster(Cluster):
     processes: list[LocalProcess]
 
     def start(
-        self, make: Callable[[], object], share: Share, *, calls: int = 1, restarts: bool = False
+        self,
+        make: Callable[[], object],
+        share: Share,
+        *,
+        calls: int = 1,
+        own_thread: str | None = None,
+        restarts: bool = False,
     ) -> Process:
         self.processes.append(LocalProcess(make()))
         return self.processes[-1]

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 import pytest
 
 from sbert_search.cluster import holders
-from sbert_search.cluster.connection import Call, Lost, Process, Share
+from sbert_search.cluster.connection import Call, Hung, Lost, Process, Share
 from sbert_search.cluster.holders import Holders, apart
 from sbert_search.errors import ClusterError, QueryError
-from tests.cluster.processes import LocalCluster
+from tests.cluster.processes import LocalCluster, LocalProcess
 
 
 class Repeating:
@@ -66,6 +66,61 @@ def test_questions_of_one_turn_go_to_the_same_processes(cluster: LocalCluster) -
     assert [process.asked.count("same") for process in cluster.processes] == [3, 3]
     cluster.processes[0].running = False
     assert held.ask(1, same, 0.0, turn=0).answers == [(0,)]
+
+
+def test_a_process_that_hangs_is_ended_and_replaced(
+    cluster: LocalCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    held = Holders(cluster, Share(2, 1, 0), 2, timeout_s=7.0)
+    hanging = cluster.processes[1]
+    hanging.hangs = True
+    assert held.ask(2, same, 0.0, turn=0).answers == [(0,), (1,)]
+    assert (hanging.running, hanging.asked.count("same")) == (False, 1)
+    assert len(cluster.processes) == 3
+    message = "The process on here has not answered for 7 s. If searches take so long, allow more"
+    assert f"{message} time with --shard-timeout. Another one" in capsys.readouterr().err
+    assert held.ask(2, same, 0.0, turn=0).answers == [(0,), (1,)]
+    assert [process.asked.count("same") for process in cluster.processes] == [2, 1, 2]
+
+
+def test_a_question_at_which_every_process_hangs_is_not_asked_forever(
+    cluster: LocalCluster,
+) -> None:
+    def question(process: Process, shards: tuple[int, ...]) -> Call:
+        assert isinstance(process, LocalProcess)
+        process.hangs = True
+        return process.call("same", shards)
+
+    held = Holders(cluster, Share(2, 1, 0), 1, timeout_s=7.0)
+    answered = held.ask(2, question, 60.0)
+    assert answered.lost == (0, 1)
+    assert answered.reason.startswith("The process on here has not answered for 7 s.")
+    assert len(cluster.processes) == 2 * (1 + holders.ATTEMPTS)
+    held.end()
+    assert not any(process.running for process in cluster.processes)
+
+
+def test_a_late_failure_of_a_replaced_process_changes_nothing(cluster: LocalCluster) -> None:
+    held, first = Holders(cluster, Share(1, 1, 0), 1), cluster.processes[0]
+    first.hangs = True
+    assert held.ask(1, same, 60.0).answers == [(0,)]
+    for late in (Hung(120.0), Lost("It has ended.")):  # of calls by other threads
+        held._lose(0, first, late)
+        assert held.ask(1, same, 0.0).answers == [(0,)]
+    assert len(cluster.processes) == 2
+
+
+def test_opening_has_a_time_of_its_own(cluster: LocalCluster) -> None:
+    held, given = Holders(cluster, Share(2, 1, 0), 1, timeout_s=7.0), list[float | None]()
+
+    class Timed(Call):
+        def result(self, timeout_s: float | None = None) -> object:
+            given.append(timeout_s)
+            return "opened"
+
+    assert held.open(2, lambda process, shards: Timed(0)) == ["opened", "opened"]
+    held.ask(2, lambda process, shards: Timed(0), 0.0)
+    assert given == [holders.OPEN_S] * 2 + [7.0] * 2
 
 
 def test_another_process_answers_for_a_lost_one(cluster: LocalCluster) -> None:
@@ -199,7 +254,7 @@ def test_all_holders_of_a_shard_are_told(cluster: LocalCluster) -> None:
         told.append(shards)
         return process.call("same", shards)
 
-    held.tell(3, telling)
+    held.open(3, telling)
     assert sorted(told) == [(0, 1), (0, 2), (1, 2)]
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import numpy as np
@@ -25,6 +27,7 @@ from sbert_search.search.engine import SearchEngine
 from sbert_search.search.options import SearchMode, SearchOptions
 from sbert_search.shards.index import ShardedIndex
 from sbert_search.shards.routing import shard_of
+from sbert_search.shards.states import open_snapshot
 from tests.cluster.processes import VERSIONS, LocalCluster, LocalRunner
 from tests.shards.test_index import QUERIES, shown, some_rows
 
@@ -162,6 +165,32 @@ def test_a_machine_without_faiss_is_named(
     message = "^here cannot search the FAISS files of the index: FAISS is not installed; run"
     with pytest.raises(ClusterError, match=message):
         SearchEngine(index, MODEL, runner=LocalRunner(cluster))
+
+
+def test_a_search_does_not_wait_while_files_are_opened(
+    folder: Path, cluster: LocalCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runner = LocalRunner(cluster)
+    engine = SearchEngine(folder, MODEL, runner=runner)
+    wanted = shown(engine.search("mill"))
+    other = ShardedIndex.build(some_rows(9), out=tmp_path / "i", model=MODEL, n_shards=3)
+    opening, go_on = Event(), Event()
+
+    def slow(*arguments: Any) -> Snapshot:
+        opening.set()
+        assert go_on.wait(60)
+        return open_snapshot(*arguments)
+
+    monkeypatch.setattr(shard_worker, "open_snapshot", slow)
+    with ThreadPoolExecutor(2) as threads:
+        opened = threads.submit(runner.placed, other.state)
+        try:
+            assert opening.wait(60)
+            found = threads.submit(engine.search, "mill").result(timeout=10)
+            assert shown(found) == wanted
+            assert not opened.done()
+        finally:
+            go_on.set()
 
 
 def test_a_state_whose_files_a_commit_removed_is_replaced_by_the_newest_one(

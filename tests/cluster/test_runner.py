@@ -128,6 +128,19 @@ def test_too_few_processes_for_the_replicas_are_named_with_a_remedy(
     assert ("--workers" in str(raised.value)) == ("workers" in options)  # `serve` has other ones
 
 
+@pytest.mark.parametrize("timeout_s", [0.0, -1.0, float("nan"), float("inf")])
+def test_a_time_limit_that_cannot_be_is_refused(timeout_s: float) -> None:
+    with pytest.raises(ConfigError, match=r"shard_timeout_s is .*; it must be a number above 0"):
+        RayRunner(shard_timeout_s=timeout_s)
+
+
+def test_the_time_limit_is_that_of_the_processes(connections: list[str], tmp_path: Path) -> None:
+    index = ShardedIndex.build(ROWS, out=tmp_path / "one", model=MODEL, n_shards=2)
+    with RayRunner(shard_timeout_s=7) as runner:
+        SearchEngine(index, MODEL, runner=runner)
+        assert runner._holders()._timeout_s == 7
+
+
 def test_an_index_without_shards_is_refused(connections: list[str], tmp_path: Path) -> None:
     index = Index.build(ROWS, out=tmp_path / "one", model=MODEL)
     with (

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from sbert_search.cli.options.shared import Decorator, F, given
+from sbert_search.cli.options.shared import Decorator, F, Finite, given
 
 if TYPE_CHECKING:
     from sbert_search.cluster.runner import RayRunner
@@ -54,6 +54,16 @@ _PARTIAL: Decorator = click.option(
     help="With --runner ray: answer without the documents of lost shards, and name these shards. "
     "By default, a lost shard is an error.",
 )
+_TIMEOUT: Decorator = click.option(
+    "--shard-timeout",
+    "shard_timeout_s",
+    type=Finite(min=1),
+    default=120.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="With --runner ray: time in which a process must search its shards; then it is ended and "
+    "replaced.",
+)
 _EMBEDDING: tuple[Decorator, ...] = (
     _runner("texts are embedded"),
     _ADDRESS,
@@ -64,6 +74,7 @@ _SERVING: tuple[Decorator, ...] = (
     _ADDRESS,
     _REPLICAS,
     _PARTIAL,
+    _TIMEOUT,
 )
 _SEARCHING: tuple[Decorator, ...] = (
     *_SERVING[:2],
@@ -126,7 +137,9 @@ def search_runner(ctx: click.Context, *, serves: bool = False) -> Iterator[RayRu
         ConfigError: Ray is not installed, or the cluster has too few CPUs.
         ClusterError: The cluster cannot be reached.
     """
-    own = {"ray_address", "replicas", "partial"} | (set() if serves else {"workers"})
+    own = {"ray_address", "replicas", "partial", "shard_timeout_s"} | (
+        set() if serves else {"workers"}
+    )
     if not _on_ray(ctx, own):
         yield None
         return
@@ -138,6 +151,7 @@ def search_runner(ctx: click.Context, *, serves: bool = False) -> Iterator[RayRu
         workers=None if serves else params["workers"],
         replicas=params["replicas"],
         partial=params["partial"],
+        shard_timeout_s=params["shard_timeout_s"],
     ) as runner:
         yield runner
 
@@ -146,6 +160,8 @@ def _on_ray(ctx: click.Context, names: set[str]) -> bool:
     """Whether the runner is ray; if not, the named options may not be given."""
     if ctx.params["runner"] != "local":
         return True
-    if alone := given(ctx) & names:
-        raise click.UsageError(f"--{min(alone).replace('_', '-')} needs --runner ray.")
+    alone = given(ctx) & names
+    for option in ctx.command.params:
+        if option.name in alone:
+            raise click.UsageError(f"{option.opts[0]} needs --runner ray.")
     return False

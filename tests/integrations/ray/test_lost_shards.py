@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import time
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 import ray
@@ -38,6 +43,37 @@ def test_a_search_waits_for_a_process_that_starts_again(
     ray.kill(runner._holders()._processes[0]._handle, no_restart=False)
     queries = [Query(str(n), text) for n, text in enumerate(QUERIES)]
     assert remote.run(queries) == local.run(queries)  # which may not leave out a shard
+
+
+def test_a_process_that_stands_still_is_ended_and_replaced(
+    runner: RayRunner,
+    index: ShardedIndex,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    local, remote = SearchEngine(index, MODEL), SearchEngine(index, MODEL, runner=runner)
+    held = runner._holders()
+    monkeypatch.setattr(held, "_timeout_s", 5.0)
+    handle: Any = held._processes[2]._handle
+    stopped = int(ray.get(handle.__ray_call__.remote(lambda worker: os.getpid())))
+    os.kill(stopped, signal.SIGSTOP)
+    assert remote.search("mill river").missing == ("shard-0002",)
+    assert "has not answered for 5 s." in capsys.readouterr().err
+    queries = [Query(str(n), text) for n, text in enumerate(QUERIES)]
+    assert remote.run(queries) == local.run(queries)  # waits for the new process
+    end = time.monotonic() + 60
+    while is_running(stopped):
+        assert time.monotonic() < end
+        time.sleep(0.1)
+
+
+def is_running(process: int) -> bool:
+    """Whether a process exists and is not a zombie."""
+    try:
+        status = Path(f"/proc/{process}/stat").read_text()
+    except FileNotFoundError:
+        return False
+    return status.rpartition(")")[2].split()[0] != "Z"
 
 
 def test_a_lost_shard_is_left_out_and_named_or_is_an_error(
