@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import copy
 import hashlib
-from collections.abc import Callable, Sequence
+import warnings
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property, partial
 from itertools import accumulate
 from typing import NamedTuple, cast
@@ -102,7 +103,8 @@ class PlacedSnapshot(ShardedSnapshot):
         Raises:
             ClusterError: A machine has other versions, or cannot open the index.
         """
-        self._holders().open(self.n_shards, self._opening)
+        opened = self._holders().open(self.n_shards, self._opening)
+        _tell(message for messages in cast("list[list[str]]", opened) for message in messages)
 
     def for_queries(self, *, complete: bool = False) -> PlacedSnapshot:
         """Return this state for some queries; see `Snapshot.for_queries`."""
@@ -239,8 +241,14 @@ class _Question(NamedTuple):
         try:
             return self.first.result(timeout_s)
         except UnknownCommit:
-            self.opening().result(held.OPEN_S)
+            _tell(cast("list[str]", self.opening().result(held.OPEN_S)))
         try:
             return self.again().result(timeout_s)
         except UnknownCommit:
             raise Lost("A process has ended twice during a question.") from None
+
+
+def _tell(messages: Iterable[str]) -> None:
+    """Show the warnings of processes, as this process shows its own."""
+    for message in dict.fromkeys(messages):
+        warnings.warn(message, stacklevel=2)

@@ -5,6 +5,7 @@ It may be started again at any time. It then asks for each commit that it must o
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -84,13 +85,17 @@ class ShardWorker:
         """Return the name of the machine."""
         return host_and_python()[0]
 
-    def open(self, commit: ShardedCommit, shards: tuple[int, ...]) -> None:
+    def open(self, commit: ShardedCommit, shards: tuple[int, ...]) -> list[str]:
         """Open some shards of a commit, which other calls name by its key.
+
+        Returns:
+            Warnings about files that this process does without, with the name of its machine.
 
         Raises:
             ClusterError: This machine has other versions, or cannot open the commit.
         """
-        with self._opening:
+        with self._opening, warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always", UserWarning)
             root, opened = self._opened(commit, shards)
         with self._lock:
             _keep(self._commits, commit.key, (commit, root), COMMITS_KEPT)
@@ -98,6 +103,9 @@ class ShardWorker:
                 record = commit.record.shards[number]
                 kept = self._snapshots.setdefault((commit.path, record.folder), {})
                 _keep(kept, record, snapshot, STATES_KEPT)
+        host, _ = host_and_python()
+        said = (str(warning.message) for warning in caught if warning.category is UserWarning)
+        return [f"{host}: {message}" for message in said]
 
     def count(self, key: str, shards: tuple[int, ...], where: str) -> tuple[int, int]:
         """Count the documents and rows that a filter over the metadata admits."""
@@ -202,8 +210,11 @@ class ShardWorker:
                 "Every machine needs the folder under this path, such as on a shared file system. "
                 "If the index was changed meanwhile, refresh the engine and search again."
             ) from error
-        if any(ann is not None for shard in opened for ann in shard.anns):
+        files = [ann for shard in opened for ann in shard.anns if ann is not None]
+        if files:
             _require_faiss(host)
+            for file in files:
+                file.load()
         return root, opened
 
     def _shard(self, root: Folder, path: str, record: ShardRecord, manifest: Manifest) -> Snapshot:

@@ -147,15 +147,20 @@ def test_a_process_that_forgets_the_commit_at_once_is_lost(
         engines[1].search("mill", mode="dense")
 
 
+def with_faiss(out: Path) -> ShardedIndex:
+    """Build an index of two shards, each of which has a FAISS file."""
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (compaction, merge_policy):
+            patch.setattr(module, "MIN_ANN_ROWS", 50)
+        settings = BuildSettings(spec=IndexSpec(factory="HNSW16"))
+        rows = some_rows(400)
+        return ShardedIndex.build(rows, out=out, model=MODEL, n_shards=2, settings=settings)
+
+
 def test_a_machine_without_faiss_is_named(
     cluster: LocalCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (compaction, merge_policy):
-        monkeypatch.setattr(module, "MIN_ANN_ROWS", 50)
-    settings = BuildSettings(spec=IndexSpec(factory="HNSW16"))
-    index = ShardedIndex.build(
-        some_rows(400), out=tmp_path / "i", model=MODEL, n_shards=2, settings=settings
-    )
+    index = with_faiss(tmp_path / "i")
     assert SearchEngine(index, MODEL, runner=LocalRunner(cluster)).search("mill")
 
     def require_faiss() -> None:
@@ -165,6 +170,26 @@ def test_a_machine_without_faiss_is_named(
     message = "^here cannot search the FAISS files of the index: FAISS is not installed; run"
     with pytest.raises(ClusterError, match=message):
         SearchEngine(index, MODEL, runner=LocalRunner(cluster))
+
+
+def test_a_damaged_faiss_file_on_a_machine_is_told(cluster: LocalCluster, tmp_path: Path) -> None:
+    index = with_faiss(tmp_path / "i")
+    shard = index.state.shards[1]
+    record = shard.manifest.segments[0].ann
+    assert record is not None
+    damaged = shard.path / record.name
+    damaged.write_bytes(damaged.read_bytes()[:-1] + b"?")
+    told = rf"^here: Searching without {record.name}: .* `sbert-search index repair` makes it again"
+    with pytest.warns(UserWarning, match=told) as warned:
+        engine = SearchEngine(index, MODEL, runner=LocalRunner(cluster))
+    assert len(warned) == 1
+    hits = engine.search("mill")  # without another warning
+    assert len(hits) == 10
+    for process in cluster.processes:
+        process.made = ShardWorker()  # as if it was started again
+    with pytest.warns(UserWarning, match=told) as warned:
+        assert shown(engine.search("mill")) == shown(hits)
+    assert len(warned) == 1
 
 
 def test_a_search_does_not_wait_while_files_are_opened(

@@ -50,6 +50,10 @@ class FaissFile:
         """
         return self._read(mapped=True)
 
+    def load(self) -> None:
+        """Check and parse the file now and not at the first search, with the same warning."""
+        _ = self.index
+
     @cached_property
     def on_gpu(self) -> GpuIndex | None:
         """A copy of the index on the GPU; None where no GPU can hold it."""
