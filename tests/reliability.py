@@ -72,6 +72,8 @@ PROMISES = {
     "command_lines": "Mutated command lines end by name and change no file that they do not name",
     "parser_mutations": "Mutated input brings out named errors and nothing else",
     "files_run_no_code": "No file that is opened can run code",
+    "exchange_rankings": "Exports to Parquet and FAISS, and imports of them, have the ten best "
+    "passages of the index for every query; imports have them with a filter, too",
     "training_kills": "Training killed at any moment ends, resumed, with the same bits",
 }
 

@@ -19,5 +19,6 @@ def test_every_result_about_data_is_reported() -> None:
         "command_*",
         "upsert_*",
         "sync_*",
+        "exchange_*",
     )
     assert {file.stem for kind in kinds for file in RESULTS.glob(f"{kind}.json")} <= PROMISES.keys()

@@ -19,8 +19,8 @@ from sbert_search.exchange.export import export_index
 from sbert_search.index.index import Index
 from sbert_search.index.storage.manifest import Metric
 from sbert_search.search.engine import SearchEngine
+from tests.exchange.queries import N_QUERIES, best_rows, require_same, vectors_of
 from tests.exchange.samples import QUESTION, require_same_ranking, run, sample
-from tests.integrations.exchange.queries import N_QUERIES, best_rows, require_same, vectors_of
 from tests.integrations.killed import run_and_kill
 
 

@@ -11,6 +11,8 @@ from sbert_search.index.index import Index
 
 N_QUERIES = 1000
 Passage = tuple[str, int]
+Best = list[tuple[Passage, float]]
+"""The best passages of a query with their scores."""
 
 
 def vectors_of(index: Index, n: int) -> NDArray[np.float32]:
@@ -19,9 +21,7 @@ def vectors_of(index: Index, n: int) -> NDArray[np.float32]:
     return draw.normal(size=(n, index.state.settings.dim)).astype(np.float32)
 
 
-def best_rows(
-    index: Index, queries: NDArray[np.float32], where: str | None = None
-) -> list[list[tuple[Passage, float]]]:
+def best_rows(index: Index, queries: NDArray[np.float32], where: str | None = None) -> list[Best]:
     """Return the best 30 passages of each query with their scores."""
     state = index.state
     mask = None if where is None else state.filter_mask(where)
@@ -37,7 +37,7 @@ def best_rows(
     ]
 
 
-def require_same(found: Sequence[Passage], best: Sequence[tuple[Passage, float]]) -> None:
+def require_same(found: Sequence[Passage], best: Best) -> None:
     """Check that ten passages have the scores of the ten best: equal ones may change places."""
     scores = dict(best)
     assert len(found) == len(set(found)) == min(10, len(best))
