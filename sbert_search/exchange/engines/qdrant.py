@@ -13,7 +13,7 @@ from sbert_search.exchange.url import cannot_be_opened
 from sbert_search.index.storage.manifest import Metric
 
 DISTANCES: Mapping[Metric, str] = {"cosine": "Cosine", "dot": "Dot", "euclidean": "Euclid"}
-_INDEXES = {
+PAYLOAD_INDEXES = {  # Qdrant's type of an index over a column, by the type of the column
     "string": "keyword",
     "int64": "integer",
     "float64": "float",
@@ -68,7 +68,8 @@ class QdrantReceiver:
         )
         if self._is_local:
             return  # a local collection has no payload indexes and filters without them
-        for field, kind in {"doc_id": "keyword", **typed(self._plan.kinds, _INDEXES)}.items():
+        indexed = {"doc_id": "keyword", **typed(self._plan.kinds, PAYLOAD_INDEXES)}
+        for field, kind in indexed.items():
             schema = models.PayloadSchemaType(kind)
             self._client.create_payload_index(self._name, field, field_schema=schema)
 

@@ -1,4 +1,8 @@
-"""Uploads to the local mode of Qdrant's client: rankings, filters, kills and refusals."""
+"""Uploads to the local mode of Qdrant's client: rankings, filters, kills and refusals.
+
+The local mode is written in Python. What it holds is also given to Qdrant's own engine, which runs
+without a server in the package `qdrant-edge-py` and opens no folders of the local mode.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +10,12 @@ from pathlib import Path
 from typing import get_args
 
 import pytest
+import qdrant_edge as edge
 from qdrant_client import QdrantClient, models
 
 from sbert_search.errors import ConfigError, ExchangeError
+from sbert_search.exchange.engines.qdrant import DISTANCES, PAYLOAD_INDEXES
+from sbert_search.exchange.engines.values import typed
 from sbert_search.exchange.export import export_index
 from sbert_search.index.index import Index
 from sbert_search.index.storage.manifest import Metric
@@ -53,6 +60,39 @@ def test_qdrant_ranks_as_the_index_does(index: Index, tmp_path: Path) -> None:
     printed = run(report.query.replace("your question", QUESTION), tmp_path)
     engine = SearchEngine(index)
     require_same_ranking(printed, engine, engine.embedder.encode_query([QUESTION])[0])
+
+
+def test_the_engine_of_qdrant_ranks_as_the_index_does(index: Index, tmp_path: Path) -> None:
+    report = export_index(index, "qdrant", url=str(tmp_path / "q"))
+    client = QdrantClient(path=str(tmp_path / "q"))
+    points, _ = client.scroll("my", limit=100_000, with_vectors=True)
+    client.close()
+    distance = getattr(edge.Distance, DISTANCES[index.state.settings.metric])
+    vectors = edge.EdgeVectorParams(size=index.state.settings.dim, distance=distance)
+    shard = edge.EdgeShard.create(str(tmp_path / "edge"), edge.EdgeConfig(vectors=vectors))
+    given = [edge.Point(id=p.id, vector=p.vector, payload=p.payload) for p in points]
+    shard.update(edge.UpdateOperation.upsert_points(given))
+    kinds = {there: index.state.columns[name] for name, there in report.fields.items()}
+    for field, kind in {"doc_id": "keyword", **typed(kinds, PAYLOAD_INDEXES)}.items():
+        schema = getattr(edge.PayloadSchemaType, kind.capitalize())
+        shard.update(edge.UpdateOperation.create_field_index(field, schema))
+    assert shard.count(edge.CountRequest()) == report.passages == len(points)
+    year = edge.FieldCondition(key="year", range=edge.RangeFloat(gte=1910))
+    tags = edge.FieldCondition(key="tags", match=edge.MatchValue("river"))
+    filtered = "year >= 1910 AND 'river' IN tags"
+    queries = vectors_of(index, N_QUERIES)
+    for where, condition in ((None, None), (filtered, edge.Filter(must=[year, tags]))):
+        for query, wanted in zip(queries, best_rows(index, queries, where), strict=True):
+            asked = edge.QueryRequest(
+                limit=10,
+                query=edge.Query.Nearest(query.tolist()),
+                filter=condition,
+                with_payload=["doc_id", "chunk"],
+                params=edge.SearchParams(exact=True),
+            )
+            found = [point.payload for point in shard.query(asked)]
+            require_same([(payload["doc_id"], payload["chunk"]) for payload in found], wanted)
+    shard.close()
 
 
 def test_payloads_have_the_types_of_the_columns(tmp_path: Path) -> None:
