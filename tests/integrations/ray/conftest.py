@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-OBJECT_STORE_BYTES = 80_000_000
+from sbert_search.index.ingestion import ingest
+from sbert_search.index.writer import IndexWriter
+
+SIZE = {"num_cpus": 1, "object_store_memory": 80_000_000}  # of each machine
 
 
 @dataclass
 class Machines:
-    """A head without CPUs, and machines that tests may kill."""
+    """A cluster: its head, and further machines that tests may kill."""
 
     cluster: Any
     nodes: list[Any]
@@ -30,8 +34,32 @@ class Machines:
 
     def add(self, *, wait: bool = True) -> None:
         """Connect another machine."""
-        size = {"num_cpus": 1, "object_store_memory": OBJECT_STORE_BYTES}
-        self.nodes.append(self.cluster.add_node(wait=wait, **size))
+        self.nodes.append(self.cluster.add_node(wait=wait, **SIZE))
+
+    @contextmanager
+    def killed_at(self, rows: Sequence[int]) -> Iterator[list[int]]:
+        """Let a build commit each batch; kill a machine each time that it has read so many rows.
+
+        Another machine takes the place of a killed one. At the end, all machines are connected.
+
+        Yields:
+            The numbers of rows at which a machine was killed.
+        """
+        killed, commit = list[int](), IndexWriter.commit
+
+        def killing(writer: IndexWriter, batch: Any, **keywords: Any) -> None:
+            commit(writer, batch, **keywords)
+            n_read = keywords["cursor"].rows
+            if n_read >= min(rows[len(killed) :], default=n_read + 1):
+                killed.append(n_read)
+                self.kill(0)
+                self.add(wait=False)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(ingest, "COMMIT_S", 0.0)
+            patch.setattr(IndexWriter, "commit", killing)
+            yield killed
+        self.cluster.wait_for_nodes()
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -50,14 +78,17 @@ def _small_ray(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def machines(_small_ray: None) -> Iterator[Machines]:
-    """Three machines with one CPU each, for all tests; a test that kills one adds another."""
+    """Three machines with one CPU each, for all tests; a test that kills one adds another.
+
+    The head is one of them, and no test kills it: each machine takes seconds to start.
+    """
     from ray import cluster_utils
 
     make: Any = cluster_utils.Cluster
-    head = {"num_cpus": 0, "object_store_memory": OBJECT_STORE_BYTES, "include_dashboard": False}
+    head = {**SIZE, "include_dashboard": False, "include_log_monitor": False}
     cluster = make(initialize_head=True, head_node_args=head)
     started = Machines(cluster, [])
-    for _ in range(3):
+    for _ in range(2):
         started.add(wait=False)
     cluster.wait_for_nodes()
     yield started

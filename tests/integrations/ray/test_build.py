@@ -8,7 +8,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -30,7 +29,6 @@ from sbert_search.errors import ClusterError, ConfigError, CorpusError
 from sbert_search.index.ingestion import ingest
 from sbert_search.index.ingestion.build import build_index
 from sbert_search.index.ingestion.export import embed_to_parquet
-from sbert_search.index.writer import IndexWriter
 from tests.cli.process import environment, sbert_search
 from tests.index.ingestion.test_ingest import (
     SETTINGS,
@@ -43,7 +41,7 @@ from tests.integrations.ray.conftest import Machines
 
 __all__ = ["corpus", "whole"]  # fixtures
 
-N_TEXTS = 160
+N_TEXTS = 40
 
 
 class SlowEmbedder(TogetherEmbedder):
@@ -70,10 +68,16 @@ def _small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ingest, "_BATCH_TOKENS", 1500)
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def runner(machines: Machines) -> Iterator[RayRunner]:
     with RayRunner(machines.address, workers=3) as opened:
         yield opened
+
+
+@pytest.fixture(scope="module")
+def embedder() -> TogetherEmbedder:
+    """Return an embedder whose workers serve several tests: it takes seconds to start them."""
+    return TogetherEmbedder()
 
 
 @pytest.fixture(scope="module")
@@ -88,9 +92,9 @@ def texts(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_build_on_three_machines_has_the_bytes_of_a_plain_build(
-    runner: RayRunner, corpus: Path, whole: Path, tmp_path: Path
+    runner: RayRunner, embedder: TogetherEmbedder, corpus: Path, whole: Path, tmp_path: Path
 ) -> None:
-    report = build_index(corpus, tmp_path / "my.index", TogetherEmbedder, SETTINGS, embed=runner)
+    report = build_index(corpus, tmp_path / "my.index", lambda: embedder, SETTINGS, embed=runner)
     assert_same_bytes(whole, tmp_path / "my.index")
     counts = report.counts
     assert counts.read == counts.indexed + counts.duplicate + counts.rejected
@@ -99,7 +103,7 @@ def test_a_build_on_three_machines_has_the_bytes_of_a_plain_build(
 
 
 def test_a_sharded_index_has_the_vectors_of_one_without_ray(
-    runner: RayRunner, corpus: Path, tmp_path: Path
+    runner: RayRunner, embedder: TogetherEmbedder, corpus: Path, tmp_path: Path
 ) -> None:
     ways: list[tuple[str, EmbedBatches | None]] = [("plain", None), ("ray", runner)]
     states = []
@@ -107,7 +111,7 @@ def test_a_sharded_index_has_the_vectors_of_one_without_ray(
         index = ShardedIndex.build(
             corpus,
             out=tmp_path / name,
-            model=TogetherEmbedder(),
+            model=embedder,
             settings=SETTINGS,
             runner=way,
             n_shards=3,
@@ -122,30 +126,56 @@ def test_a_sharded_index_has_the_vectors_of_one_without_ray(
 
 
 def test_workers_stay_for_the_next_build(
-    machines: Machines, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    runner: RayRunner, embedder: TogetherEmbedder, tmp_path: Path
 ) -> None:
-    embedder, source = TogetherEmbedder(), write(tmp_path / "c.jsonl", ["a river", "a bridge"])
-    with RayRunner(machines.address, workers=1) as runner:
-        for name in ("one", "two"):
-            build_index(source, tmp_path / name, lambda: embedder, BuildSettings(), embed=runner)
-            assert ("Worker 1 of 1" in capsys.readouterr().err) == (name == "one")
-            assert Index.open(tmp_path / name).state.n_docs == 2
+    source, workers = write(tmp_path / "c.jsonl", ["a river", "a bridge"]), []
+    for name in ("one", "two"):
+        build_index(source, tmp_path / name, lambda: embedder, BuildSettings(), embed=runner)
+        assert Index.open(tmp_path / name).state.n_docs == 2
+        assert runner._pool is not None
+        workers.append([worker.process for worker in runner._pool._workers])
+    assert workers[0] == workers[1]
+
+
+def test_an_empty_batch_needs_no_worker(runner: RayRunner, embedder: TogetherEmbedder) -> None:
+    batches: list[tuple[list[Document], str]] = [([], "first"), ([], "last")]
+    assert [batch.payload for batch in runner(batches, embedder)] == ["first", "last"]
+
+
+def test_a_bad_row_is_reported_as_in_a_plain_build(
+    runner: RayRunner, embedder: TogetherEmbedder, tmp_path: Path
+) -> None:
+    source = write(tmp_path / "c.jsonl", ["a river"] * 30 + ["a b c d e " * 200])
+    settings = BuildSettings(on_truncate="error")
+    said = []
+    ways: list[EmbedBatches] = [embed_batches, runner]
+    for way in ways:
+        with pytest.raises(CorpusError) as raised:
+            build_index(source, tmp_path / "x.index", lambda: embedder, settings, embed=way)
+        said.append(str(raised.value))
+    assert "document '30' has 1,000 tokens" in said[0]
+    assert said[0] == said[1]
 
 
 def test_with_a_model_a_build_and_a_file_are_those_without_ray(
-    machines: Machines, texts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    machines: Machines,
+    runner: RayRunner,
+    texts: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    embedder = Embedder(device="cpu", precision="fp32")
-    with RayRunner(machines.address, workers=2) as runner:
-        ways: list[tuple[str, EmbedBatches]] = [("plain", embed_batches), ("ray", runner)]
+    runner._end_pool()  # its workers have all CPUs
+    model = Embedder(device="cpu", precision="fp32")
+    with RayRunner(machines.address, workers=1) as one:
+        ways: list[tuple[str, EmbedBatches]] = [("plain", embed_batches), ("ray", one)]
         for name, embed in ways:
             settings = BuildSettings(on_truncate="warn")
-            build_index(texts, tmp_path / f"{name}.index", lambda: embedder, settings, embed=embed)
+            build_index(texts, tmp_path / f"{name}.index", lambda: model, settings, embed=embed)
             out = tmp_path / f"{name}.parquet"
-            embed_to_parquet(texts, out, lambda: embedder, ReadSettings(), embed=embed)
+            embed_to_parquet(texts, out, lambda: model, ReadSettings(), embed=embed)
             said = capsys.readouterr().err
-            assert said.count("longer than the 256 tokens the model reads; 482 tokens were") == 2
-            assert ("Worker 2 of 2: " in said) == ("cpu with 1 thread." in said) == (name == "ray")
+            assert said.count("longer than the 256 tokens the model reads; 276 tokens were") == 2
+            assert ("Worker 1 of 1: " in said) == ("cpu with 1 thread." in said) == (name == "ray")
     plain, on_ray = (pq.read_table(tmp_path / f"{n}.parquet") for n in ("plain", "ray"))
     assert plain.num_rows == N_TEXTS
     assert plain.equals(on_ray, check_metadata=True)
@@ -156,29 +186,11 @@ def test_with_a_model_a_build_and_a_file_are_those_without_ray(
 
 
 def test_machines_killed_three_times_change_nothing(
-    machines: Machines,
-    runner: RayRunner,
-    corpus: Path,
-    whole: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    machines: Machines, runner: RayRunner, corpus: Path, whole: Path, tmp_path: Path
 ) -> None:
-    commits, kills = 0, 0
-    commit = IndexWriter.commit
-
-    def killing(self: IndexWriter, batch: object, **keywords: object) -> None:
-        nonlocal commits, kills
-        commit(self, batch, **keywords)  # type: ignore[arg-type]
-        commits += 1
-        if commits % 8 == 2 and kills < 3:
-            kills += 1
-            machines.kill(0)
-            machines.add()
-
-    monkeypatch.setattr(ingest, "COMMIT_S", 0.0)
-    monkeypatch.setattr(IndexWriter, "commit", killing)
-    report = build_index(corpus, tmp_path / "my.index", SlowEmbedder, SETTINGS, embed=runner)
-    assert kills == 3
+    with machines.killed_at([300, 1000, 1700]) as killed:
+        report = build_index(corpus, tmp_path / "my.index", SlowEmbedder, SETTINGS, embed=runner)
+    assert len(killed) == 3
     assert report.counts.read == len(corpus.read_text().splitlines())
     assert_same_bytes(whole, tmp_path / "my.index")
 
@@ -198,23 +210,19 @@ with RayRunner(sys.argv[1], workers=1) as runner:
 
 
 def test_a_killed_driver_goes_on_when_it_is_run_again(
-    machines: Machines, corpus: Path, whole: Path, tmp_path: Path
+    machines: Machines, runner: RayRunner, corpus: Path, whole: Path, tmp_path: Path
 ) -> None:
+    runner._end_pool()  # its workers have all CPUs
     out = tmp_path / "my.index"
     program = [sys.executable, "-c", DRIVER, machines.address, str(corpus), str(out)]
-    for rows in (300, 1300):
-        driver = subprocess.Popen(program, env=environment())
-        wait_until(partial(reached, out, rows))
-        driver.kill()
-        assert driver.wait() == -signal.SIGKILL
-        assert committed(out) < len(corpus.read_text().splitlines())
+    driver = subprocess.Popen(program, env=environment())
+    wait_until(lambda: committed(out) >= 700)
+    driver.kill()
+    assert driver.wait() == -signal.SIGKILL
+    assert committed(out) < len(corpus.read_text().splitlines())
     done = subprocess.run(program, env=environment(), capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     assert_same_bytes(whole, out)
-
-
-def reached(out: Path, rows: int) -> bool:
-    return committed(out) >= rows
 
 
 def committed(out: Path) -> int:
@@ -238,19 +246,6 @@ def write(path: Path, texts: Sequence[str]) -> Path:
     return path
 
 
-def test_a_bad_row_is_reported_as_in_a_plain_build(runner: RayRunner, tmp_path: Path) -> None:
-    source = write(tmp_path / "c.jsonl", ["a river"] * 30 + ["a b c d e " * 200])
-    settings = BuildSettings(on_truncate="error")
-    said = []
-    ways: list[EmbedBatches] = [embed_batches, runner]
-    for way in ways:
-        with pytest.raises(CorpusError) as raised:
-            build_index(source, tmp_path / "x.index", TogetherEmbedder, settings, embed=way)
-        said.append(str(raised.value))
-    assert "document '30' has 1,000 tokens" in said[0]
-    assert said[0] == said[1]
-
-
 def test_a_batch_that_ends_every_worker_is_named(
     runner: RayRunner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -260,11 +255,6 @@ def test_a_batch_that_ends_every_worker_is_named(
     with pytest.raises(ClusterError, match=r"2 workers have ended while .*c\.jsonl:\d+ on"):
         build_index(source, tmp_path / "x.index", FatalEmbedder, BuildSettings(), embed=runner)
     assert Index.open(tmp_path / "x.index").state.n_docs > 0
-
-
-def test_an_empty_batch_needs_no_worker(runner: RayRunner) -> None:
-    batches: list[tuple[list[Document], str]] = [([], "first"), ([], "last")]
-    assert [batch.payload for batch in runner(batches, TogetherEmbedder())] == ["first", "last"]
 
 
 def test_a_cluster_that_cannot_be_used_is_named(machines: Machines, tmp_path: Path) -> None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import runpy
 import shlex
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from sbert_search.cli.main import run
+from sbert_search.index.ingestion import model_check
 from tests.cli.process import sbert_search
 from tests.docs.blocks import DOCS, agrees, blocks_of, commands_of
 from tests.integrations.ray.conftest import Machines
@@ -24,6 +26,8 @@ def test_the_commands_of_the_page_run(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("SBERT_SEARCH_MODEL", "hashing")  # starts faster in each worker
+    hashing = partial(model_check.as_embedder, "hashing")
+    monkeypatch.setattr(model_check, "as_embedder", lambda model, **options: hashing(**options))
     ran = 0
     for block in blocks_of(DOCS / "cluster.md"):
         if block.is_file:
