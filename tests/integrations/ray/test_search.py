@@ -165,6 +165,28 @@ def test_an_error_of_a_process_is_not_taken_for_its_end(
             process.end()
 
 
+class Waiting:
+    """Has a method that takes long."""
+
+    def wait(self) -> None:
+        time.sleep(600)
+
+    def host(self) -> str:
+        return "here"
+
+
+def test_no_call_waits_for_a_method_with_a_thread_of_its_own(
+    machines: Machines, runner: RayRunner
+) -> None:
+    with connected(machines.address) as cluster:
+        process = cluster.start(Waiting, Share(1, 0, 0), own_thread="wait")
+        try:
+            process.call("wait")
+            assert process.call("host").result(60) == "here"
+        finally:
+            process.end()
+
+
 def test_what_cannot_be_searched_on_a_cluster_is_named(
     machines: Machines, runner: RayRunner, tmp_path: Path
 ) -> None:
