@@ -74,6 +74,8 @@ PROMISES = {
     "files_run_no_code": "No file that is opened can run code",
     "exchange_rankings": "Exports to Parquet and FAISS, and imports of them, have the ten best "
     "passages of the index for every query; imports have them with a filter, too",
+    "cluster_build": "A build on a Ray cluster whose machines are killed has the bytes of a build "
+    "without Ray, and answers every question with the same ids and scores",
     "training_kills": "Training killed at any moment ends, resumed, with the same bits",
 }
 

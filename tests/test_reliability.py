@@ -20,5 +20,6 @@ def test_every_result_about_data_is_reported() -> None:
         "upsert_*",
         "sync_*",
         "exchange_*",
+        "cluster_*",
     )
     assert {file.stem for kind in kinds for file in RESULTS.glob(f"{kind}.json")} <= PROMISES.keys()
