@@ -13,7 +13,7 @@ from sbert_search.analysis.map.making import map_index
 from sbert_search.analysis.map.record import CorpusMap
 from sbert_search.analysis.map.saving import write_map
 from sbert_search.index.index import Index
-from tests.analysis.map.conftest import N
+from tests.analysis.map.conftest import N, clustered, rows
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page, Position
@@ -106,6 +106,18 @@ def test_click_shows_the_document_and_its_nearest_and_dims_the_rest(
     page.keyboard.press("Escape")
     assert page.locator("#chosen").count() == 0
     assert page.evaluate(DRAWN) == pytest.approx(before, rel=0.05)
+
+
+def test_near_duplicates_that_were_not_looked_for_are_no_colour(
+    browser: Browser, tmp_path: Path
+) -> None:
+    index = Index.build(rows(12), out=tmp_path / "i", vectors=clustered(12), metric="euclidean")
+    page = browser.new_page()
+    page.goto(write_map(map_index(index), tmp_path / "m")[0].as_uri())
+    page.locator(":root[data-ready]").wait_for(state="attached")
+    assert "near-duplicates were not looked for" in (page.locator("#about").text_content() or "")
+    assert "near-duplicates" not in page.locator("#colour option").all_text_contents()
+    page.close()
 
 
 @pytest.mark.parametrize(
