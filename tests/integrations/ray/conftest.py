@@ -85,8 +85,8 @@ def machines(_small_ray: None) -> Iterator[Machines]:
     from ray import cluster_utils
 
     make: Any = cluster_utils.Cluster
-    head = {**SIZE, "include_dashboard": False, "include_log_monitor": False}
-    cluster = make(initialize_head=True, head_node_args=head)
+    unused = {"include_dashboard": False, "include_log_monitor": False, "no_monitor": True}
+    cluster = make(initialize_head=True, head_node_args={**SIZE, **unused})
     started = Machines(cluster, [])
     for _ in range(2):
         started.add(wait=False)
