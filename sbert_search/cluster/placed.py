@@ -237,7 +237,10 @@ class _Question(NamedTuple):
     again: Callable[[], Call]
 
     def result(self, timeout_s: float) -> object:
-        """Wait for the answer, as `Call.result` does; to open the commit has a time of its own."""
+        """Wait for the answer, as `Call.result` does.
+
+        The time to open the commit, if that is needed first, is not part of ``timeout_s``.
+        """
         try:
             return self.first.result(timeout_s)
         except UnknownCommit:

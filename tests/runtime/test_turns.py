@@ -136,18 +136,21 @@ def test_a_turn_comes_back_after_an_error_and_can_be_taken_twice() -> None:
     assert not thread.is_alive()
 
 
+def hold(turns: Turns, leave: threading.Event) -> None:
+    """Keep a turn until the event is set."""
+    with turns:
+        leave.wait(PATIENCE_S)
+
+
+def interrupt(turns: Turns) -> None:
+    """Send Ctrl-C to the main thread when it waits for a turn."""
+    until_waiting(turns, 1)
+    signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+
+
 def test_ctrl_c_while_waiting_gives_up_the_place_in_line() -> None:
     turns, leave = Turns(1), threading.Event()
-
-    def hold() -> None:
-        with turns:
-            leave.wait(PATIENCE_S)
-
-    def interrupt() -> None:
-        until_waiting(turns, 1)
-        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
-
-    threads = in_threads(hold, interrupt)
+    threads = in_threads(partial(hold, turns, leave), partial(interrupt, turns))
     with pytest.raises(KeyboardInterrupt), turns:
         pass
     assert turns.n_waiting == 0
@@ -160,18 +163,9 @@ def test_ctrl_c_while_waiting_gives_up_the_place_in_line() -> None:
 
 def test_ctrl_c_while_a_fork_waits_gives_all_turns_back() -> None:
     turns, leave = Turns(3), threading.Event()
-
-    def hold() -> None:
-        with turns:
-            leave.wait(PATIENCE_S)
-
-    def interrupt() -> None:
-        until_waiting(turns, 1)
-        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
-
-    threads = in_threads(hold)
+    threads = in_threads(partial(hold, turns, leave))
     until(lambda: turns._n_free == 2)
-    threads += in_threads(interrupt)
+    threads += in_threads(partial(interrupt, turns))
     with pytest.raises(KeyboardInterrupt):
         _fork.before()  # takes two turns, and waits for the third
     _fork.after_in_parent()

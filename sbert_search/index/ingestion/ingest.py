@@ -370,8 +370,9 @@ def ingest(
             if embedder
             else given_batches(((docs, step.vectors, step) for docs, step in steps), advance)
         )
-        # After an error, the threads must end now. If the garbage collector closed the generator
-        # later, in a thread that has just started, joining them could block for ever.
+        # If adding a batch fails, `closing` ends the threads of the generator at once. Otherwise
+        # the garbage collector might close it in a thread that is just starting, and block for
+        # ever.
         with closing(embedded):
             for batch in embedded:
                 commits.add(batch)

@@ -14,11 +14,12 @@ _TOP, _HEIGHT = 26, 380  # pixels of the plot's panel
 
 
 def tables(report: TuneReport) -> dict[str, list[tuple[str, ...]]]:
-    """Return a table for the sample and, except after a dry run, one for all rows, by title.
+    """Return the tables of a report by their titles: the sample's, and that of all rows.
 
     The first table has a row for each kind of index that was measured: its trial that `_best`
     chooses. The second table has a row for each index that was built over all rows, and one for the
-    chosen index on other queries. Predicted bytes and seconds are in brackets.
+    chosen index on other queries; after a dry run it is missing. Predicted bytes and seconds are in
+    brackets.
     """
     best = [_best(measured, report) for measured in report.measured if measured.trials]
     by_title = {f"On a sample of {best[0].n_rows:,} rows": [_row(trial) for trial in best]}
@@ -31,9 +32,10 @@ def tables(report: TuneReport) -> dict[str, list[tuple[str, ...]]]:
 
 
 def remarks(report: TuneReport) -> list[str]:
-    """Say why kinds of index were not built, on the sample or over all rows.
+    """Return a sentence for each kind of index that needs one.
 
-    Of the other kinds that reached the recall on the sample, say what was predicted.
+    If the kind was not built, it gives the reason. For a kind that reached the recall on the
+    sample, it gives the predicted latency and build time over all rows.
     """
     skipped = [
         f"{measured.family.name} was not built: {measured.skipped}."

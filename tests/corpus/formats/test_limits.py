@@ -73,7 +73,7 @@ def test_a_json_row(tmp_path: Path, value: str) -> None:
     ],
 )
 def test_the_memory_of_a_json_row_is_below_the_bound(value: object) -> None:
-    """Of a row with many other rows, since memory that is allocated once may belong to no row."""
+    """The mean over 50 equal rows is compared, since a parser allocates some memory only once."""
     line = json.dumps({"m": value}, ensure_ascii=False).encode()
     parse_object(line)
     tracemalloc.start()

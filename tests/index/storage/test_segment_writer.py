@@ -18,7 +18,7 @@ TEXT_BYTES, PART_ROWS, N_PARTS = 1 << 20, 3, 4
 
 
 def test_of_earlier_parts_only_the_rows_that_wait_for_a_batch_are_held(tmp_path: Path) -> None:
-    """Of 3 rows a part and 2 a batch: a row waits after each second part."""
+    """A part has 3 rows and a batch 2, so after every second part one row waits for its batch."""
     settings, first = StoreSettings(dim=8), pa.total_allocated_bytes()
     vectors_held, bytes_held = list[bool](), list[int]()
 

@@ -1,4 +1,4 @@
-"""A build of 101,216 paragraphs on three machines, of which three are killed one after another.
+"""A build of 101,216 paragraphs on three machines; three times, one is killed and replaced.
 
 The index has the bytes of a build without Ray, and the same answers to the questions of the task
 `squad-wikipedia-101k`. It takes minutes, so only `FAULT_SCALE=full` runs it.
