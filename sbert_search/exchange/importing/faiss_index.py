@@ -12,7 +12,7 @@ from sbert_search.corpus.vectors import RowVectors
 from sbert_search.errors import CorpusError
 from sbert_search.exchange.importing.found import Asked, Found
 from sbert_search.exchange.importing.ids import with_ids
-from sbert_search.index.dense.faiss_runtime import FaissIndex, import_faiss
+from sbert_search.index.dense.faiss_runtime import FaissIndex, import_faiss, limited_to_file
 from sbert_search.index.storage.manifest import Metric
 
 
@@ -26,7 +26,8 @@ def found_in_faiss(path: Path, asked: Asked) -> Found:
     """
     faiss = import_faiss()
     try:
-        whole = faiss.read_index(str(path), faiss.IO_FLAG_MMAP_IFC)
+        with limited_to_file(path.stat().st_size):
+            whole = faiss.read_index(str(path), faiss.IO_FLAG_MMAP_IFC)
     except RuntimeError as error:
         reason = str(error).splitlines()[-1]
         raise CorpusError(f"{path}: cannot be read as a FAISS index: {reason}") from error

@@ -17,7 +17,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sbert_search.errors import ConfigError, CorruptIndex
-from sbert_search.index.dense.faiss_runtime import FaissIndex, FaissParameters, import_faiss
+from sbert_search.index.dense.faiss_runtime import (
+    FaissIndex,
+    FaissParameters,
+    import_faiss,
+    limited_to_file,
+)
 from sbert_search.index.dense.query_plan import Plan, Selection
 from sbert_search.index.spec import IndexSpec
 from sbert_search.index.storage.manifest import FileRecord
@@ -73,12 +78,13 @@ class FaissFile:
             faiss = import_faiss()
             check_hash(self._view, self.record, REMAKE)
             data = np.frombuffer(self._view, np.uint8)
-            faiss.set_deserialization_vector_byte_limit(2 * len(data))
-            if mapped:
-                index = faiss.read_index(faiss.ZeroCopyIOReader(faiss.swig_ptr(data), len(data)))
-                index.referenced_objects = [data]  # keeps the file mapped while the index lives
-            else:
-                index = faiss.read_index(faiss.PyCallbackIOReader(_Reader(self._view)))
+            with limited_to_file(len(data)):
+                if mapped:
+                    reader = faiss.ZeroCopyIOReader(faiss.swig_ptr(data), len(data))
+                    index = faiss.read_index(reader)
+                    index.referenced_objects = [data]  # keeps the file mapped while the index lives
+                else:
+                    index = faiss.read_index(faiss.PyCallbackIOReader(_Reader(self._view)))
             if (index.ntotal, index.d) != self._shape:
                 raise CorruptIndex(self.record.name, f"{self._shape}", f"{(index.ntotal, index.d)}")
             _require_known_kind(index, self.record.name)

@@ -1,4 +1,4 @@
-"""Load FAISS at its first use, refuse to use it in a forked process, and limit its threads."""
+"""Load FAISS at its first use, refuse it in a forked process, limit its threads and its memory."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import contextlib
 import importlib.util
 import os
 import sys
+import threading
 from collections.abc import Iterator
 from typing import Any, TypeAlias
 
@@ -14,6 +15,7 @@ from sbert_search.errors import ConfigError, IndexStoreError
 FaissIndex: TypeAlias = Any  # FAISS ships no types
 FaissParameters: TypeAlias = Any
 
+_parsing = threading.Lock()
 _loaded_in = 0  # id of the process that loaded FAISS; 0: not loaded
 
 
@@ -62,6 +64,26 @@ def single_threaded() -> Iterator[None]:
         yield
     finally:
         faiss.omp_set_num_threads(threads)
+
+
+@contextlib.contextmanager
+def limited_to_file(n_bytes: int) -> Iterator[None]:
+    """Let FAISS allocate no vector inside the context that a file of this size cannot hold.
+
+    FAISS has one limit for the process. It is restored, since the caller's own FAISS files may be
+    larger. Contexts of several threads take turns.
+
+    Args:
+        n_bytes: Size of the file that is parsed inside the context.
+    """
+    faiss = import_faiss()
+    with _parsing:
+        before = faiss.get_deserialization_vector_byte_limit()
+        faiss.set_deserialization_vector_byte_limit(2 * n_bytes)
+        try:
+            yield
+        finally:
+            faiss.set_deserialization_vector_byte_limit(before)
 
 
 def require_faiss() -> None:

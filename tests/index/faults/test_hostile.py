@@ -184,6 +184,16 @@ def test_lists_in_another_file_are_not_searched(index: Path, tmp_path: Path) -> 
         IndexStore.open(index).snapshot.search(some_vectors(3), 5)
 
 
+def test_searching_leaves_the_memory_limit_of_faiss_to_other_files(index: Path) -> None:
+    faiss = faiss_runtime.import_faiss()
+    before = faiss.get_deserialization_vector_byte_limit()
+    snapshot = IndexStore.open(index).snapshot
+    assert snapshot.anns[0] is not None
+    assert snapshot.anns[0].index is not None
+    assert snapshot.anns[0].copy() is not None
+    assert faiss.get_deserialization_vector_byte_limit() == before
+
+
 def test_strange_faiss_files_are_made_again_without_being_read(
     index: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
