@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar, cast
 
-from sbert_search.cluster.connection import Call, Cluster, Lost, Process, Share, finished
+from sbert_search.cluster.connection import Call, Cluster, Hung, Lost, Process, Share, finished
 from sbert_search.cluster.worker import EmbeddingWorker, Opened, OpenModel, Passages, Texts
 from sbert_search.errors import ClusterError
 from sbert_search.runtime.progress import note, warn
@@ -18,7 +18,11 @@ T = TypeVar("T")
 CALLS_A_WORKER = 3  # batches that a worker has: one is encoded, one tokenised, one waits
 ATTEMPTS = 5  # the build fails when so many processes have ended while they had one batch
 LOSSES = 4  # processes per worker that may end one after another without a result between them
+SILENT_S = 120.0  # time in which a worker must say how many calls of the model have ended
+STUCK_S = 1_800.0  # time in which a call of the model must end
+_ASK_S = 10.0  # time between two questions to a worker how many have ended
 _POLL_S = 1.0
+_PAUSE_S = 10.0  # time without a look at the calls, after which the limits of time begin again
 _NOTE_S, WAIT_S = 20.0, 600.0  # time without any open worker until a note, and until an error
 
 
@@ -50,19 +54,35 @@ class Job(Generic[T]):
 
 @dataclass(slots=True, eq=False)
 class _Worker(Generic[T]):
-    """A process and its calls; ``opening`` is None once the process has opened the model."""
+    """A process and its calls.
+
+    Attributes:
+        number: Its number, from 0.
+        process: The process.
+        opening: The call that opens the model; None: it is open.
+        jobs: The batches that it has.
+        asked: The call that asks how many calls of the model have ended; None: there is none.
+        asked_s: When it was last asked.
+        n_calls: Its last answer.
+        moved_s: When it last had no batch, answered another number, or gave a result.
+    """
 
     number: int
     process: Process
     opening: Call | None
     jobs: dict[Call, Job[T]] = field(default_factory=dict)
+    asked: Call | None = None
+    asked_s: float = 0.0
+    n_calls: int = 0
+    moved_s: float = 0.0
 
 
 class Pool(Generic[T]):
     """Sends batches to workers and returns the results in the order of the batches.
 
     A process that ends is replaced, and its batches are sent again. If no machine has room, the
-    other workers go on, and the new process starts as soon as there is room.
+    other workers go on, and the new process starts as soon as there is room. A process that hangs
+    is ended: it does not answer for `SILENT_S`, or its model does not for `STUCK_S`.
 
     Args:
         cluster: The cluster.
@@ -77,6 +97,7 @@ class Pool(Generic[T]):
         self._unsent: deque[Job[T]] = deque()
         self._losses = 0  # since the last result
         self._last_worker_s = time.monotonic()  # when there was one that could work
+        self._looked_s = time.monotonic()  # when the calls were last looked at
         self._has_noted = False
 
     def end(self) -> None:
@@ -143,7 +164,9 @@ class Pool(Generic[T]):
         return len(in_order) < most and held < waiting_bytes
 
     def _start(self, number: int) -> _Worker[T]:
-        process = self._cluster.start(EmbeddingWorker, self._share, calls=CALLS_A_WORKER)
+        process = self._cluster.start(
+            EmbeddingWorker, self._share, calls=CALLS_A_WORKER, own_thread="n_calls"
+        )
         return _Worker(number, process, process.call("open", self._model))
 
     def _send(self) -> None:
@@ -154,6 +177,8 @@ class Pool(Generic[T]):
             if worker is None or len(worker.jobs) >= CALLS_A_WORKER:
                 return
             job = self._unsent.popleft()
+            if not worker.jobs:
+                worker.asked_s = worker.moved_s = time.monotonic()
             worker.jobs[worker.process.call("embed", job.texts)] = job
 
     def _collect(self) -> None:
@@ -162,6 +187,8 @@ class Pool(Generic[T]):
         for worker in self._workers:
             of_worker = worker.jobs if worker.opening is None else [worker.opening]
             calls.update(dict.fromkeys(of_worker, worker))
+            if worker.asked is not None:
+                calls[worker.asked] = worker
         for call in finished(list(calls), _POLL_S):
             worker = calls[call]
             if worker not in self._workers:
@@ -169,10 +196,13 @@ class Pool(Generic[T]):
             try:
                 if call is worker.opening:
                     self._note_opened(worker, cast("Opened", call.result()))
+                elif call is worker.asked:
+                    self._note_progress(worker, cast("int", call.result()))
                 else:
                     self._take(worker, call)
             except Lost as lost:
                 self._replace(worker, str(lost))
+        self._replace_hanging()
         self._require_workers()
 
     def _note_opened(self, worker: _Worker[T], opened: Opened) -> None:
@@ -180,6 +210,25 @@ class Pool(Generic[T]):
         threads = f"cpu with {opened.threads} thread{'s' * (opened.threads > 1)}"
         device = threads if opened.device == "cpu" else opened.device
         note(f"Worker {worker.number + 1} of {self._share.processes}: {opened.host}, {device}.")
+
+    def _note_progress(self, worker: _Worker[T], n_calls: int) -> None:
+        worker.asked = None
+        if n_calls != worker.n_calls:
+            worker.n_calls, worker.moved_s = n_calls, time.monotonic()
+
+    def _replace_hanging(self) -> None:
+        """Ask the workers that have batches how far they are, and replace those that hang."""
+        now = time.monotonic()
+        paused, self._looked_s = now > self._looked_s + _PAUSE_S, now
+        for worker in [worker for worker in self._workers if worker.jobs]:
+            if paused:  # answers that came meanwhile may not have been seen yet
+                worker.asked_s = worker.moved_s = now
+            elif worker.asked is not None and now > worker.asked_s + SILENT_S:
+                self._replace(worker, str(Hung(SILENT_S)))
+            elif now > worker.moved_s + STUCK_S:
+                self._replace(worker, f"Its model has not computed anything for {STUCK_S:,.0f} s.")
+            elif worker.asked is None and now > worker.asked_s + _ASK_S:
+                worker.asked, worker.asked_s = worker.process.call("n_calls"), now
 
     def _take(self, worker: _Worker[T], call: Call) -> None:
         job = worker.jobs[call]
@@ -190,6 +239,7 @@ class Pool(Generic[T]):
         except Exception as error:
             job.error = error
         del worker.jobs[call]
+        worker.moved_s = time.monotonic()
         self._losses = 0
 
     def _replace(self, worker: _Worker[T], reason: str) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
@@ -13,8 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sbert_search.cluster.connection import host_and_python
-from sbert_search.embedding.pipeline import OnTruncate, encode_batch, tokenize_batch
-from sbert_search.embedding.protocol import TextEmbedder, Vectors
+from sbert_search.embedding.pipeline import (
+    EmbeddedBatch,
+    OnTruncate,
+    encode_batch,
+    tokenize_batch,
+)
+from sbert_search.embedding.protocol import TextEmbedder, TokenizedTexts, Vectors
 from sbert_search.errors import ClusterError, SbertSearchError
 from sbert_search.models.loading.identity import ModelIdentity
 from sbert_search.records import Document
@@ -77,7 +81,7 @@ class Passages(NamedTuple):
 
 
 class EmbeddingWorker:
-    """Embeds batches; several threads may call `embed`.
+    """Embeds batches; several threads may call `embed`, and another one `n_calls`.
 
     While one batch is encoded, the threads of other calls tokenise theirs. Only one thread encodes,
     since each thread that computes would keep CPU threads of its own.
@@ -85,6 +89,7 @@ class EmbeddingWorker:
 
     def __init__(self) -> None:
         self._encoder = ThreadPoolExecutor(1)
+        self._n_calls = 0
 
     def open(self, model: OpenModel) -> Opened:
         """Open the model.
@@ -125,8 +130,16 @@ class EmbeddingWorker:
             on_truncate=texts.on_truncate,
             chunking=texts.chunking,
         )
-        self._encoder.submit(deque, encode_batch(batch, tokens, self._embedder), 0).result()
+        self._encoder.submit(self._encode, batch, tokens).result()
         return Passages(*(getattr(batch, name) for name in Passages._fields))
+
+    def n_calls(self) -> int:
+        """Return how many calls of the model have ended, so that a worker that hangs is noticed."""
+        return self._n_calls
+
+    def _encode(self, batch: EmbeddedBatch[None], tokens: TokenizedTexts) -> None:
+        for _ in encode_batch(batch, tokens, self._embedder):
+            self._n_calls += 1
 
 
 def _use_threads(threads: int) -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -57,9 +60,35 @@ class FatalEmbedder(TogetherEmbedder):
 
     def encode_tokens(self, tokens: TokenizedTexts) -> Vectors:
         if any("fatal" in text for text in tokens.texts):
-            import os
-
             os._exit(9)
+        return super().encode_tokens(tokens)
+
+
+@dataclass
+class HangingEmbedder(TogetherEmbedder):
+    """Hangs in the first worker that computes.
+
+    Args:
+        hung: This file exists once a worker hangs.
+        stops: Whether the whole process stands still; if not, only the call does.
+        driver: The process of the build, which does not hang.
+    """
+
+    hung: Path
+    stops: bool
+    driver: int = field(default_factory=os.getpid)
+
+    def __post_init__(self) -> None:
+        super().__init__()
+
+    def encode_tokens(self, tokens: TokenizedTexts) -> Vectors:
+        if os.getpid() == self.driver:
+            return super().encode_tokens(tokens)
+        with contextlib.suppress(FileExistsError):
+            self.hung.touch(exist_ok=False)
+            if self.stops:
+                os.kill(os.getpid(), signal.SIGSTOP)
+            time.sleep(1_000)
         return super().encode_tokens(tokens)
 
 
@@ -192,6 +221,34 @@ def test_machines_killed_three_times_change_nothing(
         report = build_index(corpus, tmp_path / "my.index", SlowEmbedder, SETTINGS, embed=runner)
     assert len(killed) == 3
     assert report.counts.read == len(corpus.read_text().splitlines())
+    assert_same_bytes(whole, tmp_path / "my.index")
+
+
+@pytest.mark.parametrize(
+    ("stops", "limit", "reason"),
+    [
+        (True, "SILENT_S", "It has not answered for 3 s."),
+        (False, "STUCK_S", "Its model has not computed anything for 3 s."),
+    ],
+)
+def test_a_worker_that_hangs_is_replaced(
+    runner: RayRunner,
+    corpus: Path,
+    whole: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    stops: bool,
+    limit: str,
+    reason: str,
+) -> None:
+    monkeypatch.setattr(pool, limit, 3.0)
+    monkeypatch.setattr(pool, "_ASK_S", 0.5)
+    hanging = HangingEmbedder(tmp_path / "hung", stops)
+    build_index(corpus, tmp_path / "my.index", lambda: hanging, SETTINGS, embed=runner)
+    said = capsys.readouterr().err
+    assert said.count("has ended, and another one takes its work") == 1
+    assert reason in said
     assert_same_bytes(whole, tmp_path / "my.index")
 
 
