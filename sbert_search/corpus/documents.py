@@ -117,7 +117,8 @@ class CorpusReader:
     Args:
         sources: A path, a glob or ``-`` (standard input), or several of them; or rows in memory,
             such as dicts, `Document` objects or a data frame.
-        fields: Names of the id, text and title fields; None: they are detected.
+        fields: Names of the id, text and title fields; None: they are detected. `Document` objects
+            have an id, a text and a title of their own, and only the field of vectors is read.
         on_error: "stop": raise at the first bad row. "skip": return bad rows as `Reject` objects.
         columns: Known types of metadata columns, such as those of an existing index. An int64
             column may still become float64.
@@ -289,7 +290,9 @@ class CorpusReader:
             plan.roles = dataclasses.replace(_OF_FILES, metadata=chosen)
         elif (names := field_names(file, limit=self._limit)) is not None:
             plan.names, has_vectors = tuple(names), self._vectors is not None
-            roles = self._fields.resolve(names, file.shown, has_vectors=has_vectors)
+            own = FieldNames(vector=self._fields.vector)
+            fields = own if file.holds_documents else self._fields
+            roles = fields.resolve(names, file.shown, has_vectors=has_vectors)
             plan.roles = dataclasses.replace(roles, metadata=self._chosen)
         for row in read_rows(file, limit=self._limit):
             plan.rows += 1

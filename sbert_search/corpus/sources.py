@@ -99,6 +99,8 @@ class SourceFile:
             folder, since there is no root or the file lies outside it; or the file holds rows.
         only: Paths of the files to read, relative to the folder; None: all.
         origin: The database whose rows were copied to this file; None: the rows are of no database.
+        holds_documents: Whether the rows were copied from `Document` objects, whose id, title and
+            text are named ``_id``, ``title`` and ``text``.
     """
 
     path: Path
@@ -108,6 +110,7 @@ class SourceFile:
     root: Path | None = None
     only: tuple[str, ...] | None = None
     origin: Path | None = None
+    holds_documents: bool = False
 
     @property
     def holds_files(self) -> bool:

@@ -93,7 +93,8 @@ def source_files(
     if not isinstance(first, (str, Path)):
         rows = chain([first], items) if items is sources else sources
         _refuse_query(query)
-        return [_spool_rows(cast("Rows", rows), owner, vector)]
+        copied = _spool_rows(cast("Rows", rows), owner, vector)
+        return [replace(copied, holds_documents=isinstance(first, Document))]
     if isinstance(first, str) and " " in first and not (Path(first).exists() or any(iglob(first))):
         raise CorpusError(
             f"{excerpt(first)} is no file, folder or pattern of files. To index texts, use "

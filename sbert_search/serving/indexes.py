@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from time import perf_counter, time
 from typing import TypeVar
@@ -165,6 +165,10 @@ class ServedIndex:
     ) -> tuple[RowCounts, int]:
         """Add documents, or replace those with their ids; when this returns, they are on disk.
 
+        Args:
+            rows: The documents, with the fields ``_id``, ``text``, ``title`` and metadata.
+            replaces: Whether a document replaces the indexed one of its id.
+
         Returns:
             The number of rows by outcome, and the number of the commit that holds the documents.
 
@@ -173,7 +177,10 @@ class ServedIndex:
                 is false; or another process is writing.
         """
         change = self.index.upsert if replaces else self.index.add
-        report, commit = await self._write(partial(change, list(rows), model=self.model))
+        # The index remembers the fields of its files; these rows have those of a request.
+        fields = replace(self.index.read_settings.fields, id="_id", text="text", title="title")
+        ingest = partial(change, list(rows), model=self.model, fields=fields, metadata_fields=None)
+        report, commit = await self._write(ingest)
         return report.counts, commit
 
     async def delete(self, ids: Sequence[str] | None, where: str | None) -> tuple[int, int]:

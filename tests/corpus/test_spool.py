@@ -15,7 +15,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from sbert_search.corpus.documents import CorpusReader
+from sbert_search.corpus.documents import CorpusReader, FieldNames
 from sbert_search.corpus.spool import text_rows
 from sbert_search.errors import CorpusError
 from sbert_search.records import Document
@@ -61,6 +61,12 @@ def test_every_form_gives_the_same_documents(form: str) -> None:
     assert [document for batch in reader.batches() for document in batch.documents] == DOCUMENTS
     again = [document for batch in reader.batches(skip_rows=2) for document in batch.documents]
     assert again == DOCUMENTS[2:]
+
+
+def test_documents_say_themselves_what_their_text_is() -> None:
+    fields = FieldNames(id="kind", text=("title", "n"))
+    reader = CorpusReader(DOCUMENTS, fields=fields)
+    assert [document for batch in reader.batches() for document in batch.documents] == DOCUMENTS
 
 
 def test_equal_rows_have_equal_hashes_so_that_builds_resume() -> None:

@@ -195,6 +195,19 @@ def test_rows_in_memory_are_added_and_replace(tmp_path: Path) -> None:
     assert {document.doc_id for document in index.documents("n < 2")} == {"d0", "d1", "new"}
 
 
+def test_documents_of_an_index_may_be_changed_and_written_back(tmp_path: Path) -> None:
+    rows = [{"key": "a", "abstract": "one", "body": "two"}, {"key": "b", "body": "three"}]
+    fields = FieldNames(id="key", text=("abstract", "body"))
+    index = Index.build(rows, out=tmp_path / "i", model="hashing", fields=fields)
+    changed = [dataclasses.replace(document, title="x") for document in index]
+    assert index.upsert(changed).counts.replaced == 2
+    written = index.get("a")
+    assert written is not None
+    assert (written.title, written.text, written.metadata) == ("x", "one\n\ntwo", {})
+    assert index.read_settings.fields == fields
+    assert index.add([{"key": "c", "body": "four"}]).counts.indexed == 1
+
+
 def test_an_update_without_new_texts_opens_no_model(tmp_path: Path) -> None:
     index = numbered(tmp_path)
     before = index.state.manifest

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from sbert_search.corpus.fields import FieldNames
 from sbert_search.index.index import Index
 from sbert_search.shards.index import ShardedIndex, open_index
 from tests.cli.conftest import ROWS
@@ -113,6 +114,28 @@ def test_updates_are_on_disk_when_they_are_answered(folder: Path, token_file: Pa
             assert "/tmp" not in wrong.raw.decode()
         reading = {"authorization": f"Bearer {READ}"}
         assert card(live, reading)["documents"] == 2
+
+
+def test_the_fields_of_the_indexed_files_are_not_those_of_a_request(
+    tmp_path: Path, token_file: Path
+) -> None:
+    rows = [{"key": "a", "title": "T", "body": "Rennet makes curd.", "year": 2001, "kind": "x"}]
+    fields = FieldNames(id="key", text=("title", "body"))
+    Index.build(
+        rows, out=tmp_path / "my.index", model="hashing", fields=fields, metadata_fields=["year"]
+    )
+    new = {"id": "a", "title": "Curd", "text": "New.", "metadata": {"year": 2002, "tag": "t"}}
+    with live_server(tmp_path / "my.index", "--token-file", token_file, "--writable") as live:
+        done = live.ask("PUT", "/documents", {"documents": [new]}, SENT)
+        assert done.status == 200, done.raw
+        assert done.json["replaced"] == 1
+    index = Index.open(tmp_path / "my.index")
+    stored = index.get("a")
+    assert stored is not None
+    assert (stored.title, stored.text) == ("Curd", "New.")
+    assert dict(stored.metadata) == {"year": 2002, "tag": "t"}
+    assert index.read_settings.fields == fields
+    assert index.read_settings.metadata_fields == ("year",)
 
 
 def test_readers_see_whole_commits_while_writers_write(folder: Path, token_file: Path) -> None:
