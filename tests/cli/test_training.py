@@ -94,6 +94,18 @@ def test_overrides_and_options_change_the_recipe(recipe: Path, tmp_path: Path) -
     assert "seed = 7" in saved
 
 
+def test_the_command_line_wins_over_the_environment_with_set_too(
+    recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SBERT_SEARCH_SEED", "3")
+    saved = "ckpt-00000004/recipe.toml"
+    facts(recipe, "--out", tmp_path / "a")
+    assert "seed = 3" in (tmp_path / "a" / saved).read_text()
+    facts(recipe, "--out", tmp_path / "b", "--set", "seed=5")
+    assert "seed = 5" in (tmp_path / "b" / saved).read_text()
+    assert facts("--resume", tmp_path / "b")["steps"] == 4  # else: seed was 5, is 3
+
+
 def test_a_run_goes_on_by_its_own_recipe_to_the_same_end(recipe: Path, tmp_path: Path) -> None:
     facts(recipe, "--out", tmp_path / "whole")
     short = ("--set", "schedule.kind=constant", "--set", "budget.steps=2")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar, get_args
 import click
 
 from sbert_search.cli.console import emit, show_facts
-from sbert_search.cli.options.shared import Decorator, given, shared_options
+from sbert_search.cli.options.shared import Decorator, given, shared_options, typed
 from sbert_search.cli.train.recipe_help import RecipeCommand
 from sbert_search.runtime.progress import duration
 from sbert_search.training.recipe import Kind, load_recipe, shipped_recipes
@@ -96,11 +96,10 @@ def train_by_recipe(kind: Kind, settings: type[R], trainer: Trainer[R]) -> None:
         CheckpointError: There is no checkpoint to resume from.
     """
     ctx = click.get_current_context()
-    options, chosen = ctx.params, given(ctx)
+    options = ctx.params
     recipe, out = _recipe_and_folder(options["recipe"], options["out"], options["resume"])
-    settings_given = [f"{name}={options[name]}" for name in _RECIPE_OPTIONS if name in chosen]
     result = trainer(
-        load_recipe(settings, kind, recipe, [*options["overrides"], *settings_given]),
+        load_recipe(settings, kind, recipe, _overrides(ctx)),
         out,
         resume=options["resume"] is not None,
         allow_inexact=options["allow_inexact"],
@@ -108,6 +107,22 @@ def train_by_recipe(kind: Kind, settings: type[R], trainer: Trainer[R]) -> None:
     if os.environ.get("RANK", "0") == "0":  # under torchrun only the first rank prints
         facts = _facts(result)
         emit(facts) if options["as_json"] else show_facts(_for_people(facts))
+
+
+def _overrides(ctx: click.Context) -> list[str]:
+    """Return the settings that replace those of the recipe; a later one wins over an earlier one.
+
+    The environment and the configuration file come before the command line. They do not change
+    the recipe of a run that is resumed.
+    """
+    options, on_line = ctx.params, typed(ctx)
+    chosen = given(ctx) if options["recipe"] else on_line
+    named = {name: f"{name}={options[name]}" for name in _RECIPE_OPTIONS if name in chosen}
+    return [
+        *(setting for name, setting in named.items() if name not in on_line),
+        *(options["overrides"] if "overrides" in chosen else ()),
+        *(setting for name, setting in named.items() if name in on_line),
+    ]
 
 
 def _recipe_and_folder(
