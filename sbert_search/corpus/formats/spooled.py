@@ -7,7 +7,6 @@ rows and the number of its bytes; an Arrow stream with one record batch of that 
 from __future__ import annotations
 
 import json
-import math
 import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import date
@@ -132,7 +131,7 @@ def _to_batch(
             raise CorpusError(
                 f"{shown}:{number}: the name of a field is {name!r}; it must be a string."
             )
-        values = [row.get(name) for row in rows]
+        values = [_value(row.get(name)) for row in rows]
         column = _vectors(values) if name == vector else None
         column = _column(values) if column is None else column
         if column is None:
@@ -176,10 +175,10 @@ def _column(values: list[object]) -> pa.Array | None:
 
 
 def _to_json(row: Mapping[str, object], names: Iterable[str], source: str) -> str:
-    values = {name: row[name] for name in names if row.get(name) is not None}
+    values = {name: value for name in names if (value := _value(row.get(name))) is not None}
     try:
         return json.dumps(
-            {name: value for name, value in values.items() if not _is_nan(value)},
+            values,
             default=_plain,
             # A lone surrogate becomes an escape. Only its own row is rejected when it is read back.
             ensure_ascii=True,
@@ -191,14 +190,16 @@ def _to_json(row: Mapping[str, object], names: Iterable[str], source: str) -> st
         ) from error
 
 
-def _is_nan(value: object) -> bool:
-    return isinstance(value, float) and math.isnan(value)
+def _value(value: object) -> object:
+    """Return a value; None for NaN and for a date or time that is none, such as `pandas.NaT`."""
+    is_scalar = isinstance(value, (float, date, np.generic))
+    return None if is_scalar and value != value else value
 
 
 def _plain(value: object) -> object:
     """Convert a value that `json` does not know."""
     if isinstance(value, date):  # or its subclass datetime
-        return value.isoformat()
+        return None if _value(value) is None else value.isoformat()
     if isinstance(value, (np.generic, np.ndarray)):
         return value.tolist()
     raise TypeError(f"it is of type {type(value).__name__}")

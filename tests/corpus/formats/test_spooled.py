@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pytest
 
@@ -75,6 +76,20 @@ def test_lists_keep_the_types_of_their_values(tmp_path: Path) -> None:
 def test_a_value_that_is_not_a_number_is_missing(tmp_path: Path) -> None:
     rows = [{"text": "a", "x": math.nan, "s": "b"}, {"text": "b", "x": 1.0, "s": math.nan}]
     assert read_back(tmp_path, rows) == [{"text": "a", "s": "b"}, {"text": "b", "x": 1.0}]
+
+
+def test_a_time_that_is_none_is_missing(tmp_path: Path) -> None:
+    none, time = np.datetime64("NaT"), datetime(2024, 5, 6, tzinfo=UTC)
+    rows = [
+        {"text": "a", "at": pd.NaT, "mixed": pd.NaT, "n": none, "of": [pd.NaT, none, "x"]},
+        {"text": "b", "at": pd.Timestamp(time), "mixed": "yesterday", "n": none},
+        {"text": "c", "at": pd.NaT, "mixed": 3, "n": np.datetime64(time.replace(tzinfo=None))},
+    ]
+    assert read_back(tmp_path, rows) == [
+        {"text": "a", "of": [None, None, "x"]},
+        {"text": "b", "at": time, "mixed": "yesterday"},
+        {"text": "c", "mixed": 3, "n": time},
+    ]
 
 
 def test_numpy_values_are_plain_ones(tmp_path: Path) -> None:
