@@ -138,7 +138,7 @@ def _to_batch(
             others.append(name)
         else:
             columns[name] = column
-    if others:
+    if others or not columns:  # without a column, a batch would have no rows
         rest = (_to_json(row, others, f"{shown}:{first + n}") for n, row in enumerate(rows))
         columns[_REST] = pa.array(rest, pa.large_string())
     return pa.RecordBatch.from_pydict(columns)

@@ -139,6 +139,10 @@ def test_random_rows_come_back(tmp_path: Path) -> None:
                 assert (type(read[name]), read[name]) in [(type(v), v) for v in (value, mixed)]
 
 
+def test_rows_without_fields_are_rows(tmp_path: Path) -> None:
+    assert read_back(tmp_path, [{}, {}]) == [{}, {}]
+
+
 def test_blocks_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(spooled, "BLOCK_CHARS", 100)
     sizes: list[int] = []

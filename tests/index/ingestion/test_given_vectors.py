@@ -52,6 +52,12 @@ def test_vectors_are_stored_under_the_ids_of_their_rows(metric: Any) -> None:
     assert [(doc.text, dict(doc.metadata)) for doc in index][:2] == [("red", {}), ("", {"year": 1})]
 
 
+def test_rows_may_be_nothing_but_vectors() -> None:
+    index = Index.build([{} for _ in VECTORS], vectors=VECTORS, metric="dot")
+    expected = VECTORS.astype(float).tolist()
+    assert stored(index) == {f"rows#{n}": vector for n, vector in enumerate(expected, start=1)}
+
+
 def test_bad_vectors_reject_their_rows_and_shift_no_other(tmp_path: Path) -> None:
     vectors = VECTORS.copy()
     vectors[1] = 0
