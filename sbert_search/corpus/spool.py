@@ -173,7 +173,10 @@ def _spool_query(file: SourceFile, query: str | None, owner: object) -> SourceFi
 
 def _spool_stdin(owner: object) -> SourceFile:
     with _spool(owner, "<stdin>", ".jsonl") as file:
-        shutil.copyfileobj(sys.stdin.buffer, file, 1 << 20)
+        try:
+            shutil.copyfileobj(sys.stdin.buffer, file, 1 << 20)
+        except OSError as error:
+            raise CorpusError(f"<stdin>: cannot be read: {error.strerror}.") from error
     return SourceFile(Path(file.name), "<stdin>", "stdin", "jsonl")
 
 
@@ -181,14 +184,34 @@ def _spool_stdin(owner: object) -> SourceFile:
 def _spool(owner: object, shown: str, suffix: str = "") -> Iterator[BinaryIO]:
     file = tempfile.NamedTemporaryFile(suffix=suffix)  # noqa: SIM115 (lives as long as its owner)
     weakref.finalize(owner, file.close)
-    try:
-        yield cast(BinaryIO, file)
-        file.flush()
-    except OSError as error:
-        raise CorpusError(
-            f"{shown}: cannot be copied to {file.name}: {error.strerror}. Set TMPDIR to a folder "
-            "with room."
-        ) from error
+    copy = _Copy(cast(BinaryIO, file), shown)
+    yield cast(BinaryIO, copy)
+    copy.flush()
+
+
+class _Copy:
+    """A file that is written; only an error of the file itself, not of the rows, is about room."""
+
+    def __init__(self, file: BinaryIO, shown: str) -> None:
+        self._file, self._shown, self.name = file, shown, file.name
+
+    def write(self, data: bytes) -> int:
+        with self._named_errors():
+            return self._file.write(data)
+
+    def flush(self) -> None:
+        with self._named_errors():
+            self._file.flush()
+
+    @contextlib.contextmanager
+    def _named_errors(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise CorpusError(
+                f"{self._shown}: cannot be copied to {self.name}: {error.strerror}. Set TMPDIR to "
+                "a folder with room."
+            ) from error
 
 
 def _record_batches(rows: Rows) -> Iterable[pa.RecordBatch] | None:

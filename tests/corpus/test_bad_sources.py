@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import glob
-import io
 import os
-import shutil
-import sys
 from pathlib import Path
 
 import pyarrow as pa
@@ -85,17 +82,6 @@ def test_what_may_not_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     with monkeypatch.context() as patch:
         patch.setattr(os, "listdir", deny)
         assert "notes: cannot be read: Permission denied" in refusal(tmp_path / "notes")
-
-
-def test_standard_input_that_fills_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(*_: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"{}")))
-    monkeypatch.setattr(shutil, "copyfileobj", full)
-    message = refusal("-")
-    assert "<stdin>: cannot be copied to /" in message
-    assert "No space left on device. Set TMPDIR to a folder with room" in message
 
 
 def test_bad_files_of_a_folder_are_rows(tmp_path: Path) -> None:

@@ -133,6 +133,29 @@ def test_an_error_of_the_generator_is_the_users() -> None:
         CorpusReader(rows())
 
 
+@pytest.mark.parametrize("error", [FileNotFoundError(2, "No such file"), OSError("no answer")])
+def test_an_error_of_the_system_in_the_generator_is_the_users(error: OSError) -> None:
+    def rows() -> Iterator[dict[str, object]]:
+        yield {"text": "a"}
+        raise error
+
+    with pytest.raises(type(error), match=str(error.args[-1])) as raised:
+        CorpusReader(rows())
+    assert raised.value is error
+
+
+def test_standard_input_that_cannot_be_read_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Folder(io.BytesIO):
+        def read(self, size: int | None = -1, /) -> bytes:
+            raise IsADirectoryError(21, "Is a directory")
+
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(Folder()))
+    with pytest.raises(CorpusError, match="<stdin>: cannot be read: Is a directory"):
+        CorpusReader("-")
+
+
 def test_the_copy_lives_as_long_as_the_reader(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -146,18 +169,20 @@ def test_the_copy_lives_as_long_as_the_reader(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_full_disk_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("sources", "shown"), [(ROWS, "rows"), ("-", "<stdin>")])
+def test_a_full_disk_is_named(sources: Any, shown: str, monkeypatch: pytest.MonkeyPatch) -> None:
     class Full(io.BytesIO):
         name = "/full/spool"
 
         def write(self, data: object) -> int:
             raise OSError(28, "No space left on device")
 
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"{}")))
     monkeypatch.setattr(tempfile, "NamedTemporaryFile", lambda **_: Full())
     with pytest.raises(
-        CorpusError, match=r"rows: cannot be copied to /full/spool: No space .*TMPDIR"
+        CorpusError, match=f"{shown}: cannot be copied to /full/spool: No space .*TMPDIR"
     ):
-        CorpusReader(ROWS)
+        CorpusReader(sources)
 
 
 def test_texts_are_numbered_or_have_ids() -> None:
