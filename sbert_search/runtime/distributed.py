@@ -24,7 +24,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from sbert_search.errors import ConfigError, TrainingError
-from sbert_search.runtime.progress import set_quiet
+from sbert_search.runtime.progress import reporting, set_quiet
 
 T = TypeVar("T")
 
@@ -169,7 +169,7 @@ def join_ranks() -> Iterator[Ranks]:
     if int(os.environ.get("WORLD_SIZE", "1")) == 1 and not dist.is_initialized():
         yield Ranks()
         return
-    opened = not dist.is_initialized()
+    opened, was_quiet = not dist.is_initialized(), reporting().quiet
     if opened:
         _open_group()
     try:
@@ -178,6 +178,7 @@ def join_ranks() -> Iterator[Ranks]:
         local = int(os.environ.get("LOCAL_RANK", "0"))
         yield Ranks(dist.get_rank(), dist.get_world_size(), local)
     finally:
+        set_quiet(was_quiet)
         if opened:
             dist.destroy_process_group()
 

@@ -13,6 +13,7 @@ from safetensors.torch import load_file
 
 from sbert_search.errors import CheckpointError, ConfigError, TrainingError
 from sbert_search.runtime.distributed import TIMEOUT, Ranks, join_ranks, timeout
+from sbert_search.runtime.progress import reporting
 from sbert_search.training.loop.gradients import StepContext
 from sbert_search.training.loop.log import read_log
 from sbert_search.training.loop.loop import train
@@ -44,6 +45,16 @@ def two_ranks(child: str, out: Path) -> Iterator[None]:
     )
     yield
     assert ranks.wait(timeout=300) == 0
+
+
+def test_another_rank_is_quiet_only_while_it_has_joined(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in (("is_initialized", True), ("get_rank", 1), ("get_world_size", 2)):
+        monkeypatch.setattr(torch.distributed, name, lambda value=value: value)
+    before = reporting()
+    with join_ranks() as ranks:
+        assert ranks == Ranks(1, 2, 0)
+        assert reporting().quiet
+    assert reporting() == before
 
 
 @pytest.mark.distributed

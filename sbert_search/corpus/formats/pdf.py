@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import logging
 from collections.abc import Iterator
@@ -22,13 +23,13 @@ def read_pdf(data: bytes) -> tuple[str, Iterator[tuple[int, str]]]:
         from pypdf import PdfReader
     except ImportError:
         raise BadRow("a PDF file needs pypdf: pip install 'sbert-search[pdf]'") from None
-    logging.getLogger("pypdf").setLevel(logging.CRITICAL)  # it logs each defect that it mends
     try:
-        reader = PdfReader(io.BytesIO(data))
-        if reader.is_encrypted and not reader.decrypt(""):
-            raise BadRow("the PDF file is encrypted; remove its password")
-        title = str((reader.metadata.title if reader.metadata else "") or "")
-        n_pages = len(reader.pages)
+        with _without_notes():
+            reader = PdfReader(io.BytesIO(data))
+            if reader.is_encrypted and not reader.decrypt(""):
+                raise BadRow("the PDF file is encrypted; remove its password")
+            title = str((reader.metadata.title if reader.metadata else "") or "")
+            n_pages = len(reader.pages)
     except BadRow:
         raise
     except Exception as error:  # pypdf raises errors of many types for damaged files
@@ -38,7 +39,8 @@ def read_pdf(data: bytes) -> tuple[str, Iterator[tuple[int, str]]]:
         empty = True
         for number in range(n_pages):
             try:
-                text = reader.pages[number].extract_text()
+                with _without_notes():
+                    text = reader.pages[number].extract_text()
             except Exception as error:
                 raise _damaged(f"page {number + 1}", error) from None
             if text := _clean(text):
@@ -48,6 +50,18 @@ def read_pdf(data: bytes) -> tuple[str, Iterator[tuple[int, str]]]:
             raise BadRow("no page has text; a scanned PDF needs text recognition (OCR) first")
 
     return _clean(title), pages()
+
+
+@contextlib.contextmanager
+def _without_notes() -> Iterator[None]:
+    """Silence the logger of pypdf, which logs each defect of a file that it mends."""
+    logger = logging.getLogger("pypdf")
+    level = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
 
 
 def _clean(text: str) -> str:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import csv
 import io
 
 import pytest
@@ -39,3 +40,14 @@ def test_commas_win_where_the_header_does_not_decide(
 
 def test_a_given_separator_is_kept() -> None:
     assert read("a;b\n1;2\n", ",") == [{"a;b": "1;2"}]
+
+
+def test_a_larger_limit_of_the_user_stays() -> None:
+    users = csv.field_size_limit(1 << 30)
+    try:
+        read("id,text\n1,2\n")
+        assert csv.field_size_limit() == 1 << 30
+        csv.field_size_limit(10)
+        assert read("id,text\n1,more than ten characters\n")[0]["id"] == "1"
+    finally:
+        csv.field_size_limit(users)

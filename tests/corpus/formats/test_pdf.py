@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import logging
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -110,6 +111,21 @@ def test_without_pypdf_the_message_says_what_to_install(monkeypatch: pytest.Monk
     monkeypatch.setitem(sys.modules, "pypdf", None)
     with pytest.raises(BadRow, match=r"pip install 'sbert-search\[pdf\]'"):
         read_pdf(make_pdf(PAGES))
+
+
+def test_the_notes_of_pypdf_are_silent_only_while_it_reads(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    logger = logging.getLogger("pypdf")
+    caplog.set_level(logging.INFO, "pypdf")
+    _, pages = read_pdf(make_pdf(PAGES).replace(b"startxref\n", b"startxref\n9"))
+    for _ in pages:
+        assert logger.level == logging.INFO
+    assert logger.level == logging.INFO
+    assert caplog.records == []
+    with pytest.raises(BadRow):
+        read_pdf(b"no PDF")
+    assert logger.level == logging.INFO
 
 
 def test_a_hit_has_its_page_and_a_sync_replaces_pages(tmp_path: Path) -> None:
