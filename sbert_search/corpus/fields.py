@@ -152,7 +152,7 @@ def row_parts(row: RawRow, roles: Roles, file_name: str) -> RowParts:
     if roles.needs_text and not title and not text:
         raise BadRow(f"blank document: {_all_blank([roles.title, *roles.text])}")
     if roles.metadata is not None:
-        metadata = {name: metadata[name] for name in roles.metadata & metadata.keys()}
+        metadata = {name: metadata[name] for name in metadata if name in roles.metadata}
     return RowParts(doc_id, title, text, _flat(metadata), vector)
 
 

@@ -97,6 +97,13 @@ def test_a_rare_field_may_come_late(tmp_path: Path) -> None:
     assert (documents[-1].text, documents[-1].metadata) == ("u\n\nv", {"rare": 1})
 
 
+def test_chosen_metadata_have_the_order_of_the_row(tmp_path: Path) -> None:
+    names = [f"m{n * 7 % 20}" for n in range(20)]
+    path = lines(tmp_path / "a.jsonl", [{"text": "t", "more": 1, **dict.fromkeys(names, 1)}])
+    (document,) = read(path, metadata_fields=sorted(names))
+    assert list(document.metadata) == names
+
+
 def test_a_field_named_twice_is_an_error() -> None:
     wrong: list[dict[str, Any]] = [
         {"text": ("a", "b", "a")}, {"text": "a", "title": "a"}, {"id": "x", "text": "x"}
