@@ -232,6 +232,8 @@ class _HtmlReader:
     def _opened(self, tag: re.Match[str], end: int) -> int:
         name, page = tag[0].lower(), tag.string
         self.body.separate(_GAPS.get(name, ""))
+        if name == "svg" and page.endswith("/>", 0, end):  # no other hidden element may end so
+            return end
         if name in _HIDDEN or name == "title":
             close = re.compile(rf"</{name}(?=[\s/>])", re.IGNORECASE).search(page, end)
             if name == "title" and close and not self._title:

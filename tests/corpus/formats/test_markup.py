@@ -85,6 +85,8 @@ def test_the_visible_text_of_html() -> None:
         ("<h1>First</h1><h1>Second</h1>", ("First", "First\n\nSecond")),
         ("<title></title><h1>H</h1>", ("H", "H")),
         ("<svg><title>icon</title></svg>text", ("", "text")),
+        ('<p>a</p><svg class="i"/><p>b</p>', ("", "a\n\nb")),
+        ("a<svg/>b<svg><path d='M0'/>c</svg>d", ("", "abd")),
         ("<SCRIPT>a</Script >b", ("", "b")),
         ("<script>never closed", ("", "")),
         ("<style/>a</style>b", ("", "b")),
