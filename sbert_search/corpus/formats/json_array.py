@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import lzma
 import re
 import zlib
@@ -14,7 +15,7 @@ from sbert_search.corpus.formats.lines import BOM
 from sbert_search.corpus.formats.rows import BadRow, RawRow, Reject
 
 _CHUNK = 1 << 16  # bytes read at a time, at most to the end of a line
-_FIRST_LINE = 1 << 20  # bytes in which the end of the first line is looked for
+_FIRST = 1 << 20  # bytes in which the end of the first object is looked for
 
 _SPACE = re.compile(rb"[ \t\r\n]*")
 _SCALAR = re.compile(rb"[^ \t\r\n,\]}]+")
@@ -174,21 +175,24 @@ class _Scanner:
         self._value(depth, 0)
 
     def starts_sequence(self) -> bool:
-        """Whether the stream is a sequence of objects, of which the first is on one line.
+        """Whether the stream is a sequence of objects, of which the first has up to `_FIRST` bytes.
 
-        If the first object is the only one, it must not have an array of objects.
+        If the first object is the only one, it must be on one line and have no array of objects.
         """
-        while b"\n" not in self._data and len(self._data) < _FIRST_LINE and self._fill():
+        while len(self._data) - self._at < _FIRST and self._fill():
             pass
-        line, _, rest = bytes(self._data[self._at :]).partition(b"\n")
+        begin, n_bytes = self._data[self._at :].decode("utf-8", "replace"), len(self._data)
         try:
-            first = parse_object(line)
-        except BadRow:
+            first, end = json.JSONDecoder().raw_decode(begin)
+        except (ValueError, RecursionError):
             return False
-        while not rest.strip() and self._fill():
-            rest = bytes(self._data[self._at + len(line) + 1 :])
+        rest = begin[end:].lstrip()
+        while not rest and self._fill():
+            rest = self._data[n_bytes:].decode("utf-8", "replace").lstrip()
+        if rest:
+            return rest.startswith("{")
         lists = [value for value in first.values() if isinstance(value, list) and value]
-        return bool(rest.strip()) or not any(isinstance(items[0], dict) for items in lists)
+        return "\n" not in begin[:end] and not any(isinstance(items[0], dict) for items in lists)
 
     def _value(self, depth: int, most: int) -> Item:
         if self._at > _CHUNK:

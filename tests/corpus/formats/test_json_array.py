@@ -54,6 +54,11 @@ FORMS = {
     ),
     "lines": "".join(json.dumps(row) + "\n" for row in ROWS),
     "lines with blank ones": "\n\n".join(json.dumps(row) for row in ROWS),
+    "pretty objects": "\n".join(json.dumps(row, indent=2, ensure_ascii=False) for row in ROWS),
+    "objects in one line": " ".join(json.dumps(row) for row in ROWS),
+    "pretty objects with an array of objects": "".join(
+        json.dumps(row, indent=1) for row in [{"id": "a", "by": [{"name": "x"}]}, *ROWS[1:]]
+    ),
 }
 
 
@@ -61,10 +66,11 @@ FORMS = {
 @pytest.mark.parametrize("form", FORMS)
 def test_every_form_gives_the_same_rows(form: str, slow: bool) -> None:
     found = read(FORMS[form], slow=slow)
-    assert values(found) == ROWS
+    rows = ROWS if "array of" not in form else [{"id": "a", "by": [{"name": "x"}]}, *ROWS[1:]]
+    assert values(found) == rows
     assert [row.source for row in found] == [f"f.json:item {n}" for n in range(1, 5)]
     for skip in range(6):
-        assert values(read(FORMS[form], skip=skip)) == ROWS[skip:]
+        assert values(read(FORMS[form], skip=skip)) == rows[skip:]
 
 
 def test_one_object_is_a_row_or_holds_the_rows() -> None:
@@ -127,6 +133,7 @@ def test_a_file_cut_anywhere_keeps_the_rows_before_the_cut(
         ('{"a": [{"x": 1}], "b": [{"x": 2}]}', {2: "a second array of objects"}),
         ('{\n"a": 1, "b": [2]}', {1: "neither an array of objects nor an object with one"}),
         ('{\n"a" 1}', {1: "a member or a closing bracket is missing"}),
+        ('{"a": NaN}\n{"a": 2}', {1: "NaN is not a JSON value"}),
         ('{"a": [{"x": 1}]} []', {2: "not a JSON array of objects from here on"}),
     ],
 )
