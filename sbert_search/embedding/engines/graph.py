@@ -8,8 +8,10 @@ the graph is exported again.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import time
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
 FORMAT = 2  # increase it with every change of the export, so that older graphs are not used
 GRAPH, WEIGHTS, MANIFEST = "model.onnx", "model.onnx.data", "manifest.json"
 _TOLERANCE = 1e-5  # absolute difference allowed from the native engine in fp32
+_ABANDONED_S = 24 * 3600  # an export takes seconds to minutes
 _PACKAGES = ("onnxruntime", "onnx", "onnxscript")
 
 
@@ -163,6 +166,7 @@ def make_graph(folder: ModelFolder) -> Path:
     path = _graph_folder(inputs)
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f"{path.name}.{os.getpid()}")
+    _remove_abandoned(path)
     files.remove_tree(partial)
     files.disk.make_folder(partial)
     try:
@@ -172,12 +176,31 @@ def make_graph(folder: ModelFolder) -> Path:
         manifest = json.dumps({"made_of": inputs, "sha256": hashes}, indent=1)
         files.write_new(partial / MANIFEST, manifest.encode())
         files.disk.fsync_folder(partial)
-        files.remove_tree(path)
-        files.disk.replace(partial, path)
+        _publish(partial, path, folder)
     except BaseException:
         files.remove_tree(partial)
         raise
     return path
+
+
+def _publish(partial: Path, path: Path, folder: ModelFolder) -> None:
+    """Move a new graph into its place, unless another process has put the same graph there."""
+    try:
+        files.disk.replace(partial, path)
+    except OSError:  # the place is taken: a rename replaces only an empty folder
+        if cached_graph(folder) is None:
+            files.remove_tree(path)
+            files.disk.replace(partial, path)
+        else:
+            files.remove_tree(partial)
+
+
+def _remove_abandoned(path: Path) -> None:
+    """Remove the unfinished graphs of processes that were killed."""
+    for partial in path.parent.glob(f"{path.name}.*"):
+        with contextlib.suppress(OSError):  # another process removed it
+            if time.time() - partial.stat().st_mtime > _ABANDONED_S:
+                files.remove_tree(partial)
 
 
 def _inputs(folder: ModelFolder) -> dict[str, object]:

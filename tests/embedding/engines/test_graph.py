@@ -2,6 +2,8 @@
 
 import gzip
 import json
+import os
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -12,7 +14,13 @@ from torch import nn
 
 from sbert_search.embedding.embedder import Embedder
 from sbert_search.embedding.engines import graph
-from sbert_search.embedding.engines.graph import WEIGHTS, cached_graph, keep_graph, require_graph
+from sbert_search.embedding.engines.graph import (
+    MANIFEST,
+    WEIGHTS,
+    cached_graph,
+    keep_graph,
+    require_graph,
+)
 from sbert_search.errors import ConfigError, ModelError
 from sbert_search.models.bi_encoder import BiEncoder
 from sbert_search.models.heads import Dense, Normalize
@@ -91,6 +99,34 @@ def test_a_damaged_graph_is_never_opened_but_made_again(folder: Path, exported: 
     np.testing.assert_array_equal(Embedder(folder, engine="onnx").encode(TEXTS), before)
     assert cached_graph(described) == place
     assert [path.name for path in place.parent.iterdir()].count(place.name) == 1
+
+
+def test_processes_that_export_at_the_same_time_keep_the_first_graph(
+    folder: Path, exported: Embedder
+) -> None:
+    described = read_folder(folder)
+    place = cached_graph(described)
+    assert place is not None
+    first = (place / MANIFEST).stat().st_ino
+    assert graph.make_graph(described) == place  # as if the graph had come during the export
+    assert (place / MANIFEST).stat().st_ino == first
+    assert not list(place.parent.glob(f"{place.name}.*"))
+
+
+def test_an_export_removes_what_killed_ones_have_left(folder: Path, exported: Embedder) -> None:
+    place = cached_graph(read_folder(folder))
+    assert place is not None
+    killed, running = (place.with_name(f"{place.name}.{number}") for number in (1, 2))
+    for partial in (killed, running):
+        partial.mkdir()
+        (partial / WEIGHTS).write_bytes(b"half")
+    os.utime(killed, (0, 0))
+    try:
+        graph.make_graph(read_folder(folder))
+        assert not killed.exists()
+        assert running.exists()
+    finally:
+        shutil.rmtree(running)
 
 
 @pytest.mark.usefixtures("exported")
