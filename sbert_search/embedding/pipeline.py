@@ -334,5 +334,6 @@ def _too_long(documents: Sequence[Document], tokens: TokenizedTexts, max_len: in
     where = f"{document.source}: " if document.source else ""
     return CorpusError(
         f"{where}document {document.doc_id!r} has {n_tokens:,} tokens and the model reads "
-        f"{max_len}; shorten it, or pass --on-truncate chunk or warn."
+        f"{max_len}; shorten it, or pass --on-truncate chunk or warn. An index build that has "
+        "begun must then start again: remove its folder, or name another one."
     )

@@ -215,7 +215,7 @@ def _approximate_text(report: IndexInfo) -> str:
 
 def _long_texts(report: IndexInfo) -> str:
     if report.on_truncate != "chunk":
-        return {"warn": "cut", "error": "bad rows"}.get(report.on_truncate, "not known")
+        return {"warn": "cut", "error": "an error"}.get(report.on_truncate, "not known")
     size = report.chunk_tokens or report.model["max_len"]
     overlap = f", {report.chunk_overlap} of them shared" if report.chunk_overlap else ""
     return f"split into passages of at most {size} tokens{overlap}"

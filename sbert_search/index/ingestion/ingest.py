@@ -94,7 +94,8 @@ class ReadSettings:
         text_as: Whether a line or the whole file is a document, for a ``.txt`` file that is itself
             a source. None: a line, and a note says so. In a folder, the file is the document.
         on_truncate: What to do with texts longer than the model reads: ``warn`` cuts them,
-            ``error`` makes them bad rows, ``chunk`` splits them into passages.
+            ``error`` stops at the first one, whatever ``on_error`` is, and ``chunk`` splits them
+            into passages.
         chunk_tokens: With ``chunk``, the maximum number of tokens of a passage, special tokens and
             prompt included; longer texts are split. None: what the model reads.
         chunk_overlap: With ``chunk``, the maximum number of tokens that a passage shares with the
