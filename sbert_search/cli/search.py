@@ -79,10 +79,7 @@ def _single_without_collections(function: Callable[..., None]) -> Callable[..., 
 )
 @click.option(
     "--passages",
-    "group",
     is_flag=True,
-    flag_value=False,
-    default=True,
     help="Return passages: several may come from one document, and -k counts passages.",
 )
 @click.option(
@@ -259,7 +256,7 @@ def _check_question(ctx: click.Context) -> None:
         raise click.UsageError("--answer needs a question, QUERY or --queries.")
     if params["run_out"] and params["partial"]:
         raise click.UsageError("--run-out names no lost shards; leave out --partial.")
-    if params["run_out"] and not params["group"]:
+    if params["run_out"] and params["passages"]:
         raise click.UsageError("--run-out has one score for each document; leave out --passages.")
 
 

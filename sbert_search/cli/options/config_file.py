@@ -170,8 +170,6 @@ def _rows(ctx: click.Context, path: Path | None) -> Iterator[dict[str, object]]:
             ParameterSource.DEFAULT_MAP: str(path),
         }.get(source or ParameterSource.DEFAULT, "default")
         value = ctx.params.get(option.name or "")
-        if option.is_flag:
-            value = bool(value)
         shown = value if isinstance(value, (bool, int, float, str)) or value is None else str(value)
         if name == "api-key" and value is not None:
             shown = "***"

@@ -151,4 +151,5 @@ def search_options(ctx: click.Context) -> SearchOptions:
     given_values = {name: params[name] for name in names}
     if "boost" in given_values:
         given_values["boost"] = [Boost.parse(text) for text in params["boost"]]
-    return SearchOptions(fusion=fusion, **given_values)
+    group = not params.get("passages")
+    return SearchOptions(fusion=fusion, group=group, **given_values)

@@ -164,9 +164,26 @@ def test_lists_and_flags_are_those_of_the_command_line(
     assert shown["json"] == shown["quiet"] == (True, "sbert-search.toml")
     assert shown["like"] == ("('3',)", "sbert-search.toml")
     assert shown["highlight"] == (False, "sbert-search.toml")
-    assert shown["verbose"] == (False, "default")
+    assert shown["verbose"] == shown["passages"] == (False, "default")
+    assert shown["operators"] == (None, "default")
     assert run(["search", index, "-k", "1"]) == 0
     assert json.loads(capsys.readouterr().out.splitlines()[0])["rank"] == 1
+
+
+@pytest.mark.parametrize(("passages", "chunks"), [("true", 5), ("false", 1)])
+def test_passages_in_the_file_are_those_of_the_command_line(
+    passages: str,
+    chunks: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    rows = [{"id": "long", "text": "tide " * 20}]
+    Index.build(rows, out="long.index", model="hashing", chunk_tokens=4)
+    Path("sbert-search.toml").write_text(f"[search]\npassages = {passages}\n")
+    assert run(["search", "long.index", "tide", "--json"]) == 0
+    assert len(capsys.readouterr().out.splitlines()) == chunks
 
 
 def test_a_command_without_a_file_reads_none() -> None:
