@@ -11,7 +11,7 @@ from click.core import ParameterSource
 
 from sbert_search.cli.console import REJECTED_ROWS, emit, say
 from sbert_search.cli.index.update import index_options, with_overrides
-from sbert_search.cli.options.shared import embedder_options, given, shared_options
+from sbert_search.cli.options.shared import embedder_options, shared_options, typed
 from sbert_search.cli.options.source import column_type_option, model_options, with_read_options
 from sbert_search.config import to_mapping
 from sbert_search.runtime.progress import note
@@ -145,9 +145,11 @@ class _Sync:
         return Index.create(self._path, model=model.opened, settings=settings)
 
     def _refuse_build_options(self) -> None:
-        for name in ("spec", "metric", "language", "dtype"):
-            if self._model is None and name in given(self._ctx):
-                raise click.UsageError(f"--{name} is for a new index; {self._path} exists.")
+        """Refuse options of a new index that were typed; those in a file are for new indexes."""
+        for name in ("spec", "metric", "language", "title_weight", "dtype"):
+            if self._model is None and name in typed(self._ctx):
+                option = f"--{name.replace('_', '-')}"
+                raise click.UsageError(f"{option} is for a new index; {self._path} exists.")
 
 
 def show(report: SyncReport, path: Path, *, as_json: bool) -> None:

@@ -85,6 +85,25 @@ def test_sync_takes_the_model_of_the_file_only_for_a_new_index(index: str) -> No
     assert run(["index", "sync", "made.index", "notes", "--model", "hashing:4"]) == 1
 
 
+def test_sync_takes_the_settings_of_the_file_only_for_a_new_index(
+    index: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("notes").mkdir()
+    Path("notes", "a.md").write_text("The moon.")
+    sync = ["index", "sync", "made.index", "notes"]
+    for language in ("german", "french"):
+        Path("sbert-search.toml").write_text(
+            f'model = "hashing:8"\n[index.sync]\nlanguage = "{language}"\ntitle-weight = 3\n'
+        )
+        assert run(sync) == 0
+    words = Index.open("made.index").state.manifest.settings.lexical
+    assert words is not None
+    assert (words.language, words.title_weight) == ("german", 3)
+    for option, value in (("--language", "french"), ("--title-weight", "5")):
+        assert run([*sync, option, value]) == 2
+        assert f"{option} is for a new index" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("named", [["--model", "hashing:8"], []])
 def test_another_model_that_is_named_for_the_command_is_refused(
     index: str, named: list[str], capsys: pytest.CaptureFixture[str]
