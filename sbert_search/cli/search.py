@@ -286,7 +286,7 @@ def _answer_like(
     from sbert_search.search.engine import SearchEngine
 
     allowed = {"path", "like", "unlike", "k", "where", "full_text", "as_json", "quiet", "verbose"}
-    allowed |= {"runner", "ray_address", "workers", "replicas", "partial"}
+    allowed |= {"runner", "ray_address", "workers", "replicas", "partial", "shard_timeout_s"}
     without_effect = typed(ctx) - allowed
     for option in ctx.command.params:
         if option.name in without_effect:

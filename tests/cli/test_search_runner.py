@@ -68,8 +68,10 @@ def test_a_partial_answer_names_the_lost_shards(
         *[("b", False), ("b", False), ("b", True)],
     ]
     assert shown.err.count("Lost shards") == 1
-    assert run([*search[:2], *search[2:4], "--like", "d1", "--partial", "-k", "1"]) == 0
+    like = [*search[:4], "--like", "d1", "--partial", "-k", "1", "--shard-timeout", "10"]
+    assert run(like) == 0
     assert "Lost shards" in capsys.readouterr().err
+    assert given["shard_timeout_s"] == 10.0
 
 
 def test_a_lost_shard_is_an_error_by_default(
