@@ -25,8 +25,8 @@ from sbert_search.cli.options.shared import (
     Finite,
     given,
     index_embedder_options,
+    refuse_typed,
     shared_options,
-    typed,
 )
 from sbert_search.cli.options.source import model_options
 from sbert_search.errors import NoLexicalData
@@ -123,9 +123,9 @@ def _single_without_collections(function: Callable[..., None]) -> Callable[..., 
 )
 @click.option(
     "--highlight/--no-highlight",
-    default=True,
-    show_default=True,
-    help="Find the sentence of each hit that answers best, and the words that matched.",
+    default=None,
+    help="Find the sentence of each hit that answers best, and the words that matched.  [default: "
+    "--highlight for QUERY, --no-highlight for --queries]",
 )
 @click.option(
     "--queries",
@@ -153,7 +153,7 @@ def search(
     queries: Path | None,
     run_out: Path | None,
     facets: str | None,
-    highlight: bool,
+    highlight: bool | None,
     rerank: str | None,
     rerank_windows: int,
     answer: str | None,
@@ -172,12 +172,14 @@ def search(
     from sbert_search.search.engine import SearchEngine
 
     _check_question(ctx)
+    _refuse_without_texts(ctx)
     runner = ctx.with_resource(search_runner(ctx))
     if like:
         return _answer_like(ctx, path, like, unlike, runner, as_json)
     if queries and run_out:
         _check_run_out(run_out, path, queries, model, rerank)
     operators = queries is None if operators is None else operators
+    highlight = queries is None if highlight is None else highlight
     chosen = replace(search_options(ctx), syntax="operators" if operators else "plain")
     hardware = model_options(ctx)
     reranker = None
@@ -223,7 +225,9 @@ def search(
 
         vectors = load_vectors(vector_file)
     if queries is not None:
-        return _answer_file(engine, queries, vectors, run_out, as_json, chosen, memory_bytes)
+        return _answer_file(
+            engine, queries, vectors, run_out, as_json, chosen, memory_bytes, highlight=highlight
+        )
     counts = _count(engine, query, facets.split(","), chosen) if facets is not None else ()
     if query is not None or vectors is not None:
         _answer(engine, query, vectors, as_json, chosen, highlight=highlight)
@@ -260,6 +264,15 @@ def _check_question(ctx: click.Context) -> None:
         raise click.UsageError("--run-out has one score for each document; leave out --passages.")
 
 
+def _refuse_without_texts(ctx: click.Context) -> None:
+    """Refuse options that read the texts of hits or of a query where there are none."""
+    params = ctx.params
+    if params["run_out"]:
+        refuse_typed(ctx, {"highlight", "full_text"}, "with --run-out")
+    if params["query"] is params["queries"] is None and not params["like"]:
+        refuse_typed(ctx, {"highlight"}, "without a query")
+
+
 def _check_run_out(run_out: Path, path: Path, queries: Path, *models: str | None) -> None:
     """Refuse a run file that cannot be written or would overwrite the index, queries or a model."""
     from sbert_search.corpus.labelled.beir import queries_file
@@ -287,10 +300,7 @@ def _answer_like(
 
     allowed = {"path", "like", "unlike", "k", "where", "full_text", "as_json", "quiet", "verbose"}
     allowed |= {"runner", "ray_address", "workers", "replicas", "partial", "shard_timeout_s"}
-    without_effect = typed(ctx) - allowed
-    for option in ctx.command.params:
-        if option.name in without_effect:
-            raise click.UsageError(f"{option.opts[0]} has no effect with --like; leave it out.")
+    refuse_typed(ctx, ctx.params.keys() - allowed, "with --like")
     hits = SearchEngine(path, runner=runner).similar(
         like,
         ctx.params["k"],
@@ -378,6 +388,8 @@ def _answer_file(
     as_json: bool,
     options: SearchOptions,
     memory_bytes: int | None,
+    *,
+    highlight: bool,
 ) -> None:
     from sbert_search.corpus.labelled.beir import read_queries
     from sbert_search.corpus.labelled.trec import write_run
@@ -396,7 +408,7 @@ def _answer_file(
         note(f"{len(queries):,} queries, {n_hits:,} hits: {run_out}")
         return
     texts = [query.text for query in queries]
-    answers = engine.answers(texts, vectors=vectors, options=options)
+    answers = engine.answers(texts, vectors=vectors, options=options, highlight=highlight)
     missing: tuple[str, ...] = ()
     for query, hits in zip(queries, answers, strict=True):
         if not as_json:

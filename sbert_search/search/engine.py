@@ -266,13 +266,15 @@ class SearchEngine:
         *,
         vectors: NDArray[np.floating] | None = None,
         options: SearchOptions | None = None,
+        highlight: bool = False,
         **keywords: Unpack[SearchKeywords],
     ) -> Iterator[Hits]:
         """Yield the hits of one query after the other; arguments and errors as for `search_many`.
 
         Only the hits of the queries that are answered together are in memory.
         """
-        return self._answers(queries, vectors, self._options(options, k, keywords))
+        chosen = self._options(options, k, keywords)
+        return self._answers(queries, vectors, chosen, highlight=highlight)
 
     def run(
         self,

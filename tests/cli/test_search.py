@@ -102,6 +102,17 @@ def test_hits_without_highlights_have_no_sentence(index: Path) -> None:
     assert (hit["best_sentence"], hit["matched_words"]) == ("", [])
 
 
+def test_hits_of_a_file_have_highlights_if_asked(index: Path, tmp_path: Path) -> None:
+    queries = tmp_path / "queries.jsonl"
+    queries.write_text('{"_id": "q1", "text": "wheel"}\n')
+    ask = ("search", index, "--queries", queries, "-k", "1", "--json")
+    (plain,) = sbert_search(*ask).records
+    assert (plain["best_sentence"], plain["matched_words"]) == ("", [])
+    (hit,) = sbert_search(*ask, "--highlight").records
+    assert hit["best_sentence"] == "Water turns its wheel."
+    assert hit["matched_words"] == ["wheel"]
+
+
 def test_misspelt_words_are_corrected_on_stderr_and_found_if_asked(index: Path) -> None:
     done = sbert_search("search", index, "+flower yeats", "--mode", "lexical", "--json")
     assert (done.out, done.err.splitlines()[-1]) == ("", "Did you mean: +flour yeast")
@@ -194,6 +205,9 @@ def test_a_reader_that_leaves_early_is_no_crash(index: Path) -> None:
         (["water", "--boost", "year"], "'year' is not a boost; write COLUMN:log:WEIGHT"),
         (["water", "--diversity", "2"], "2.0 is not in the range 0<=x<=1"),
         (["water", "--group-size", "2"], "--group-size needs --group-by."),
+        (["--like", "mill", "--no-highlight"], "--no-highlight has no effect with --like; leave"),
+        (["--facets", "year", "--highlight"], "--highlight has no effect without a query; leave"),
+        (["--queries", "q", "--run-out", "r", "--highlight"], "--highlight has no effect with --r"),
     ],
 )
 def test_wrong_usage(index: Path, arguments: list[str], message: str) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -282,6 +282,26 @@ def typed(ctx: click.Context) -> set[str]:
     """Return the names of the options that are on the command line."""
     line = ParameterSource.COMMANDLINE
     return {name for name in ctx.params if ctx.get_parameter_source(name) is line}
+
+
+def refuse_typed(ctx: click.Context, names: Collection[str], where: str) -> None:
+    """Refuse options on the command line that have no effect.
+
+    Args:
+        ctx: The running command.
+        names: Names of parameters that have no effect.
+        where: The case in which they have none, such as "with --like".
+
+    Raises:
+        UsageError: One of them is on the command line.
+    """
+    found = typed(ctx).intersection(names)
+    for option in ctx.command.params:
+        if option.name in found:
+            name = option.opts[0]
+            if ctx.params[option.name] is False and option.secondary_opts:
+                name = option.secondary_opts[0]
+            raise click.UsageError(f"{name} has no effect {where}; leave it out.")
 
 
 def given(ctx: click.Context) -> set[str]:
