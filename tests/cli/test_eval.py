@@ -52,6 +52,12 @@ def test_retrieval_reports_scores_run_and_manifest(data: Path) -> None:
     assert record["per_item"]["nDCG@10"] == {"q": 1.0}
 
 
+@pytest.mark.parametrize("command", ["classify", "tag", "qa"])
+def test_a_head_has_no_option_that_it_ignores(command: str) -> None:
+    done = sbert_search("eval", command, "data.jsonl", "--model", "m", "--engine", "onnx")
+    assert (done.code, "No such option '--engine'" in done.err) == (2, True)
+
+
 def test_json_has_one_line_a_task(data: Path) -> None:
     task = data / "mini.toml"
     task.write_text('kind = "sts"\npath = "pairs.jsonl"\nmain_metric = "pearson"\n')

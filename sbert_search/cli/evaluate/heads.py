@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from sbert_search.cli.evaluate.options import EvalOptions, eval_options
+from sbert_search.cli.evaluate.options import EvalOptions, head_eval_options
 from sbert_search.cli.evaluate.reporting import report
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@eval_options
+@head_eval_options
 @click.pass_context
 def classify(ctx: click.Context, /, **_: object) -> int:
     """Measure a classifier of texts or of pairs.
@@ -34,7 +34,7 @@ def classify(ctx: click.Context, /, **_: object) -> int:
 
 
 @click.command()
-@eval_options
+@head_eval_options
 @click.pass_context
 def tag(ctx: click.Context, /, **_: object) -> int:
     """Measure a tagger of entities.
@@ -49,7 +49,7 @@ def tag(ctx: click.Context, /, **_: object) -> int:
 
 
 @click.command()
-@eval_options
+@head_eval_options
 @click.pass_context
 def qa(ctx: click.Context, /, **_: object) -> int:
     """Measure a model that answers questions.

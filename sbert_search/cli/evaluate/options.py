@@ -29,7 +29,7 @@ no_cache = click.option(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EvalOptions:
-    """The values of the argument and the options that `eval_options` and `no_cache` add."""
+    """The values of the argument and the options that the functions of this module add."""
 
     tasks: tuple[str, ...]
     suite: Path | None
@@ -39,11 +39,11 @@ class EvalOptions:
     expect: Path | None
     model: str | None
     device: str
-    engine: EngineName
     precision: Precision
-    calibrate: Path | None
     seed: int
     as_json: bool
+    engine: EngineName = "native"
+    calibrate: Path | None = None
     no_cache: bool = False
 
     @classmethod
@@ -93,6 +93,15 @@ class EvalOptions:
 
 def eval_options(function: F) -> F:
     """Add the argument and options of an `eval` command that runs tasks; see `EvalOptions`."""
+    return _with_options(function, "model", "device", "engine", "calibrate")
+
+
+def head_eval_options(function: F) -> F:
+    """Add the same as `eval_options`, except options that a `Predictor` does not have."""
+    return _with_options(function, "model", "device")
+
+
+def _with_options(function: F, *model: str) -> F:
     for decorate in (
         shared_options("seed", "quiet", "json"),
         choice(
@@ -105,7 +114,7 @@ def eval_options(function: F) -> F:
             "fastest",
             help="Number format of the model's computation; published scores use fp32.",
         ),
-        shared_options("model", "device", "engine", "calibrate"),
+        shared_options(*model),
         click.option(
             "--expect",
             type=FILE,
