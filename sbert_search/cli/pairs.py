@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from sbert_search.cli.console import emit, say
-from sbert_search.cli.options.shared import Finite, embedder_options, shared_options
+from sbert_search.cli.options.shared import Finite, embedder_options, refuse_typed, shared_options
 from sbert_search.cli.options.source import model_options, source_options, with_read_options
 from sbert_search.runtime.progress import note, progress
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 # A temporary index of more rows gets a FAISS index, since exact comparison takes quadratic time.
 EXACT_ROWS = 200_000
+_FOR_INDEX = {"sources", "threshold", "top", "as_clusters", "as_json"}
 _BATCH_PAIRS = 1000  # number of pairs whose texts are in memory at the same time
 
 
@@ -90,6 +91,7 @@ def _open_index(ctx: click.Context, sources: tuple[str, ...]) -> Iterator[Index]
     from sbert_search.shards.index import open_index
 
     if len(sources) == 1 and any((Path(sources[0]) / name).exists() for name in (NAME, SHARDS)):
+        refuse_typed(ctx, ctx.params.keys() - _FOR_INDEX, "if SOURCE is an index")
         index = open_index(sources[0])
         index.require_finished()
         yield index

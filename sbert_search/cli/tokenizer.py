@@ -10,7 +10,7 @@ import click
 
 from sbert_search.cli.console import REJECTED_ROWS, emit, show_facts
 from sbert_search.cli.lazy_group import GuidedGroup
-from sbert_search.cli.options.shared import shared_options
+from sbert_search.cli.options.shared import refuse_typed, shared_options
 
 if TYPE_CHECKING:
     from sbert_search.tokens.wordpiece.training import Algorithm
@@ -66,7 +66,10 @@ def tokenizer() -> None:
     help="Number of processes that count words.  [default: number of cores]",
 )
 @shared_options("on-error", "quiet", "json")
+@click.pass_context
 def train(
+    ctx: click.Context,
+    /,
     sources: tuple[str, ...],
     out: Path,
     vocab_size: int,
@@ -85,6 +88,10 @@ def train(
 
     The folder loads in transformers (BertTokenizerFast) and in all commands that take a tokenizer.
     """
+    if extend:
+        refuse_typed(ctx, {"cased", "strip_accents", "split_cjk"}, "with --extend")
+    if algorithm == "bpe":
+        refuse_typed(ctx, {"workers"}, "with --algorithm bpe")
     from sbert_search.corpus.documents import CorpusReader, FieldNames
     from sbert_search.runtime.processor.cores import usable_cores
     from sbert_search.tokens.wordpiece.training import (

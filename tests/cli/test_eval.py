@@ -52,6 +52,13 @@ def test_retrieval_reports_scores_run_and_manifest(data: Path) -> None:
     assert record["per_item"]["nDCG@10"] == {"q": 1.0}
 
 
+@pytest.mark.parametrize("option", [("--mode", "hybrid"), ("--rerank-depth", "5")])
+def test_options_of_a_search_are_refused_for_an_encoder(option: tuple[str, str]) -> None:
+    done = sbert_search("eval", "mteb", "task", "--encoder", *option)
+    assert (done.code, done.out) == (2, "")
+    assert f"{option[0]} has no effect with --encoder; leave it out." in done.err
+
+
 @pytest.mark.parametrize("command", ["classify", "tag", "qa"])
 def test_a_head_has_no_option_that_it_ignores(command: str) -> None:
     done = sbert_search("eval", command, "data.jsonl", "--model", "m", "--engine", "onnx")

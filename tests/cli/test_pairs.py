@@ -58,6 +58,13 @@ def test_clusters_of_an_index_that_is_there(index: Path, texts: Path) -> None:
     assert (wrong.code, "'nan' is not finite" in wrong.err) == (2, True)
 
 
+@pytest.mark.parametrize("option", [("--model", "hashing"), ("--id-field", "key")])
+def test_options_of_a_build_are_refused_for_an_index(index: Path, option: tuple[str, str]) -> None:
+    done = sbert_search("pairs", index, *option)
+    assert (done.code, done.out) == (2, "")
+    assert f"{option[0]} has no effect if SOURCE is an index; leave it out." in done.err
+
+
 def test_a_source_that_is_not_there_is_named_before_the_model_is_opened() -> None:
     done = sbert_search("pairs", "nowhere.jsonl", "--model", "./no-model")
     assert done.code == 1

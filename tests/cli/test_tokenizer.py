@@ -43,6 +43,25 @@ def test_rejected_rows_and_extension(source: Path, tmp_path: Path) -> None:
     assert (tmp_path / "a" / "vocab.txt").read_text() == (tmp_path / "b" / "vocab.txt").read_text()
 
 
+@pytest.mark.parametrize(
+    ("line", "refused"),
+    [
+        (("--extend", "{source}", "--cased"), "--cased has no effect with --extend"),
+        (("--extend", "{source}", "--keep-accents"), "--keep-accents has no effect with --extend"),
+        (("--extend", "{source}", "--join-cjk"), "--join-cjk has no effect with --extend"),
+        (("--algorithm", "bpe", "--workers", "2"), "--workers has no effect with --algorithm bpe"),
+    ],
+)
+def test_options_without_effect_are_refused(
+    source: Path, tmp_path: Path, line: tuple[str, ...], refused: str
+) -> None:
+    options = [word.format(source=source) for word in line]
+    done = sbert_search("tokenizer", "train", source, "--out", tmp_path / "v", *options)
+    assert done.code == 2
+    assert f"{refused}; leave it out." in done.err
+    assert not (tmp_path / "v").exists()
+
+
 def test_a_size_below_the_alphabet_is_wrong_usage(source: Path, tmp_path: Path) -> None:
     done = sbert_search("tokenizer", "train", source, "--vocab-size", 9, "--out", tmp_path / "v")
     assert done.code == 2

@@ -10,11 +10,13 @@ import click
 from sbert_search.cli.console import emit, show_table
 from sbert_search.cli.evaluate.options import FOLDER
 from sbert_search.cli.options.ranking import ranking_options, search_options
-from sbert_search.cli.options.shared import shared_options
+from sbert_search.cli.options.shared import refuse_typed, shared_options
 from sbert_search.errors import ConfigError
 
 if TYPE_CHECKING:
     from sbert_search.embedding.engines.protocol import EngineName
+
+_FOR_ENCODER = {"tasks", "encoder", "split", "out", "model", "device", "engine", "as_json"}
 
 
 @click.command("mteb")
@@ -46,6 +48,8 @@ def mteb(
     folder. By default, an index of the corpus is searched; --encoder gives the model itself to
     MTEB.
     """
+    if encoder:
+        refuse_typed(ctx, ctx.params.keys() - _FOR_ENCODER, "with --encoder")
     from sbert_search.embedding.embedder import open_embedder
     from sbert_search.search.rerankers.maxp import BestWindow
     from sbert_search.search.rerankers.reranker import Reranker
