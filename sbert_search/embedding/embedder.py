@@ -197,6 +197,9 @@ class Embedder(EncodeMethods):
         """In int8, share of the inputs of layers that were beyond the calibrated range so far.
 
         Such inputs are rounded to the limits of the range. Otherwise 0.
+
+        Raises:
+            ModelError: The process of one of several devices has ended.
         """
         return float(getattr(self._engine, "beyond_calibration", 0.0))
 

@@ -90,6 +90,17 @@ class ProcessEngine:
         """Compute vectors, float32 (n, dim), on all devices."""
         return self.start(tokens)()
 
+    @property
+    def beyond_calibration(self) -> float:
+        """Share of the inputs of int8 layers, in all processes so far, beyond the calibrated range.
+
+        Raises:
+            ModelError: A process has ended.
+        """
+        waits = [worker.submit(_range_counts) for worker in self._workers]
+        values, beyond = np.sum([wait() for wait in waits], axis=0)
+        return float(beyond / max(values, 1))
+
     def start(self, tokens: TokenizedTexts) -> Callable[[], Vectors]:
         """Send each process its share of the texts; return a function that waits for the vectors.
 
@@ -215,6 +226,13 @@ def _open(make: Callable[..., WorkerEmbedder], options: dict[str, object], share
 def _encode(tokens: TokenizedTexts) -> Vectors:
     (embedder,) = _embedders
     return embedder.encode_tokens(tokens)
+
+
+def _range_counts() -> tuple[int, int]:
+    """Return the numbers of inputs of int8 layers, and of those beyond the calibrated range."""
+    (embedder,) = _embedders
+    counter = getattr(embedder.opened.engine, "counter", None)
+    return (0, 0) if counter is None else (counter.values, counter.beyond)
 
 
 def open_processes(

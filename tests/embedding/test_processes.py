@@ -42,7 +42,10 @@ class Undecided:
 
     def __init__(self, *, device: str, precision: str = "auto", **_: object) -> None:
         chosen = {"cpu": "bf16", "cuda": "fp32"}[device] if precision == "auto" else precision
-        engine = SimpleNamespace(name="native", dim=2, tokenizer=None)
+        counter = SimpleNamespace(values=30, beyond=0)
+        if device == "cuda":
+            counter = SimpleNamespace(values=10, beyond=4)
+        engine = SimpleNamespace(name="native", dim=2, tokenizer=None, counter=counter)
         self.opened = SimpleNamespace(engine=engine, precision=chosen, calibration="")
         self.batch_tokens = 1
 
@@ -57,6 +60,11 @@ def test_processes_that_measure_otherwise_agree_on_the_precision_of_the_first() 
     assert engine.precision == "bf16"
     tokens = TokenizedTexts(["a"] * 8, "", [[1, 2]] * 8, np.zeros(8, np.int32))
     assert (engine(tokens) == 1).all()
+
+
+def test_inputs_beyond_a_calibration_are_counted_in_all_processes() -> None:
+    undecided: Any = Undecided
+    assert ProcessEngine(undecided, ["cpu", "cuda"]).beyond_calibration == 4 / 40
 
 
 def test_errors_of_a_process_are_those_of_an_embedder(folder: Path) -> None:

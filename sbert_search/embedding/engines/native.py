@@ -36,6 +36,9 @@ class PackedEngine:
     Args:
         model: Model in memory, which is put into evaluation mode; `move` and `quantize` change it.
         compute: Maps a packed batch to float (batch, width).
+
+    Attributes:
+        counter: Counts the inputs of int8 layers; None: the model is not in int8.
     """
 
     name: EngineName = "native"
@@ -45,7 +48,7 @@ class PackedEngine:
         self, model: BiEncoder | SequenceClassifier | PerTokenModel, compute: Compute
     ) -> None:
         self._module, self._compute, self.tokenizer = model.eval(), compute, model.tokenizer
-        self._counter: RangeCounter | None = None
+        self.counter: RangeCounter | None = None
         self._warned = False
         self._use_device(next(model.parameters()).device)
 
@@ -83,12 +86,12 @@ class PackedEngine:
         Raises:
             ConfigError: As for `freeze_int8`.
         """
-        self._counter = freeze_int8(self.encoder, calibration, exact)
+        self.counter = freeze_int8(self.encoder, calibration, exact)
 
     @property
     def beyond_calibration(self) -> float:
         """Share of the inputs of int8 layers, so far, that were beyond the calibrated range."""
-        return 0.0 if self._counter is None else self._counter.share
+        return 0.0 if self.counter is None else self.counter.share
 
     @torch.inference_mode()
     def launch(self, ids: Ids, types: Ids | None = None) -> Callable[[], Vectors]:
