@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 
 import click
 
 from sbert_search.cli.examples import with_examples
+from sbert_search.runtime.remedies import offer_options
 
 CONFIG_FILE = "sbert-search.toml"  # read from the current folder
 NEAR = 0.7  # similarity from which a known name is suggested for an unknown one
@@ -57,6 +59,8 @@ class GuidedGroup(click.Group):
             ctx.fail(f"No such command {name!r}.{suggestion(name, known)}")
         found, command, rest = super().resolve_command(ctx, args)
         if command and not isinstance(command, click.Group):
+            offer_options({option for param in command.params for option in param.opts})
+            ctx.call_on_close(partial(offer_options, None))
             command = _configured(ctx, name, command)
         return found, command, rest
 

@@ -33,6 +33,7 @@ from sbert_search.records import Document
 from sbert_search.runtime import memory
 from sbert_search.runtime.disk.same_file import same_file
 from sbert_search.runtime.progress import Advance, progress
+from sbert_search.runtime.remedies import if_offered
 
 __all__ = ["ColumnType", "CorpusReader", "FieldNames", "ReadBatch", "Reject", "Survey"]
 
@@ -381,7 +382,8 @@ class CorpusReader:
     def _refuse(self, reject: Reject) -> None:
         """Raise the error of a bad row, unless bad rows are to be skipped."""
         if self.on_error == "stop":
-            raise reject.error("Fix it, or pass --on-error skip.")
+            skip = "Fix it, or pass --on-error skip."
+            raise reject.error(if_offered("--on-error", skip, "Fix it."))
 
 
 def _stamp(file: SourceFile) -> tuple[int, int]:

@@ -9,6 +9,7 @@ from sbert_search.config import unknown_name
 from sbert_search.corpus.column_types import as_text
 from sbert_search.corpus.formats.rows import BadRow, RawRow, check_text
 from sbert_search.errors import ConfigError, CorpusError
+from sbert_search.runtime.remedies import if_offered
 
 ID_FIELDS = ("_id", "id", "doc_id", "docid")
 TEXT_FIELDS = ("text", "contents", "content", "body", "passage", "document", "sentence")
@@ -59,7 +60,7 @@ class FieldNames:
         self,
         names: Iterable[str],
         shown: str,
-        remedy: str = "Name the text field with --text-field.",
+        remedy: str | None = None,
         *,
         has_vectors: bool = False,
     ) -> Roles:
@@ -68,7 +69,8 @@ class FieldNames:
         Args:
             names: The field names.
             shown: Name of the file in messages.
-            remedy: Last sentence of the error message if there is no text field.
+            remedy: Last sentence of the error message if there is no text field. None: to name it
+                with --text-field, or to rename it if the running command has no such option.
             has_vectors: Whether each row has a given vector. Then it needs no text.
 
         Raises:
@@ -85,6 +87,11 @@ class FieldNames:
                 raise CorpusError(f"{shown}: {unknown_name(field, field, names, f'{role} field')}")
         text = self.texts or tuple(filter(None, [_first(TEXT_FIELDS, names)]))
         if not text and not has_vectors:
+            remedy = remedy or if_offered(
+                "--text-field",
+                "Name the text field with --text-field.",
+                "Rename the text field to 'text'.",
+            )
             raise CorpusError(
                 f"{shown}: no text field among {', '.join(map(repr, names))}. {remedy}"
             )

@@ -19,6 +19,7 @@ from sbert_search.runtime.memory import MAX_WAITING_BYTES
 from sbert_search.runtime.overlap import Allowance, prefetch
 from sbert_search.runtime.processor.openmp import end_idle_workers
 from sbert_search.runtime.progress import warn
+from sbert_search.runtime.remedies import if_offered
 from sbert_search.tokens.batching import token_batches
 from sbert_search.tokens.chunking import AT_BORDERS, Chunking
 
@@ -174,10 +175,11 @@ class TruncatedTexts:
     def report(self, embedder: TextEmbedder) -> None:
         """Print a warning if a text was truncated."""
         if self.truncated:
+            chunk = " --on-truncate chunk splits such texts into passages instead."
             warn(
                 f"{self.truncated:,} of {self.texts:,} texts ({self.truncated / self.texts:.1%}) "
                 f"are longer than the {embedder.max_len} tokens the model reads; {self.tokens:,} "
-                "tokens were cut off. --on-truncate chunk splits such texts into passages instead."
+                f"tokens were cut off.{if_offered('--on-truncate', chunk)}"
             )
 
 

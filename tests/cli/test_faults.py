@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
+import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from sbert_search.cli.main import run
 from sbert_search.index.store import IndexStore
+from sbert_search.runtime.remedies import if_offered
 from tests.cli.conftest import ROWS
+from tests.cli.lines import commands, sound_line
 from tests.cli.process import Done, sbert_search
 
 Write = Callable[..., Path]
@@ -67,6 +73,42 @@ def test_sources_that_cannot_be_read(source: str, message: str, tmp_path: Path) 
     assert done.code == 1
     assert message in done.err
     assert not (tmp_path / "my.index").exists()
+
+
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        ({"_id": "b", "text": ""}, "Fix it"),
+        ({"_id": "b", "words": "the cat"}, "no text field among '_id', 'words'."),
+        ({"_id": "d1", "text": "the cat " * 300}, "tokens were cut off."),
+    ],
+)
+def test_a_message_names_only_options_of_the_command(
+    row: dict[str, str],
+    said: str,
+    template: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    world = tmp_path / "world"
+    shutil.copytree(template, world, symlinks=True)
+    monkeypatch.chdir(world)
+    for name in ("corpus.jsonl", "beir/corpus.jsonl"):
+        Path(name).write_text(json.dumps(row) + "\n")
+    seen = set()
+    for name, command in commands():
+        line = sound_line(name, command)
+        if {"corpus.jsonl", "beir", "pretrain.toml"}.isdisjoint(line) or "index" in line:
+            continue
+        run(["bi" if word == "hashing" else word for word in line])
+        shown = capsys.readouterr().err
+        options = {option for param in command.params for option in param.opts}
+        assert options.issuperset(re.findall(r"--[a-z][a-z-]+", shown)), (name, shown)
+        if said in shown:
+            seen.add(name)
+    assert {"pairs", "eval retrieval"} <= seen
+    assert if_offered("--none", "in Python") == "in Python"  # the options hold for a command only
 
 
 @pytest.mark.parametrize(

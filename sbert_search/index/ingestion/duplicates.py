@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from sbert_search.corpus.documents import CorpusReader, ReadBatch, Reject
 from sbert_search.index.storage.ids import hash_contents, hash_ids
 from sbert_search.records import Document
+from sbert_search.runtime.remedies import if_offered
 
 
 def refuse_conflicting_ids(reader: CorpusReader) -> None:
@@ -28,9 +29,9 @@ def refuse_conflicting_ids(reader: CorpusReader) -> None:
                 known, first_content = first.setdefault(document.doc_id, (document, content))
                 if content != first_content:
                     reason = f"the id also occurs in {known.source}, with other content"
-                    raise Reject(document.source, reason, document.doc_id).error(
-                        "Make ids unique, or pass --on-error skip to keep the first of them."
-                    )
+                    skip = "Make ids unique, or pass --on-error skip to keep the first of them."
+                    remedy = if_offered("--on-error", skip, "Make ids unique.")
+                    raise Reject(document.source, reason, document.doc_id).error(remedy)
 
 
 def _hashes(reader: CorpusReader) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:

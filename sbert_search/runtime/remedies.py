@@ -1,0 +1,28 @@
+"""Remedies in messages that are options of the command line.
+
+The code that makes a message does not know which command runs. The command line says which options
+the command has, so that messages name no others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Set as AbstractSet
+
+_offered: AbstractSet[str] | None = None  # None: no command runs
+
+
+def offer_options(names: AbstractSet[str] | None) -> None:
+    """Say which options the running command has, such as ``--on-error``; None: no command runs."""
+    global _offered
+    _offered = names
+
+
+def if_offered(option: str, remedy: str, otherwise: str = "") -> str:
+    """Choose between two remedies.
+
+    Args:
+        option: An option of some commands.
+        remedy: The remedy if the running command has the option, or no command runs.
+        otherwise: The remedy if the running command lacks it.
+    """
+    return remedy if _offered is None or option in _offered else otherwise
