@@ -103,9 +103,12 @@ class DerivedFiles:
             return None
         before = reuse._lexical if reuse else []
         known = {files.record: files for files in before if isinstance(files, LexicalFiles)}
-        return known.get(segment.lexical) or self._open(
-            LexicalFiles, segment.lexical, segment.n_docs
-        )
+        if segment.lexical in known:
+            return known[segment.lexical]
+        opened = self._open(LexicalFiles, segment.lexical, segment.n_docs)
+        if isinstance(opened, LexicalFiles) and opened.words_problem:
+            self._require_newest(opened.words_problem)
+        return opened
 
     def _open(
         self, kind: Callable[[Folder, Record, Shape], File], record: Record, shape: Shape
@@ -119,11 +122,18 @@ class DerivedFiles:
         try:
             return kind(self._folder, record, shape)
         except (CorruptIndex, FileNotFoundError) as error:
-            if manifests.read(self._folder) != self._manifest:
-                raise FileNotFoundError(
-                    None, str(error), str(self._folder / manifests.NAME)
-                ) from error
+            self._require_newest(error)
             return error
+
+    def _require_newest(self, problem: Exception) -> None:
+        """Raise `FileNotFoundError` if a newer state was committed, which explains a problem.
+
+        The state itself may be newer than the manifest of the folder: a shard is opened before its
+        new manifest gets its final name, and `index tune` opens states that it does not commit.
+        """
+        if manifests.read(self._folder).generation > self._manifest.generation:
+            name = str(self._folder / manifests.NAME)
+            raise FileNotFoundError(None, str(problem), name) from problem
 
 
 def _warn(what: str, problem: object) -> None:

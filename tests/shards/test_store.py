@@ -25,8 +25,10 @@ from sbert_search.index.storage.manifest import BuildCursor
 from sbert_search.index.store import IndexStore
 from sbert_search.shards import manifest as shard_manifests
 from sbert_search.shards.check import check_shards
+from sbert_search.shards.held import HeldShard
 from sbert_search.shards.index import ShardedIndex
 from sbert_search.shards.manifest import FILES_OF_SHARD
+from sbert_search.shards.states import NEXT
 from sbert_search.shards.store import ShardedStore, ShardedStores
 from tests.index.batches import make_batch, some_documents, some_vectors
 from tests.index.faults.model import DIM, SETTINGS, Operation, apply, contents
@@ -61,6 +63,32 @@ def test_a_missing_file_is_named_also_after_a_relative_path(
     monkeypatch.chdir(sharded.parent)
     with pytest.raises(CorruptIndex, match=f"^shard-0001/seg/{file.name} is corrupt"):
         ShardedStore.open(sharded.name)
+
+
+@pytest.mark.parametrize("harm", ["cut", "remove"])
+def test_a_shard_with_a_damaged_derived_file_is_changed(sharded: Path, harm: str) -> None:
+    file = next((sharded / "shard-0001" / "lex").glob("*.pairs.npy"))
+    data = file.read_bytes()
+    file.unlink()
+    if harm == "cut":
+        file.write_bytes(data[:-1])
+    change(sharded)
+    opened = ShardedStore.open(sharded).snapshot
+    assert opened.n_docs == 24
+    with pytest.warns(UserWarning, match="index repair"):
+        assert len(opened.match(["text"], 30)[0][0]) == 24
+
+
+def test_an_interrupted_commit_is_opened_without_a_derived_file(
+    sharded: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as killed:
+        killed.setattr(HeldShard, "publish", lambda shard: None)
+        change(sharded)
+    assert (sharded / "shard-0001" / NEXT).is_file()
+    for file in (sharded / "shard-0001" / "lex").glob("*.pairs.npy"):
+        file.unlink()
+    assert ShardedStore.open(sharded).snapshot.n_docs == 24
 
 
 def test_a_shard_that_was_restored_on_its_own_is_named(sharded: Path) -> None:

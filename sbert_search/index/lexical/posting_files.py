@@ -44,6 +44,10 @@ Sources = Sequence[tuple[Postings, Live]]
 class LexicalFiles:
     """The postings of a segment on disk: mapped when opened, checked when first searched.
 
+    Attributes:
+        record: The record of the files in the manifest.
+        words_problem: Why the list of words cannot be opened; None: there is no problem.
+
     Raises:
         FileNotFoundError: A file is gone, as after a compaction by another process.
         CorruptIndex: A file has another size than recorded.
@@ -52,12 +56,13 @@ class LexicalFiles:
     def __init__(self, folder: Folder, record: LexicalRecord, n_docs: int) -> None:
         self.record, self._n_docs = record, n_docs
         self._views = [open_checked(folder, file, hash_up_to=0) for file in record.postings]
-        self._words: memoryview | Exception | None = None
+        self._words: memoryview | None = None
+        self.words_problem: Exception | None = None
         if record.words:
             try:
                 self._words = open_checked(folder, record.words, hash_up_to=0)
             except (CorruptIndex, FileNotFoundError) as error:  # searches can do without it
-                self._words = error
+                self.words_problem = error
 
     @cached_property
     def postings(self) -> Postings:
@@ -87,12 +92,12 @@ class LexicalFiles:
         Raises:
             CorruptIndex: The file is gone, or differs from its record.
         """
-        record, view = self.record.words, self._words
+        record = self.record.words
         if record is None:
             return None
-        if isinstance(view, memoryview):
-            return read_words(view, record)
-        raise CorruptIndex(record.name, "the file", str(view), REMAKE)
+        if self._words is not None:
+            return read_words(self._words, record)
+        raise CorruptIndex(record.name, "the file", str(self.words_problem), REMAKE)
 
 
 def write_lexical(

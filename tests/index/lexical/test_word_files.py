@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from sbert_search.errors import NoLexicalData
@@ -19,6 +20,8 @@ from sbert_search.index.snapshot import Snapshot
 from sbert_search.index.storage.manifest import SegmentRecord, StoreSettings
 from sbert_search.index.store import IndexStore
 from sbert_search.records import Document
+from tests.index.batches import make_batch
+from tests.index.faults.trap import Trap, set_trap
 from tests.index.lexical.test_bm25 import DOCUMENTS, new_store, put, some_text
 
 READER = TermReader(LexicalSettings())
@@ -150,6 +153,25 @@ def test_a_damaged_file_leaves_searches_and_is_repaired(tmp_path: Path, harm: st
         assert name in writer.repair()
     assert listed(opened.snapshot) == word_counts(DOCUMENTS[:300])
     assert check(tmp_path / "i").problems == ()
+
+
+def test_a_compaction_at_any_step_of_opening_loses_no_words(fast_path: Path) -> None:
+    store = new_store(fast_path / "i")
+    put(store, DOCUMENTS[:300])
+
+    def rewrite() -> None:
+        with IndexStore.open(fast_path / "i").writer() as writer:
+            writer.commit(make_batch(DOCUMENTS[:1], np.zeros((1, 2), np.float32)))
+            writer.compact()
+
+    for number in range(1, 1_000):
+        trap = Trap(number, rewrite)
+        with set_trap(trap):
+            snapshot = IndexStore.open(fast_path / "i").snapshot
+        assert None not in [snapshot.words(i) for i in range(len(snapshot.segments))]
+        if not trap.sprung:
+            break
+    assert number > 5
 
 
 def test_an_index_without_lexical_data_has_no_words(tmp_path: Path) -> None:
