@@ -189,6 +189,9 @@ class IndexStore:
 
         No lock is taken. If a compaction removes files before all of them are open, the copy starts
         over. An open file can be read to its end, even after its removal.
+
+        Raises:
+            CorruptIndex: A file is missing or damaged; no target is made.
         """
         from sbert_search.index.maintenance import backup
 
@@ -196,7 +199,9 @@ class IndexStore:
             self.refresh()
             try:
                 opened = backup.opened_files(self.snapshot.folder, self.snapshot.manifest)
-            except FileNotFoundError:
+            except FileNotFoundError as error:
+                if not self.refresh():
+                    raise backup.missing_file(self.snapshot.folder, error) from error
                 continue
             backup.backup_to(self.snapshot.folder, self.snapshot.manifest, Path(target), opened)
             return

@@ -89,12 +89,17 @@ class ShardedStore(IndexStore):
 
     def backup_to(self, target: str | Path) -> None:
         """Copy the newest state to another folder; see `backup.backup_shards`."""
+        from sbert_search.index.maintenance import backup
         from sbert_search.shards.backup import backup_shards
 
         for _ in range(OPEN_TRIES):
             self.refresh()
-            with contextlib.suppress(FileNotFoundError):  # a compaction removed files
+            try:
                 backup_shards(self.snapshot, Path(target))
+            except FileNotFoundError as error:
+                if not self.refresh():
+                    raise backup.missing_file(self.snapshot.folder, error) from error
+            else:
                 return
         raise always_changing(self.path)
 

@@ -91,6 +91,21 @@ def test_an_interrupted_commit_is_opened_without_a_derived_file(
     assert ShardedStore.open(sharded).snapshot.n_docs == 24
 
 
+@pytest.mark.parametrize("harm", ["cut", "remove"])
+def test_a_backup_names_the_file_that_is_not_whole(
+    sharded: Path, tmp_path: Path, harm: str
+) -> None:
+    file = next((sharded / "shard-0001" / "lex").glob("*.pairs.npy"))
+    data = file.read_bytes()
+    file.unlink()
+    if harm == "cut":
+        file.write_bytes(data[:-1])
+    store = ShardedStore.open(sharded)
+    with pytest.raises(CorruptIndex, match=f"lex/{file.name} is corrupt.*index repair"):
+        store.backup_to(tmp_path / "copy")
+    assert not (tmp_path / "copy").exists()
+
+
 def test_a_shard_that_was_restored_on_its_own_is_named(sharded: Path) -> None:
     shutil.copytree(sharded / "shard-0002", sharded.parent / "old")
     change(sharded)

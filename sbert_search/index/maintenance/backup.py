@@ -11,9 +11,11 @@ from pathlib import Path
 from sbert_search.errors import CorruptIndex, IndexStoreError
 from sbert_search.index.storage import manifest as manifests
 from sbert_search.index.storage.manifest import FOLDERS, FileRecord, Manifest
-from sbert_search.index.storage.segments import open_checked
+from sbert_search.index.storage.segments import REMAKE, open_checked
 from sbert_search.runtime.disk import files
 from sbert_search.runtime.disk.folders import Entry, Folder
+
+DERIVED_FOLDERS = ("ann/", "lex/")
 
 Opened = Mapping[FileRecord, memoryview]
 """The mapped bytes of each file of a state."""
@@ -31,7 +33,27 @@ def opened_files(source: Folder, manifest: Manifest) -> Opened:
         CorruptIndex: A file has another size than recorded.
     """
     with source.kept_open() as opened:
-        return {record: open_checked(opened, record, hash_up_to=0) for record in manifest.files}
+        return {
+            record: open_checked(opened, record, hash_up_to=0, remedy=_remedy(record.name))
+            for record in manifest.files
+        }
+
+
+def missing_file(folder: Folder, error: FileNotFoundError) -> CorruptIndex:
+    """Return the error for a file that is gone, though no newer state was committed.
+
+    Args:
+        folder: The index, or the sharded index with the file in one of its shards.
+        error: The error of `opened_files`.
+    """
+    path = Path(str(error.filename)).relative_to(folder.path)
+    name = "/".join(path.parts[-2:])
+    return CorruptIndex(str(path), "the file", "no such file", _remedy(name))
+
+
+def _remedy(name: str) -> str:
+    """Return the remedy for damage to a file; the default one unless it is a derived file."""
+    return REMAKE if name.startswith(DERIVED_FOLDERS) else ""
 
 
 def backup_to(source: Folder, manifest: Manifest, target: Path, opened: Opened) -> None:
@@ -89,9 +111,11 @@ def _add(source: Folder, record: FileRecord, view: memoryview, target: Folder) -
             raise
         copy = files.write_new(target / record.name, view)
         if copy.digest != record.xxh3_128:
-            raise CorruptIndex(record.name, record.xxh3_128, copy.digest) from error
+            remedy = _remedy(record.name)
+            raise CorruptIndex(record.name, record.xxh3_128, copy.digest, remedy) from error
     else:
-        open_checked(target, record, hash_up_to=record.size_bytes)
+        size, remedy = record.size_bytes, _remedy(record.name)
+        open_checked(target, record, hash_up_to=size, remedy=remedy)
 
 
 def _discard(making: Entry) -> None:

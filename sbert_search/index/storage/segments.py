@@ -306,7 +306,7 @@ class _CorruptionNamed:
 
 
 def open_checked(
-    folder: Folder, record: FileRecord, *, hash_up_to: int = HASH_AT_OPEN_BYTES
+    folder: Folder, record: FileRecord, *, hash_up_to: int = HASH_AT_OPEN_BYTES, remedy: str = ""
 ) -> memoryview:
     """Map a file; compare its size, and its hash if the file is small, with its record.
 
@@ -314,6 +314,7 @@ def open_checked(
         folder: The index.
         record: The record of the file in the manifest.
         hash_up_to: Size in bytes up to which the file is hashed.
+        remedy: What to do if the file differs; by default, to restore it or build again.
 
     Raises:
         FileNotFoundError: The file is gone.
@@ -327,11 +328,12 @@ def open_checked(
     except OSError as error:
         if not files.is_fault_of_file(error):
             raise IndexStoreError(f"{folder / record.name} cannot be read: {error}.") from error
-        raise CorruptIndex(record.name, "a file that can be read", str(error)) from error
+        raise CorruptIndex(record.name, "a file that can be read", str(error), remedy) from error
     if len(view) != record.size_bytes:
-        raise CorruptIndex(record.name, f"{record.size_bytes} bytes", f"{len(view)} bytes")
+        expected, got = f"{record.size_bytes} bytes", f"{len(view)} bytes"
+        raise CorruptIndex(record.name, expected, got, remedy)
     if len(view) <= hash_up_to:
-        check_hash(view, record)
+        check_hash(view, record, remedy)
     return view
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sbert_search.errors import IndexStoreError
+from sbert_search.errors import CorruptIndex, IndexStoreError
 from sbert_search.index.index import Index
 from sbert_search.index.maintenance.check import check
 from sbert_search.index.store import IndexStore
@@ -61,6 +61,25 @@ def test_a_snapshot_of_a_read_only_mount_is_made_elsewhere(tmp_path: Path) -> No
         if not is_mounted:
             path.chmod(0o755)
         assert contents(IndexStore.open(tmp_path / "copy").snapshot) == model
+
+
+@pytest.mark.parametrize("harm", ["cut", "remove"])
+@pytest.mark.parametrize(
+    ("pattern", "remedy"), [("lex/*.pairs.npy", "index repair"), ("seg/*.vec.npy", "Restore")]
+)
+def test_a_file_that_is_not_whole_is_named_with_its_remedy(
+    tmp_path: Path, harm: str, pattern: str, remedy: str
+) -> None:
+    new_index(tmp_path / "i", BEFORE)
+    store = IndexStore.open(tmp_path / "i")
+    file = next((tmp_path / "i").glob(pattern))
+    data = file.read_bytes()
+    file.unlink()
+    if harm == "cut":
+        file.write_bytes(data[:-1])
+    with pytest.raises(CorruptIndex, match=f"{file.name} is corrupt.*{remedy}"):
+        store.backup_to(tmp_path / "copy")
+    assert os.listdir(tmp_path) == ["i"]
 
 
 class FullDisk(files.Disk):
