@@ -38,17 +38,27 @@ def is_id(value: object) -> bool:
     return isinstance(value, (str, Integral)) and not isinstance(value, bool)
 
 
+def id_text(value: object) -> str:
+    """Return an id as the text that the index holds.
+
+    Raises:
+        QueryError: It is neither text nor an integer.
+    """
+    if not is_id(value):
+        raise QueryError(f"{value!r} is not an id; ids are texts or integers.")
+    return str(value)
+
+
 def id_texts(ids: DocIds) -> list[str]:
     """Return one id or several as the texts that the index holds.
 
     Raises:
         QueryError: One of them is neither text nor an integer.
     """
-    doc_ids = list(ids) if isinstance(ids, Iterable) and not isinstance(ids, str) else [ids]
-    for doc_id in doc_ids:
-        if not is_id(doc_id):
-            raise QueryError(f"{doc_id!r} is not an id; ids are texts or integers.")
-    return [str(doc_id) for doc_id in doc_ids]
+    one = (str, bytes, bytearray, memoryview)  # the elements of bytes are integers, but no ids
+    if isinstance(ids, one) or not isinstance(ids, Iterable):
+        return [id_text(ids)]
+    return [id_text(doc_id) for doc_id in ids]
 
 
 def get_document(snapshot: Snapshot, doc_id: str) -> Document | None:

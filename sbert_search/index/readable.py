@@ -11,7 +11,7 @@ from sbert_search.errors import IndexStoreError
 from sbert_search.index.documents import (
     Page,
     get_document,
-    id_texts,
+    id_text,
     is_id,
     iter_documents,
     read_page,
@@ -88,7 +88,7 @@ class ReadableIndex:
             QueryError: The id is neither text nor an integer.
             CorruptIndex: The document cannot be read.
         """
-        return get_document(self.state, id_texts(doc_id)[0])
+        return get_document(self.state, id_text(doc_id))
 
     def documents(self, where: str | None = None) -> Iterator[Document]:
         """Read the documents that match a filter, in the order in which they were added.

@@ -59,6 +59,8 @@ def _as_list(examples: Examples) -> list[Example]:
         return [examples] if examples.ndim == 1 else list(examples)
     if isinstance(examples, (str, int, Integral)):
         return [examples]
+    if isinstance(examples, (bytes, bytearray, memoryview)):
+        raise QueryError(f"{examples!r} is not an id; ids are texts or integers.")
     return list(examples)
 
 

@@ -46,9 +46,19 @@ def test_documents_are_read_by_id(index: Index) -> None:
     assert "d3" not in index
     assert 44 not in index
     assert object() not in index
-    wrong: Any = 4.5
-    with pytest.raises(QueryError, match=r"4\.5 is not an id"):
-        index.get(wrong)
+
+
+@pytest.mark.parametrize("wrong", [4.5, True, b"d1", bytearray(b"1"), memoryview(b"1")])
+def test_other_values_are_no_ids(index: Index, wrong: Any) -> None:
+    for ask in (index.get, index.delete):
+        with pytest.raises(QueryError, match="is not an id"):
+            ask(wrong)
+
+
+@pytest.mark.parametrize("several", [[], ["d1"], ["d1", "d2"]])
+def test_one_document_is_read_by_one_id(index: Index, several: Any) -> None:
+    with pytest.raises(QueryError, match="is not an id"):
+        index.get(several)
 
 
 def test_iteration_follows_the_order_of_addition(index: Index) -> None:

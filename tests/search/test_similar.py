@@ -84,6 +84,7 @@ def test_the_filter_and_k_hold(engine: SearchEngine) -> None:
         ([], "Name at least one document or vector"),
         ("x", "holds no document with the id 'x'"),
         (["a", 7], "holds no document with the id '7'"),
+        (b"a", "b'a' is not an id"),
         (np.ones(3), r"shape \(3,\); a vector of this index has \(384,\)"),
         (np.full(384, np.nan), "not finite"),
         ([[0.0, "a"]], "An example is not a vector"),
