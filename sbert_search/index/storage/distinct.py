@@ -114,7 +114,9 @@ def _values_of(
         docs, column = pc.list_parent_indices(column).to_numpy(), pc.list_flatten(column)
     known = pc.is_valid(column)
     docs = docs[known.to_numpy(zero_copy_only=False)]
-    return docs.astype(np.int64), column.filter(known).cast(element)
+    # Arrow's check of casts to float64 refuses all integers beyond 2**53, even exact ones.
+    values = column.filter(known).cast(element, safe=element != pa.float64())
+    return docs.astype(np.int64), values
 
 
 def _without_repeats(docs: NDArray[np.int64], codes: NDArray[np.int64], n_values: int) -> Pairs:

@@ -77,6 +77,15 @@ def test_ranges_of_floats_have_equal_widths(tmp_path: Path) -> None:
     assert facet.ranges == (FacetRange(-1.0, 1.0, 2), FacetRange(1.0, 3.0, 3))
 
 
+def test_large_integers_and_a_later_float_count_together(tmp_path: Path) -> None:
+    model = HashingEmbedder(8)
+    index = Index.build([{"_id": "1", "text": "red", "n": 10**16}], out=tmp_path / "i", model=model)
+    index.add([{"_id": "2", "text": "red", "n": 1.5}], model=model)
+    engine = SearchEngine(index, model)
+    assert engine.facets(None, "n")["n"].counts == {1e16: 1, 1.5: 1}
+    assert len(engine.search("red", group_by="n")) == 2
+
+
 @pytest.mark.parametrize(
     ("ask", "message"),
     [
