@@ -66,7 +66,7 @@ class Gpu:
 
 @cache
 def find_gpu() -> Gpu | None:
-    """Return the first device if FAISS gives right answers on it, else None.
+    """Return the first device if FAISS gives right answers on it and torch can use it, else None.
 
     The answers are tested, since FAISS may make an empty copy on the device and raise no error
     (docs/decisions.md: A GPU is used where `faiss-gpu` answers correctly).
@@ -77,6 +77,7 @@ def find_gpu() -> Gpu | None:
     try:
         gpu = Gpu(faiss)
         right = gpu.run(lambda: _answers_correctly(gpu))
+        gpu.has_room(0)  # an error if torch has no CUDA, whatever the memory
     except (RuntimeError, AssertionError) as error:
         warn(f"FAISS cannot use the GPU, so the CPU is used: {error}")
         return None

@@ -18,6 +18,7 @@ from sbert_search.index.dense.query_plan import Plan, Selection, plan
 from sbert_search.index.norms import Vectors
 from sbert_search.index.storage.manifest import StoreSettings
 from sbert_search.index.storage.segments import Segment
+from sbert_search.runtime.progress import warn
 
 if TYPE_CHECKING:
     from sbert_search.index.dense.faiss_gpu import GpuIndex
@@ -135,13 +136,24 @@ class _Search:
             top.scores[short], top.rows[short] = rest.scores, rest.rows
 
     def candidates(self, queries: NDArray[np.float32], plan: Plan) -> NDArray[np.int64]:
-        """Find candidates on the CPU or GPU: positions (n_queries, n), -1 where there is none."""
-        if self.on_gpu is None:
-            return faiss_file.search(self.index, plan, queries, self.selection)
+        """Find candidates on the CPU or GPU: positions (n_queries, n), -1 where there is none.
+
+        A search that fails on the GPU, such as for lack of memory, is repeated on the CPU.
+        """
+        if self.on_gpu is not None:
+            try:
+                return self._candidates_on_gpu(self.on_gpu, queries, plan)
+            except RuntimeError as error:
+                warn(f"A search failed on the GPU and is repeated on the CPU: {error}")
+        return faiss_file.search(self.index, plan, queries, self.selection)
+
+    def _candidates_on_gpu(
+        self, on_gpu: GpuIndex, queries: NDArray[np.float32], plan: Plan
+    ) -> NDArray[np.int64]:
         from sbert_search.index.dense import faiss_gpu
 
         if faiss_gpu.supports(plan):
-            return self.on_gpu.search(plan, queries, self.selection)
+            return on_gpu.search(plan, queries, self.selection)
         euclidean = self.settings.metric == "euclidean"
         vectors, n_candidates = self.part.vectors, plan.n_candidates
         return faiss_gpu.exact_candidates(

@@ -225,6 +225,40 @@ def test_what_the_device_does_not_do_the_cpu_does_and_says_so(
     assert said in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("error", [AssertionError, RuntimeError])
+def test_a_device_that_torch_cannot_use_is_not_used(
+    tmp_path: Path,
+    fake: FakeFaiss,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    error: type[Exception],
+) -> None:
+    def refuse(number: int) -> None:
+        raise error("Torch not compiled with CUDA enabled")
+
+    monkeypatch.setattr(torch.cuda, "mem_get_info", refuse)
+    assert recall(built(tmp_path / "i").snapshot) > 0.99
+    assert "so the CPU is used: Torch not compiled with CUDA" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("k", [10, 300])
+def test_a_search_that_fails_on_the_device_is_repeated_on_the_cpu(
+    tmp_path: Path,
+    fake: FakeFaiss,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    k: int,
+) -> None:
+    def full(*arguments: object, **options: object) -> None:
+        raise RuntimeError("no memory for scores")
+
+    store = built(tmp_path / "i")
+    fake.fails_at = "search"
+    monkeypatch.setattr(faiss_gpu, "exact_candidates", full)
+    assert recall(store.snapshot, k=k) > 0.9
+    assert "repeated on the CPU: no memory for s" in capsys.readouterr().err
+
+
 def test_an_upload_that_comes_back_empty_is_not_searched(
     tmp_path: Path, fake: FakeFaiss, capsys: pytest.CaptureFixture[str]
 ) -> None:
