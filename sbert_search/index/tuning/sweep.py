@@ -84,7 +84,8 @@ def sweep(
 ) -> Iterator[MeasuredFamily]:
     """Measure each family on the sample, and yield the result as soon as it is known.
 
-    A family whose build would exceed the budget is not built; its result gives the reason.
+    A family whose build would exceed the budget, or whose training takes more rows than the sample
+    has, is not built; its result gives the reason.
 
     Args:
         families: The families, cheapest to build first.
@@ -180,6 +181,11 @@ def _measured(
     why = budget.memory_refusal(full_spec, budget.largest) or budget.memory_refusal(
         spec, sample.n_rows
     )
+    if spec.min_training_rows > sample.n_rows:
+        why = (
+            f"its training takes {spec.min_training_rows:,} rows, and the sample has "
+            f"{sample.n_rows:,}"
+        )
     if why:
         return MeasuredFamily(family, skipped=why)
     small = Sample.of(sample.vectors[:TINY_BUILD_ROWS])

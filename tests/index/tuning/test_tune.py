@@ -250,6 +250,13 @@ def test_an_index_too_small_to_tune_is_searched_exactly(tmp_path: Path) -> None:
         tune(store, SETTINGS)
 
 
+def test_families_that_a_small_sample_cannot_train_are_skipped(store: IndexStore) -> None:
+    report = tune(store, dataclasses.replace(SETTINGS, sample_rows=10), dry_run=True)
+    skipped = {measured.family.pattern: measured.skipped for measured in report.measured}
+    assert skipped["IVF{lists},PQ8x4fs"] == "its training takes 624 rows, and the sample has 10"
+    assert skipped["HNSW16,SQ8"] == ""
+
+
 def test_the_api_embeds_queries_and_info_shows_the_evidence(tmp_path: Path) -> None:
     corpus, queries = tmp_path / "c.jsonl", tmp_path / "q.jsonl"
     corpus.write_text("".join(f'{{"_id": "{i}", "text": "word{i} and"}}\n' for i in range(40)))
