@@ -83,6 +83,12 @@ def test_delete_refuses_what_is_no_id(tmp_path: Path, ids: Any) -> None:
     assert len(index) == 4
 
 
+def test_an_empty_index_has_no_chunk_size_that_its_model_cannot_read(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"chunk_tokens is 9, but .* reads 8 tokens"):
+        Index.create(tmp_path / "i", model=HashingEmbedder(max_len=8), chunk_tokens=9)
+    assert not (tmp_path / "i").exists()
+
+
 def test_fields_of_the_settings_are_keywords(tmp_path: Path) -> None:
     source = tmp_path / "docs.jsonl"
     source.write_text('{"_id": "1", "text": "a"}\n{"_id": "2", "text": 7}\n')

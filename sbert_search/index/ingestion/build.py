@@ -267,10 +267,12 @@ def create_empty(
     """Make an index without documents; without an embedder, their vectors will be given.
 
     Raises:
-        ConfigError: FAISS cannot build what the spec names.
+        ConfigError: FAISS cannot build what the spec names, or ``chunk_tokens`` is more than the
+            model reads.
         IndexStoreError: The folder is not empty, or cannot become an index.
     """
     fixed = _store_settings(settings, embedder, dim)
+    settings.chunking(embedder)  # refuses a size that the model cannot read
     faiss_build.require_possible(fixed)
     settings = replace(settings, predicted_by=settings.predicted.hashes)
     cursor = BuildCursor(source_sha256="", rows=0, settings=settings.stored_values(), finished=True)
