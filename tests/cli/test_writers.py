@@ -6,6 +6,8 @@ import json
 import subprocess
 from pathlib import Path
 
+import pytest
+
 from sbert_search.index.maintenance.check import check
 from sbert_search.index.store import IndexStore
 from tests.cli.process import command, environment
@@ -34,9 +36,12 @@ def test_adds_at_once_wait_for_each_other_and_lose_nothing(index: Path, tmp_path
     keep_result("index_writers", {"writers_at_once": WRITERS, "documents_each": EACH, "lost": 0})
 
 
-def test_who_does_not_wait_is_told_how_to(index: Path) -> None:
+@pytest.mark.parametrize(
+    "change", [("delete", "--ids", "mill"), ("repair",), ("lexical", "--title-weight", 3)]
+)
+def test_who_does_not_wait_is_told_how_to(index: Path, change: tuple[object, ...]) -> None:
     with IndexStore.open(index).writer():
-        delete = command("index", "delete", index, "--ids", "mill", "--wait", 0.1)
-        done = subprocess.run(delete, capture_output=True, text=True, env=environment())
+        line = command("index", change[0], index, *change[1:], "--wait", 0.1)
+        done = subprocess.run(line, capture_output=True, text=True, env=environment())
     assert done.returncode == 1
     assert "wait for it (--wait SECONDS)" in done.stderr

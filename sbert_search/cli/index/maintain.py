@@ -78,8 +78,8 @@ def check(
 
 @click.command()
 @_folder
-@shared_options("quiet", "json")
-def repair(path: Path, as_json: bool) -> None:
+@shared_options("wait", "quiet", "json")
+def repair(path: Path, wait_s: float, as_json: bool) -> None:
     """Write damaged derived files of DIR again.
 
     Derived files of an index are those of FAISS and of BM25. Files that the index does not use are
@@ -88,7 +88,7 @@ def repair(path: Path, as_json: bool) -> None:
     """
     from sbert_search.shards.index import open_index
 
-    dropped = open_index(path).repair()
+    dropped = open_index(path, wait_s=wait_s).repair()
     if as_json:
         emit({"index": str(path), "dropped": dropped})
     else:
@@ -137,9 +137,9 @@ def _segments(info: IndexInfo) -> str:
 @click.option("--title-weight", type=int, help="How many times each word of a title is counted.")
 @click.option("--k1", type=Finite(), help="BM25 k1: saturation of repeated words.")
 @click.option("--b", type=Finite(), help="BM25 b: strength of length normalisation, 0 to 1.")
-@shared_options("quiet", "json")
+@shared_options("wait", "quiet", "json")
 @click.pass_context
-def lexical(ctx: click.Context, /, path: Path, as_json: bool, **_: object) -> None:
+def lexical(ctx: click.Context, /, path: Path, wait_s: float, as_json: bool, **_: object) -> None:
     """Add BM25 postings to DIR or change their settings.
 
     Settings that are not given keep their values. An index without postings starts with english,
@@ -152,7 +152,7 @@ def lexical(ctx: click.Context, /, path: Path, as_json: bool, **_: object) -> No
     changes = {name: ctx.params[name] for name in names}
     if "language" in changes:
         changes["stop_words"] = None  # the stop words of the language
-    index = open_index(path)
+    index = open_index(path, wait_s=wait_s)
     settings = replace(index.state.settings.lexical or LexicalSettings(), **changes)
     index.set_lexical(settings)
     if as_json:

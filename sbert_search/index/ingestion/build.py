@@ -223,8 +223,9 @@ def build_from(
         cursor = writer.snapshot.manifest.build or start
         if cursor.rows:
             if embedder:
-                require_agreement(writer.snapshot.manifest.settings, embedder)
-                require_mixable(writer.snapshot.manifest.settings, embedder)
+                stored = writer.snapshot.manifest.settings
+                require_agreement(stored, embedder, allow_inexact=None)
+                require_mixable(stored, embedder)
             note(f"{out}: resuming at row {cursor.rows:,} of {survey.rows:,}.")
         report = write(writer, embedder, cursor)
     if isinstance(embedder, Embedder):
@@ -271,8 +272,8 @@ def create_empty(
             model reads.
         IndexStoreError: The folder is not empty, or cannot become an index.
     """
-    fixed = _store_settings(settings, embedder, dim)
     settings.chunking(embedder)  # refuses a size that the model cannot read
+    fixed = _store_settings(settings, embedder, dim)
     faiss_build.require_possible(fixed)
     settings = replace(settings, predicted_by=settings.predicted.hashes)
     cursor = BuildCursor(source_sha256="", rows=0, settings=settings.stored_values(), finished=True)

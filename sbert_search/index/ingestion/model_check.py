@@ -158,7 +158,7 @@ def require_mixable(settings: StoreSettings, embedder: TextEmbedder) -> None:
 
 
 def require_agreement(
-    settings: StoreSettings, embedder: TextEmbedder, *, allow_inexact: bool = False
+    settings: StoreSettings, embedder: TextEmbedder, *, allow_inexact: bool | None = False
 ) -> None:
     """Refuse an embedder whose vectors cannot be compared with those of an index.
 
@@ -166,6 +166,12 @@ def require_agreement(
     cosine of at least `MIN_COSINE` with the stored ones, in any engine and precision; if one of
     them is in int8, of at least `INT8_COSINE`. If only one of the two models has files, no hashes
     can be compared, and the cosine must be at least `SAME_COSINE`.
+
+    Args:
+        settings: Settings of the index.
+        embedder: The embedder.
+        allow_inexact: Only warn of other vectors of the same model. None: the caller has no such
+            option, so the error does not recommend it.
 
     Raises:
         ModelMismatch: The embedder has another model; the message names every field that differs.
@@ -197,7 +203,8 @@ def require_agreement(
         else f"Use --engine {stored.engine} --precision {stored.precision}"
     )
     if not (allow_inexact and comparable):
-        inexact = ", or pass --allow-inexact" if comparable else ""
+        can_allow = comparable and allow_inexact is not None
+        inexact = ", or pass --allow-inexact" if can_allow else ""
         raise ModelMismatch(f"{problem} {remedy}{inexact}.")
     warn(problem)
 

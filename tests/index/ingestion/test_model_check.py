@@ -78,6 +78,15 @@ def test_another_engine_with_other_numbers_is_refused(settings: StoreSettings) -
         require_agreement(settings, OtherEngine(1e-2))
 
 
+@pytest.mark.parametrize("allow_inexact", [False, None])
+def test_only_a_caller_with_the_option_is_told_of_it(
+    settings: StoreSettings, allow_inexact: bool | None
+) -> None:
+    with pytest.raises(ModelMismatch, match="Use --engine") as refused:
+        require_agreement(settings, OtherEngine(1e-2), allow_inexact=allow_inexact)
+    assert ("--allow-inexact" in str(refused.value)) == (allow_inexact is False)
+
+
 class Int8(OtherEngine):
     """The same model in int8."""
 
