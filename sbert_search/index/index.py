@@ -161,6 +161,8 @@ class Index(MaintainedIndex):
         given, fields = split_vectors(chosen["vectors"], settings.fields)
         settings = replace(settings, fields=fields)
         has_model = model is not None or not (given or fields.vector)
+        if chosen["runner"] is not None and (given or fields.vector):
+            raise ConfigError("The runner embeds texts, and the vectors are given; leave it out.")
         if not has_model:
             refuse_model_options(options)
         open_model = _opener(model, out, cast("EmbedderOptions", options), stores)
@@ -469,10 +471,10 @@ class Index(MaintainedIndex):
             model: As for `add`.
             settings: As for `add`.
             memory_bytes: As for `add`.
-            keywords: As for `add`.
+            keywords: As for `add`, without ``fields``, ``on_error``, ``query`` and ``text_as``.
 
         Raises:
-            ConfigError: A setting has a wrong value.
+            ConfigError: A setting has a wrong value, or has no effect on a sync.
             TypeError: There is no such keyword.
             CorpusError: The folder is absent or holds no file that can be read.
             IndexStoreError: The folder lies outside the root of the index.
@@ -488,6 +490,11 @@ class Index(MaintainedIndex):
         )
 
         _require_known(keywords, ReadKeywords)
+        if names := sorted(keywords.keys() & {"fields", "on_error", "query", "text_as"}):
+            raise ConfigError(
+                f"{', '.join(names)}: a sync reads each file of a folder as one document and "
+                "reports files that cannot be read; leave these options out."
+            )
         settings, options = split_keywords(settings or self.read_settings, keywords)
         self.require_finished()
         started = time.perf_counter()
@@ -552,7 +559,8 @@ class Index(MaintainedIndex):
             options: As for `matching_embedder`.
 
         Raises:
-            ConfigError: The memory budget is too small for the work.
+            ConfigError: The memory budget is too small for the work, or there is a model or an
+                option of it, and no ``queries``.
             IndexStoreError: No index type keeps within the limits; the index is unchanged.
             CorpusError: The queries cannot be read.
             IndexLocked: Another process is writing.
@@ -567,6 +575,11 @@ class Index(MaintainedIndex):
             memory.give_back_freed(budget)
             memory.require(budget, TUNING_BYTES + budget // 4, "Tuning")
         if queries is None:
+            if names := sorted([*(["model"] if model is not None else []), *options]):
+                raise ConfigError(
+                    f"{', '.join(names)}: no model is opened, since documents of the index serve "
+                    "as queries. Name a file of queries, or leave these options out."
+                )
             return self._tune(settings, None, "documents", dry_run)
         embedder = self.matching_embedder(model, **options)
         asked = read_queries(Path(queries), memory_bytes=budget)

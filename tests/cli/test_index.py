@@ -219,6 +219,8 @@ def test_info_check_repair_compact_snapshot(index: Path, tmp_path: Path) -> None
     assert "384 x float32, cosine" in shown.out
     checked = sbert_search("index", "check", index)
     assert (checked.code, "is sound" in checked.out) == (0, True)
+    checked = sbert_search("index", "check", index, "--recall", "0.9")
+    assert (checked.code, "--recall is for --drift" in checked.err) == (2, True)
     (repaired,) = sbert_search("index", "repair", index, "--json").records
     assert repaired["dropped"] == []
     (compacted,) = sbert_search("index", "compact", index, "--json").records

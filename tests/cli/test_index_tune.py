@@ -37,3 +37,6 @@ def test_wrong_targets_are_refused(index: Path) -> None:
     done = sbert_search("index", "tune", index, "-k", "1000000000")
     assert done.code == 2
     assert "k is 1,000,000,000" in done.err
+    done = sbert_search("index", "tune", index, "--device", "cpu")
+    assert done.code == 2
+    assert "--device is for the model that embeds --queries" in done.err

@@ -15,6 +15,7 @@ import pytest
 from sbert_search.corpus.documents import FieldNames
 from sbert_search.embedding.arguments import CheckedOptions, EmbedderOptions
 from sbert_search.embedding.hashing import HashingEmbedder
+from sbert_search.embedding.pipeline import embed_batches
 from sbert_search.errors import (
     ConfigError,
     CorpusError,
@@ -87,6 +88,14 @@ def test_an_empty_index_has_no_chunk_size_that_its_model_cannot_read(tmp_path: P
     with pytest.raises(ConfigError, match=r"chunk_tokens is 9, but .* reads 8 tokens"):
         Index.create(tmp_path / "i", model=HashingEmbedder(max_len=8), chunk_tokens=9)
     assert not (tmp_path / "i").exists()
+
+
+def test_a_runner_has_nothing_to_do_with_given_vectors(tmp_path: Path) -> None:
+    rows = [{"_id": "1", "text": "a"}]
+    with pytest.raises(ConfigError, match="runner embeds texts, and the vectors are given"):
+        Index.build(
+            rows, out=tmp_path / "i", vectors=np.ones((1, 4), np.float32), runner=embed_batches
+        )
 
 
 def test_fields_of_the_settings_are_keywords(tmp_path: Path) -> None:

@@ -59,6 +59,8 @@ def check(
     from sbert_search.shards.check import check_index
     from sbert_search.shards.index import open_index
 
+    if recall is not None and not drift:
+        raise click.UsageError("--recall is for --drift; add that option, or leave --recall out.")
     report = check_index(path)
     problems = [str(problem) for problem in report.problems]
     drifted = open_index(path).drift(recall) if drift and not problems else None

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from sbert_search.cli.console import emit, say, show_table
-from sbert_search.cli.options.shared import Finite, index_embedder_options, shared_options
+from sbert_search.cli.options.shared import Finite, index_embedder_options, shared_options, typed
 from sbert_search.cli.options.source import model_options
 from sbert_search.config import to_mapping
 
@@ -71,6 +71,12 @@ def tune(
     from sbert_search.runtime.disk.same_file import require_apart, require_possible_output
     from sbert_search.shards.index import open_index
 
+    of_model = {"model", "device", "engine", "precision", "calibrate", "allow_inexact"}
+    if queries is None and (names := sorted(typed(ctx) & of_model)):
+        raise click.UsageError(
+            f"--{names[0].replace('_', '-')} is for the model that embeds --queries; without that "
+            "option, documents of the index serve as queries."
+        )
     if svg:
         inputs = [path, *([queries_file(queries)] if queries else [])]
         require_possible_output(svg, "--svg")
@@ -83,14 +89,18 @@ def tune(
         max_minutes=max_minutes,
         seed=seed,
     )
-    report = open_index(path, wait_s=wait_s).tune(
-        settings,
-        queries=queries,
-        dry_run=dry_run,
-        model=model,
-        allow_inexact=allow_inexact,
-        **model_options(ctx),
-    )
+    index = open_index(path, wait_s=wait_s)
+    if queries is None:
+        report = index.tune(settings, dry_run=dry_run)
+    else:
+        report = index.tune(
+            settings,
+            queries=queries,
+            dry_run=dry_run,
+            model=model,
+            allow_inexact=allow_inexact,
+            **model_options(ctx),
+        )
     if svg:
         files.replace_file(svg, draw(report).encode())
     if as_json:

@@ -7,11 +7,13 @@ import random
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from sbert_search.corpus.documents import FieldNames
 from sbert_search.embedding.hashing import HashingEmbedder
-from sbert_search.errors import CorpusError, IndexLocked, IndexStoreError
+from sbert_search.errors import ConfigError, CorpusError, IndexLocked, IndexStoreError
 from sbert_search.index.index import Index
 from sbert_search.index.ingestion.sync import SyncReport
 from sbert_search.records import Document, RowCounts
@@ -64,6 +66,14 @@ def sync(
 
 def done(report: SyncReport) -> tuple[set[str], set[str], set[str], int]:
     return {*report.added}, {*report.replaced}, {*report.deleted}, report.unchanged
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"on_error": "stop"}, {"fields": FieldNames()}, {"query": "x"}, {"text_as": "lines"}]
+)
+def test_settings_that_a_sync_does_not_use_are_refused(notes: Path, wrong: Any) -> None:
+    with pytest.raises(ConfigError, match=f"^{next(iter(wrong))}: a sync reads each file"):
+        build(notes).sync(notes, **wrong)
 
 
 CHANGES: dict[str, str | None] = {"new/n.md": "new", "a.md": "sun", "sub/b.txt": None}

@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from sbert_search.errors import IndexLocked, IndexStoreError
+from sbert_search.errors import ConfigError, IndexLocked, IndexStoreError
 from sbert_search.index.dense import faiss_build
 from sbert_search.index.index import Index
 from sbert_search.index.maintenance.check import check
@@ -255,6 +255,12 @@ def test_families_that_a_small_sample_cannot_train_are_skipped(store: IndexStore
     skipped = {measured.family.pattern: measured.skipped for measured in report.measured}
     assert skipped["IVF{lists},PQ8x4fs"] == "its training takes 624 rows, and the sample has 10"
     assert skipped["HNSW16,SQ8"] == ""
+
+
+def test_options_of_a_model_that_embeds_no_queries_are_refused(tmp_path: Path) -> None:
+    index = Index.create(tmp_path / "i", dim=DIM)
+    with pytest.raises(ConfigError, match="device, model: no model is opened"):
+        index.tune(model="hashing", device="cpu")
 
 
 def test_the_api_embeds_queries_and_info_shows_the_evidence(tmp_path: Path) -> None:
