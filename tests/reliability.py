@@ -40,7 +40,7 @@ PROMISES = {
     "index_descriptors": "Every command works where few files may be open, as macOS has it",
     "index_bytes": "Every flipped byte and every cut of a small index is reported under the file's "
     "name when it is opened",
-    "index_flips": "So is a random flipped bit of a large one",
+    "index_flips": "So is a random flipped bit of a large one with files up to 64 MiB",
     "index_readers": "Readers beside a writer see whole states, and never fail to open one",
     "index_writers": "Commands that add at once wait for each other and lose nothing",
     "index_lock": "A killed writer leaves the lock free at once",
