@@ -21,9 +21,9 @@ def spearman(predicted: ArrayLike, gold: ArrayLike) -> float:
         A value from -1 to 1.
 
     Raises:
-        ValueError: The arguments are not one-dimensional and equally long, with at least 2 values.
-        EvaluationError: A value is not finite, or all predicted or all gold scores are equal, so
-            that the correlation is undefined.
+        ValueError: The arguments are not one-dimensional and equally long.
+        EvaluationError: There are fewer than 2 values, a value is not finite, or all predicted or
+            all gold scores are equal, so that the correlation is undefined.
     """
     return float(_stats().spearmanr(*_checked(predicted, gold)).statistic)
 
@@ -43,9 +43,11 @@ def _checked(
     predicted: ArrayLike, gold: ArrayLike
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     x, y = np.asarray(predicted, dtype=np.float64), np.asarray(gold, dtype=np.float64)
-    if x.ndim != 1 or x.shape != y.shape or len(x) < 2:
-        raise ValueError(
-            f"Shapes {x.shape} and {y.shape} are not two lists of equal length of at least 2."
+    if x.ndim != 1 or x.shape != y.shape:
+        raise ValueError(f"Shapes {x.shape} and {y.shape} are not two lists of equal length.")
+    if len(x) < 2:
+        raise EvaluationError(
+            f"The number of scored rows is {len(x)}; a correlation needs at least 2."
         )
     for name, values in (("predicted", x), ("gold", y)):
         if not np.isfinite(values).all():

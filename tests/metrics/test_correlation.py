@@ -38,5 +38,5 @@ def test_undefined_correlations_are_named(correlation: Callable[..., float]) -> 
         correlation([0.5, float("nan")], [1, 2])
     with pytest.raises(ValueError, match=r"Shapes \(2,\) and \(3,\)"):
         correlation([1, 2], [1, 2, 3])
-    with pytest.raises(ValueError, match="at least 2"):
+    with pytest.raises(EvaluationError, match="scored rows is 1; a correlation needs at least 2"):
         correlation([1], [1])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -13,11 +13,18 @@ from torch import Tensor, nn
 
 from sbert_search.corpus.labelled.pairs import COLUMNS
 from sbert_search.corpus.sources import classify, field_names
+from sbert_search.errors import ConfigError, CorpusError
 from sbert_search.metrics.correlation import spearman
 from sbert_search.models.bi_encoder import BiEncoder
 from sbert_search.tokens.batching import TOKENS_AT_ONCE, token_batches
-from sbert_search.training.bi_encoder.losses import LossConfig, Siamese, pair_logits
-from sbert_search.training.data.examples import DataConfig, Form, TargetKind, read_examples
+from sbert_search.training.bi_encoder.losses import BINARY, LossConfig, Siamese, pair_logits
+from sbert_search.training.data.examples import (
+    DataConfig,
+    Example,
+    Form,
+    TargetKind,
+    read_examples,
+)
 from sbert_search.training.data.text_dataset import TextRows, arrange
 from sbert_search.training.data.token_table import TokenTable
 from sbert_search.training.loop.early_stopping import DevMetrics
@@ -35,8 +42,10 @@ def dev_evaluator(
     - ``accuracy``, if the loss has a classifier: share of pairs with the right label;
     - ``triplets``, if ``data.form`` is "triplets" or "sections", which makes triplets of sections:
       share of anchors that are nearer to their positive than to their first negative;
-    - ``found``, otherwise: share of anchors whose own positive ranks first among the positives of
-      all rows.
+    - ``found``, otherwise: share of anchors for which one of their own positives ranks first among
+      the positives of all rows, where texts equal to the anchor are left out. The positives of all
+      rows with the same anchor or the same group count as its own. For a loss of similar and
+      dissimilar pairs, only the similar pairs of the file are used.
 
     Args:
         path: The dev file.
@@ -48,10 +57,15 @@ def dev_evaluator(
 
     Raises:
         CorpusError: The file or a row cannot be used.
+        ConfigError: No dev metric fits the rows, since they hold no pair of different texts.
     """
     task = _task(path, data, loss)
-    examples = read_examples(path, replace(data, form=task.form, limit=None), task.target)
-    rows = arrange([examples], classes if task.target == "label" else ())
+    labels = classes if task.target == "label" else ()
+    reading = replace(data, form=task.form, limit=None, labels=labels)
+    examples = read_examples(path, reading, task.target)
+    if task.name == "found":
+        examples = _positive_pairs(path, examples, data, labels)
+    rows = arrange([examples], labels)
     table = TokenTable.of(rows.texts, model.tokenizer)
     metric = task.make_metric(rows)
 
@@ -82,7 +96,27 @@ def _task(path: Path, data: DataConfig, loss: LossConfig) -> _Task:
         return _Task("accuracy", "pairs", "label", lambda rows: _accuracy(rows, loss))
     if data.form in ("triplets", "sections"):
         return _Task("triplets", data.form, "nothing", lambda rows: _triplets)
-    return _Task("found", data.form, "nothing", lambda rows: _positive_first)
+    target: TargetKind = "label" if loss.name in BINARY else "nothing"
+    return _Task("found", data.form, target, _found)
+
+
+def _positive_pairs(
+    path: Path, examples: Sequence[Example], data: DataConfig, labels: tuple[str, ...]
+) -> list[Example]:
+    """Keep the rows with an anchor and another text; if there are labels, only similar pairs."""
+    different = [e for e in examples if len(e.texts) > 1 and e.texts[0] != e.texts[1]]
+    if not different:
+        raise ConfigError(
+            f"{path}: with data.form = {data.form!r}, no row has two different texts, so no dev "
+            "metric fits. Set data.dev to a file of pairs with scores, or leave data.dev out."
+        )
+    similar = [e for e in different if not labels or e.target == labels[1]]
+    if not similar:
+        raise CorpusError(
+            f"{path}: no pair has the label {labels[1]!r} of similar pairs; the dev metric needs "
+            "such pairs."
+        )
+    return similar
 
 
 @torch.no_grad()
@@ -122,11 +156,21 @@ def _triplets(model: Siamese, e: NDArray[np.float32]) -> float:
     return float((positive < negative).mean())
 
 
-def _positive_first(model: Siamese, e: NDArray[np.float32]) -> float:
-    anchors, positives = _unit(e[:, 0]), _unit(e[:, 1])
-    best = [int((positives @ anchor).argmax()) for anchor in anchors]
-    # Several rows can have equal positives. Then any of these may rank first.
-    return float(np.mean([(positives[n] == positives[m]).all() for n, m in enumerate(best)]))
+def _found(rows: TextRows) -> Metric:
+    anchors, candidates, groups = rows.text_ids[:, 0], rows.text_ids[:, 1], rows.groups
+
+    def share(model: Siamese, e: NDArray[np.float32]) -> float:
+        queries, positives = _unit(e[:, 0]), _unit(e[:, 1])
+        found = 0
+        for query, anchor, group in zip(queries, anchors, groups, strict=True):
+            own = (anchors == anchor) | ((groups == group) & (group >= 0))
+            cosines = np.where(candidates == anchor, -np.inf, positives @ query)
+            best = positives[cosines.argmax()]
+            # Different texts can have equal vectors. Then any of these may rank first.
+            found += bool((positives[own & (candidates != anchor)] == best).all(axis=1).any())
+        return found / len(anchors)
+
+    return share
 
 
 def _cosines(x: NDArray[np.float32], y: NDArray[np.float32]) -> NDArray[np.float32]:

@@ -283,7 +283,8 @@ def _classes(path: Path, data: DataConfig, target: TargetKind) -> list[Example]:
             raise CorpusError(
                 f"{document.source}: no {name!r}; name the column with data.columns.label."
             )
-        examples.append(Example((document.full_text,), str(label), document.source))
+        wanted = str(label) if target == "label" else None
+        examples.append(Example((document.full_text,), wanted, document.source))
     return examples
 
 

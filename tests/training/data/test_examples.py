@@ -123,6 +123,7 @@ def test_a_beir_folder_gives_its_relevant_pairs(tmp_path: Path) -> None:
 def test_single_texts_with_a_class(path: Path) -> None:
     found = read(path, [{"sentence": "good", "label": 1}], "label", form="classes")
     assert found[0] == Example(("good",), "1", f"{path}:1")
+    assert read_examples(path, DataConfig(train=path, form="classes"), "nothing")[0].target is None
 
 
 def test_a_limit_takes_the_first_rows(path: Path) -> None:

@@ -1,0 +1,88 @@
+"""Dev metrics of a sentence encoder, on vectors that are given by their angles."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from sbert_search.errors import ConfigError, CorpusError
+from sbert_search.training.bi_encoder import dev_metrics
+from sbert_search.training.bi_encoder.losses import LossConfig, LossName, Siamese
+from sbert_search.training.data.examples import DataConfig, Form
+from sbert_search.training.data.token_table import TokenTable
+from tests.models.tiny import tiny_bi_encoder
+
+
+def found(
+    folder: Path,
+    rows: list[dict[str, object]],
+    angles: dict[str, float],
+    monkeypatch: pytest.MonkeyPatch,
+    form: Form = "pairs",
+    loss: LossName = "mnrl",
+) -> float:
+    """The share of anchors that find a positive, if each text has a vector of this angle."""
+
+    def embed(model: object, texts: list[str]) -> np.ndarray:
+        radians = np.radians([angles[text] for text in texts])
+        return np.stack([np.cos(radians), np.sin(radians)], axis=1).astype(np.float32)
+
+    monkeypatch.setattr(TokenTable, "of", lambda texts, tokenizer: texts)
+    monkeypatch.setattr(dev_metrics, "embed_table", embed)
+    path = folder / "dev.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    model = tiny_bi_encoder(folder / "tokens")
+    data = DataConfig(train=path, form=form)
+    evaluate = dev_metrics.dev_evaluator(path, data, LossConfig(name=loss), ("0", "1"), model)
+    return evaluate(Siamese(model, None))["found"]
+
+
+def pair(first: str, second: str, **more: object) -> dict[str, object]:
+    return {"sentence1": first, "sentence2": second, **more}
+
+
+def test_an_anchor_of_a_group_finds_another_text_of_its_group(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows: list[dict[str, object]] = [{"texts": ["a", "b", "c"]}, {"texts": ["d", "e", "f"]}]
+    angles = {"a": 0.0, "b": 10.0, "c": 20.0, "d": 90.0, "e": 100.0, "f": 16.0}
+    # a finds b, d finds e, e finds d; b and c find f, and f finds c.
+    assert found(tmp_path, rows, angles, monkeypatch, form="groups") == 3 / 6
+
+
+def test_all_positives_of_an_anchor_count_and_texts_equal_to_it_do_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = [pair("a", "b"), pair("a", "c"), pair("c", "d"), pair("d", "d")]
+    # Both rows of a find b; c finds b, and not itself; the row of equal texts is left out.
+    assert found(tmp_path, rows, {"a": 0, "b": 10, "c": 20, "d": 90}, monkeypatch) == 2 / 3
+
+
+def test_texts_with_equal_vectors_share_a_rank(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = [pair("a", "b"), pair("c", "B")]
+    assert found(tmp_path, rows, {"a": 0, "b": 10, "B": 10, "c": 20}, monkeypatch) == 1
+
+
+def test_dissimilar_pairs_are_no_positives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [pair("a", "b", label=1), pair("c", "d", label=0), pair("e", "f", label=1)]
+    angles = {"a": 0.0, "b": 50.0, "c": 200.0, "d": 5.0, "e": 90.0, "f": 60.0}
+    assert found(tmp_path, rows, angles, monkeypatch, loss="contrastive") == 1
+    with pytest.raises(CorpusError, match="no pair has the label '1' of similar pairs"):
+        found(tmp_path, rows[1:2], angles, monkeypatch, loss="online_contrastive")
+
+
+@pytest.mark.parametrize(
+    ("form", "loss"),
+    [("texts", "mnrl"), ("classes", "all_triplets"), ("classes", "embedding_mse")],
+)
+def test_rows_of_one_text_have_no_dev_metric(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: Form, loss: LossName
+) -> None:
+    rows: list[dict[str, object]] = [{"text": "a", "label": "x"}, {"text": "b", "label": "y"}]
+    with pytest.raises(ConfigError, match=f"'{form}', no row has two .* pairs with scores"):
+        found(tmp_path, rows, {}, monkeypatch, form=form, loss=loss)
