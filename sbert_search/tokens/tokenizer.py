@@ -144,6 +144,7 @@ class TextTokenizer:
         if do_lower_case:
             parts = [normalizers.Lowercase(), backend.normalizer]
             backend.normalizer = normalizers.Sequence([part for part in parts if part is not None])
+            return cls(backend, max_len)  # `save` writes this backend, not the folder's tokenizer
         return cls(backend, max_len, folder=folder)
 
     @property

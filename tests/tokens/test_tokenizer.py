@@ -73,6 +73,12 @@ def test_lower_case_can_be_forced(tmp_path: Path) -> None:
     forced = TextTokenizer.from_folder(tmp_path, 30, do_lower_case=True)
     assert forced.encode(["The CAT"])[0] == plain.encode(["the cat"])[0]
     assert plain.encode(["The CAT"])[0] != plain.encode(["the cat"])[0]
+    (tmp_path / "saved").mkdir()
+    forced.save(tmp_path / "saved")
+    saved = TextTokenizer.from_folder(tmp_path / "saved", 30)
+    assert saved.encode(["The CAT"])[0] == plain.encode(["the cat"])[0]
+    theirs = AutoTokenizer.from_pretrained(tmp_path / "saved")
+    assert theirs(["The CAT"])["input_ids"] == saved.encode(["The CAT"])[0]
 
 
 @pytest.mark.filterwarnings("ignore:Token indices sequence length")
