@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -46,7 +47,7 @@ def evaluate_classify(
         For a class: accuracy, macro F1, Matthews correlation, and the expected calibration error
         (ECE), at the model's temperature and at 1. For several classes: F1 over all labels, the
         share of texts whose classes are all right, and both ECE. For a number: Spearman and Pearson
-        correlation.
+        correlation; Spearman's is the main metric unless the task names Pearson's.
 
     Raises:
         CorpusError: The file cannot be read, or a row is bad.
@@ -76,6 +77,8 @@ def evaluate_classify(
         scores, items = _of_classes(model, logits, _indices(rows, model.labels))
     else:
         scores, items = _of_label_sets(model, logits, _indices(rows, model.labels))
+    if model.kind == "number" and task.main_metric not in scores:
+        task = replace(task, main_metric="spearman")
     settings = {"temperature": model.temperature} if model.kind != "number" else {}
     return Evaluation(
         task=task,

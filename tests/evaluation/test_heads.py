@@ -82,10 +82,12 @@ def test_several_classes_and_numbers(tmp_path: Path) -> None:
     number = Predictor(classifier(tmp_path, ("score",), "number"))
     numbers = [{"text": t, "label": n} for n, t in enumerate(("cat", "dog", "sun", "mat"))]
     path = written(tmp_path / "n.jsonl", numbers)
-    result = evaluate_classify(
-        task("classify", path, main_metric="spearman"), number, data=tmp_path
-    )
+    result = evaluate_classify(task("classify", path), number, data=tmp_path)
     assert set(result.scores) == {"spearman", "pearson"}
+    assert result.main_score == result.scores["spearman"]
+    named = task("classify", path, main_metric="pearson")
+    result = evaluate_classify(named, number, data=tmp_path)
+    assert result.main_score == result.scores["pearson"]
     write_reports([result], tmp_path / "out")
 
 
