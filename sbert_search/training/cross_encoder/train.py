@@ -89,6 +89,11 @@ class CrossEncoderRecipe(TrainConfig):
             raise ConfigError(
                 f"mining.negatives is for the task relevance, not for {self.task}; set it to 0."
             )
+        if self.task != "relevance" and self.data.form != "pairs":
+            raise ConfigError(
+                f"data.form is {self.data.form!r}, but the task {self.task} needs pairs with a "
+                f"{'label' if self.task == 'classes' else 'score'}; use data.form = 'pairs'."
+            )
         if self.task == "classes" and len(self.data.labels) < 2:
             raise ConfigError(
                 "data.labels must name two or more classes, in the order of the logits."

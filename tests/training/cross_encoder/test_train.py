@@ -195,6 +195,12 @@ def test_settings_and_data_that_do_not_fit_are_named(start: Path, tmp_path: Path
         recipe(start, data, task="scores", loss="pairwise")
     with pytest.raises(ConfigError, match=r"data\.labels must name two or more classes"):
         recipe(start, data, task="classes", loss="cross_entropy")
+    for form in ("groups", "texts", "triplets", "nli"):
+        with pytest.raises(ConfigError, match=f"'{form}', but the task scores needs .* a score"):
+            recipe(start, data | {"form": form}, task="scores", loss="bce")
+    of_classes = data | {"form": "classes", "labels": ["1", "2"]}
+    with pytest.raises(ConfigError, match=r"needs pairs with a label; use data\.form = 'pairs'"):
+        recipe(start, of_classes, task="classes", loss="cross_entropy")
     with pytest.raises(ConfigError, match=r"has 1 folders, but data\.runs has 0 files"):
         recipe(start, {"train": str(tmp_path)}, task="relevance", loss="bce")
     beir = {"train": str(tmp_path), "form": "beir", "runs": ["a.trec"]}
