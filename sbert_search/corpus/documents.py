@@ -170,19 +170,19 @@ class CorpusReader:
         if batch_rows < 1:
             raise ValueError(f"batch_rows is {batch_rows}; it must be at least 1.")
         self.on_error = on_error
-        self._fields = fields or FieldNames()
+        self.fields = fields or FieldNames()
         self._known, self._widens = columns, widens
         self._batch_rows, self._batch_bytes = batch_rows, memory.shares(memory_bytes).batch
         self._limit = RowLimit.within(memory_bytes)
         self._files = source_files(
-            sources, self, root=root, text_as=text_as, vector=self._fields.vector, query=query
+            sources, self, root=root, text_as=text_as, vector=self.fields.vector, query=query
         )
         self._plans: list[_FilePlan] = []
         self._declared = {n: parse_type(kind) for n, kind in (column_types or {}).items()}
         self._columns = Columns(columns, widens, self._declared)
         self._chosen = None if metadata_fields is None else frozenset(metadata_fields)
         self._unseen: set[str] = set()  # named fields that no row had so far
-        has_vectors = vectors is not None or self._fields.vector is not None
+        has_vectors = vectors is not None or self.fields.vector is not None
         self._vectors = VectorReader(vector_rule, vectors) if has_vectors else None
 
     @property
@@ -212,7 +212,7 @@ class CorpusReader:
                 row. Then the message has the row's position, the reason and the bad value.
         """
         self._columns = Columns(self._known, self._widens, self._declared)
-        self._unseen = {*self._fields.texts, *(self._chosen or ()), *self._declared}
+        self._unseen = {*self.fields.texts, *(self._chosen or ()), *self._declared}
         self._plans, rows = [], 0
         with progress("Checking", None, "rows") as advance:
             for file in self._files:
@@ -291,8 +291,8 @@ class CorpusReader:
             plan.roles = dataclasses.replace(_OF_FILES, metadata=chosen)
         elif (names := field_names(file, limit=self._limit)) is not None:
             plan.names, has_vectors = tuple(names), self._vectors is not None
-            own = FieldNames(vector=self._fields.vector)
-            fields = own if file.holds_documents else self._fields
+            own = FieldNames(vector=self.fields.vector)
+            fields = own if file.holds_documents else self.fields
             roles = fields.resolve(names, file.shown, has_vectors=has_vectors)
             plan.roles = dataclasses.replace(roles, metadata=self._chosen)
         for row in read_rows(file, limit=self._limit):
@@ -311,7 +311,7 @@ class CorpusReader:
         if self._unseen and self._known is None:
             name, shown = min(self._unseen), self._files[0].shown
             more = f" and {len(self._files) - 1} more" if len(self._files) > 1 else ""
-            kind = "text field" if name in self._fields.texts else "metadata field"
+            kind = "text field" if name in self.fields.texts else "metadata field"
             known = [*self._plans[0].names, *self._columns.types]
             raise CorpusError(f"{shown}{more}: {unknown_name(name, name, set(known), kind)}")
 
@@ -346,8 +346,8 @@ class CorpusReader:
             return None
         if self._vectors.given:
             return self._vectors.of_row(number)
-        assert self._fields.vector is not None
-        return self._vectors.of_value(parts.vector, self._fields.vector)
+        assert self.fields.vector is not None
+        return self._vectors.of_value(parts.vector, self.fields.vector)
 
     def _items(self, skip: int) -> Iterator[tuple[Document, Vectors | None] | Reject]:
         for plan in self._plans:

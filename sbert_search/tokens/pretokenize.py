@@ -49,11 +49,13 @@ def write_token_shards(
     plain.no_padding()
     plain.no_truncation()
     tokenizer_json = plain.to_str()
-    identity = {
+    identity: dict[str, object] = {
         "source_sha256": survey.sha256,
         "tokenizer_sha256": hashlib.sha256(tokenizer_json.encode("utf-8")).hexdigest(),
         "wrapped": wrapped,
     }
+    if reader.fields.texts:  # folders of shards without this key hold the detected field
+        identity["text_fields"] = list(reader.fields.texts)
     vocab_size = tokenizer.get_vocab_size()
     plain.encode_special_tokens = True
     with (

@@ -7,6 +7,7 @@ import pytest
 from tokenizers import Tokenizer
 
 from sbert_search.corpus.documents import CorpusReader
+from sbert_search.corpus.fields import FieldNames
 from sbert_search.errors import CorpusError
 from sbert_search.tokens.pretokenize import write_token_shards
 from sbert_search.tokens.vocabulary import SPECIAL_TOKENS, bert_tokenizer
@@ -65,6 +66,20 @@ def test_other_tokenizers_and_sources_are_refused_and_the_same_goes_on(
     source.write_text('{"_id": "9", "text": "cat"}\n')
     with pytest.raises(CorpusError, match="another origin"):
         read(tmp_path / "shards", tokenizer, source)
+
+
+def test_shards_of_another_text_field_are_refused(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    source = tmp_path / "fields.jsonl"
+    source.write_text('{"heading": "The cat", "text": "The cat sat."}')
+
+    def write(field: str | None) -> int:
+        reader = CorpusReader([source], fields=FieldNames(text=field))
+        return write_token_shards(reader, tokenizer, tmp_path / "shards").n_tokens
+
+    assert write("heading") == write("heading") == 2
+    for other in ("text", None):
+        with pytest.raises(CorpusError, match="another origin"):
+            write(other)
 
 
 def test_sentences_are_neither_padded_nor_truncated(
