@@ -118,13 +118,14 @@ def save_checkpoint(
     return final
 
 
-def prune(out: Path, keep: int, best_step: int | None) -> None:
+def prune(out: Path, keep: int, step: int, best_step: int | None) -> None:
     """Remove old checkpoints; a failure is only reported.
 
-    The newest ``keep`` checkpoints stay, and that of ``best_step`` unless it is None.
+    The newest ``keep`` checkpoints up to ``step`` stay, and that of ``best_step`` unless it is
+    None. Later ones stay too: they were damaged when the run resumed before them.
     """
     try:
-        for path in checkpoints(out)[:-keep]:
+        for path in [p for p in checkpoints(out) if _step(p) <= step][:-keep]:
             if _step(path) != best_step:
                 doomed = path.with_name(path.name + ".tmp")
                 files.disk.replace(path, doomed)  # a partly removed folder must not look complete

@@ -283,7 +283,7 @@ class _Run:
             to_toml(self.recipe),
             self.save_model,
         )
-        prune(self.out, self.config.checkpoint.keep, self.state.best_step)
+        prune(self.out, self.config.checkpoint.keep, self.state.step, self.state.best_step)
 
     def _stored_verdict(self) -> object:
         """Return the measurement that chose the precision, now or in the run that is resumed."""

@@ -13,6 +13,7 @@ from sbert_search.errors import CheckpointError, ConfigError
 from sbert_search.training.loop.checkpoint import (
     Checkpoint,
     CheckpointConfig,
+    checkpoint_path,
     checkpoints,
     newest_checkpoint,
     prune,
@@ -65,7 +66,7 @@ def test_a_fault_at_any_step_leaves_the_old_state_or_the_new_one(
 
     def work() -> None:
         save(out, 3)
-        prune(out, 2, best_step=None)
+        prune(out, 2, 10**6, best_step=None)
 
     steps, outcomes = 0, set()
     for steps, raised in enumerate(every_step(fault, prepare, work), 1):  # noqa: B007
@@ -152,8 +153,18 @@ def test_pruning_keeps_the_newest_and_the_best(tmp_path: Path) -> None:
     for step in (1, 2, 3, 4, 5):
         save(tmp_path, step)
     (tmp_path / "ckpt-1.txt").touch()
-    prune(tmp_path, 2, best_step=2)
+    prune(tmp_path, 2, 5, best_step=2)
     assert [path.name[-1] for path in checkpoints(tmp_path)] == ["2", "4", "5"]
+
+
+def test_a_damaged_checkpoint_of_a_later_step_is_not_the_newest(tmp_path: Path) -> None:
+    for step in (50, 100):
+        save(tmp_path, step)
+    _flip(checkpoint_path(tmp_path, 100) / "state.safetensors", -1)
+    save(tmp_path, 70)  # the run resumed from 50, since 100 is damaged
+    prune(tmp_path, 1, 70, best_step=None)
+    assert newest_checkpoint(tmp_path).step == 70
+    assert not checkpoint_path(tmp_path, 50).exists()
 
 
 @pytest.mark.parametrize(
