@@ -211,7 +211,7 @@ def check_tokenizer(encoder: Encoder, tokenizer: TextTokenizer) -> None:
     if encoder.config.position_embeddings and tokenizer.max_len > positions:
         raise WeightsError(
             f"Texts may have {tokenizer.max_len} tokens and the encoder has {positions} positions; "
-            "lower max_seq_length."
+            "lower max_len, or max_seq_length in a model folder."
         )
 
 

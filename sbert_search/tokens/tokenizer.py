@@ -111,7 +111,7 @@ class TextTokenizer:
         if self.pair.size >= max_len:
             raise ModelError(
                 f"A text may have {max_len} tokens, and a pair needs {self.pair.size} special "
-                "tokens; raise max_seq_length."
+                "tokens; raise max_len, or max_seq_length in a model folder."
             )
 
     @classmethod

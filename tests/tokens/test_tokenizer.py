@@ -81,6 +81,11 @@ def test_lower_case_can_be_forced(tmp_path: Path) -> None:
     assert theirs(["The CAT"])["input_ids"] == saved.encode(["The CAT"])[0]
 
 
+def test_a_limit_without_room_for_a_pair_names_the_setting(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match="raise max_len, or max_seq_length in a model folder"):
+        tiny_tokenizer(tmp_path, 3)
+
+
 @pytest.mark.filterwarnings("ignore:Token indices sequence length")
 def test_what_is_cut_off_is_counted(minilm: TextTokenizer, library: Any) -> None:
     full = [len(ids) - 2 for ids in library(MANY, truncation=False)["input_ids"]]
