@@ -199,26 +199,42 @@ def _why_not_comparable(first: EvaluationRecord, second: EvaluationRecord) -> It
 def _compared(
     task: str, first: EvaluationRecord, second: EvaluationRecord, metric: str, draws: int, seed: int
 ) -> tuple[Difference, list[ItemChange]]:
-    if metric in CORRELATIONS or first["task"]["kind"] == "sts":
-        return _compared_correlations(task, first, second, metric, draws, seed)
+    for record in (first, second):
+        if metric not in (known := _comparable(record)):
+            raise EvaluationError(
+                f"{task}: a record has no values from which {metric!r} can be compared; it has "
+                f"those of: {', '.join(known)}. Compare one of these metrics."
+            )
+    if metric in CORRELATIONS:
+        return _compared_correlations(first, second, metric, draws, seed)
     if metric not in first["per_item"]:
-        return _compared_sums(task, first, second, metric, draws, seed)
-    a, b = (_values(task, record, metric) for record in (first, second))
+        return _compared_sums(first, second, metric, draws, seed)
+    a, b = (record["per_item"][metric] for record in (first, second))
     items = list(a)
     x, y = (np.array([values[item] for item in items]) for values in (a, b))
     return compare_means(x, y, draws=draws, seed=seed), _changes(items, x, y, y - x)
 
 
+def _comparable(record: EvaluationRecord) -> list[str]:
+    """Return the scores of a record that its values of items determine."""
+    items = record["per_item"]
+    return [
+        metric
+        for metric in record["scores"]
+        if metric in items
+        or (metric in CORRELATIONS and "predicted" in items)
+        or summed(metric, items) is not None
+    ]
+
+
 def _compared_correlations(
-    task: str, first: EvaluationRecord, second: EvaluationRecord, metric: str, draws: int, seed: int
+    first: EvaluationRecord, second: EvaluationRecord, metric: str, draws: int, seed: int
 ) -> tuple[Difference, list[ItemChange]]:
-    kind = next((known for known in CORRELATIONS if known == metric), None)
-    if kind is None:
-        raise EvaluationError(f"{task}: no metric {metric!r}; known: spearman, pearson.")
+    kind: Correlation = "pearson" if metric == "pearson" else "spearman"
     scores = (
-        _values(task, first, "predicted"),
-        _values(task, second, "predicted"),
-        _values(task, first, "gold"),
+        first["per_item"]["predicted"],
+        second["per_item"]["predicted"],
+        first["per_item"]["gold"],
     )
     items = list(scores[2])
     a, b, gold = (np.array([values[item] for item in items]) for values in scores)
@@ -228,7 +244,7 @@ def _compared_correlations(
 
 
 def _compared_sums(
-    task: str, first: EvaluationRecord, second: EvaluationRecord, metric: str, draws: int, seed: int
+    first: EvaluationRecord, second: EvaluationRecord, metric: str, draws: int, seed: int
 ) -> tuple[Difference, list[ItemChange]]:
     """Compare a metric that is a function of sums over items, such as F1.
 
@@ -243,23 +259,12 @@ def _compared_sums(
     ]
     n_classes = class_count(*records) if all(CLASSES[0] in own for own in records) else None
     sums = [summed(metric, own, n_classes) for own in records]
-    if sums[0] is None or sums[1] is None:
-        _values(task, first, metric)  # raises the error that names the known metrics
-        raise AssertionError
+    assert sums[0] is not None
+    assert sums[1] is not None
     difference = compare_sums(sums[0][0], sums[1][0], sums[0][1], draws=draws, seed=seed)
-    a, b = (_values(task, record, shown) for record in (first, second))
+    a, b = (record["per_item"][shown] for record in (first, second))
     x, y = (np.array([values[item] for item in items]) for values in (a, b))
     return difference, _changes(items, x, y, y - x)
-
-
-def _values(task: str, record: EvaluationRecord, name: str) -> Mapping[str, float]:
-    if name not in record["per_item"]:
-        known = ", ".join(record["per_item"])
-        raise EvaluationError(
-            f"{task}: a record has no values of {name!r} for each item; it has: {known}. "
-            "Compare one of these metrics."
-        )
-    return record["per_item"][name]
 
 
 def _changes(

@@ -131,12 +131,18 @@ def test_different_data_are_refused(tmp_path: Path, change: Change, message: str
 
 def test_what_is_missing_is_named(tmp_path: Path) -> None:
     first = write(tmp_path / "a", record("one", {"MAP": [0.1, 0.2]}))
-    with pytest.raises(EvaluationError, match="no values of 'recall@5' for each item; it has: MAP"):
+    with pytest.raises(EvaluationError, match=r"'recall@5' can be compared; .*: MAP\. Comp"):
         compare_runs(first, first, metrics=["recall@5"])
     (tmp_path / "empty").mkdir()
     with pytest.raises(EvaluationError, match="holds no evaluation records"):
         compare_runs(first, tmp_path / "empty")
     pairs = record("sts", {"predicted": [0.1, 0.2, 0.3], "gold": [1, 2, 3]}, kind="sts")
     second = write(tmp_path / "sts", pairs)
-    with pytest.raises(EvaluationError, match="no metric 'MAP'; known: spearman, pearson"):
+    with pytest.raises(EvaluationError, match="'MAP' can be compared; it has those of: spearman"):
         compare_runs(second, second, metrics=["MAP"])
+    own = record("tag", {"sentence right": [1.0, 0.0], **{name: [1, 2] for name in COUNTS}})
+    own["scores"] = {"F1": 0.5, "tag accuracy": 0.5}
+    third = write(tmp_path / "tag", own)
+    for metric in ("sentence right", "gold", "tag accuracy"):
+        with pytest.raises(EvaluationError, match=f"'{metric}' can be .* it has those of: F1"):
+            compare_runs(third, third, metrics=[metric])
