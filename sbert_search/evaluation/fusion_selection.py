@@ -16,10 +16,10 @@ from sbert_search.search.stages.dense import nearest_documents
 from sbert_search.search.stages.fusion import Fusion, fuse
 from sbert_search.search.stages.lexical import matching_documents
 
-# The fusions that are compared.
+# The fusions that are compared: those that options of a search can choose.
 CANDIDATES = (
     *(Fusion(dense_weight=tenths / 10) for tenths in range(11)),
-    *(Fusion(method="rrf", rrf_k=k) for k in (10, 60)),
+    Fusion(method="rrf"),
 )
 
 

@@ -13,7 +13,7 @@ from sbert_search.corpus.labelled.beir import read_qrels, read_queries
 from sbert_search.embedding.hashing import HashingEmbedder
 from sbert_search.embedding.protocol import Vectors
 from sbert_search.errors import EvaluationError
-from sbert_search.evaluation.fusion_selection import choose_fusion
+from sbert_search.evaluation.fusion_selection import CANDIDATES, choose_fusion
 from sbert_search.index.index import Index
 from sbert_search.records import Query
 from sbert_search.search.stages.fusion import Fusion
@@ -91,6 +91,10 @@ def test_the_command_names_the_best_and_what_to_expect(data: Path) -> None:
     done = sbert_search("eval", "fusion", data.with_name("i"), data)
     assert "--fusion weighted --dense-weight" in done.out
     (record,) = sbert_search("eval", "fusion", data.with_name("i"), data, "--json").records
-    assert (record["queries"], len(record["scores"]), len(record["folds"])) == (N_QUERIES, 13, 5)
+    assert (record["queries"], len(record["scores"]), len(record["folds"])) == (N_QUERIES, 12, 5)
     refused = sbert_search("eval", "fusion", data.with_name("i"), data, "--split", "dev")
     assert (refused.code, "existing splits: train" in refused.err) == (1, True)
+
+
+def test_every_candidate_is_a_choice_of_the_options_of_a_search() -> None:
+    assert {fusion.rrf_k for fusion in CANDIDATES} == {Fusion().rrf_k}
