@@ -69,6 +69,9 @@ class DataConfig:
                 f"data.weights has {len(self.weights)} values for {len(self.files)} files; "
                 "give one for each file of data.train."
             )
+        for name, number in (("limit", self.limit), ("per_document", self.per_document)):
+            if number is not None and number < 1:
+                raise ConfigError(f"data.{name} is {number}; it must be at least 1.")
         if any(weight <= 0 for weight in self.weights):
             raise ConfigError(f"data.weights is {self.weights}; every weight must be above 0.")
         if not self.score_range[0] < self.score_range[1]:

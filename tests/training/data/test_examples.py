@@ -126,6 +126,14 @@ def test_single_texts_with_a_class(path: Path) -> None:
     assert read_examples(path, DataConfig(train=path, form="classes"), "nothing")[0].target is None
 
 
+@pytest.mark.parametrize("number", [0, -1])
+def test_numbers_below_one_are_refused(number: int) -> None:
+    with pytest.raises(ConfigError, match=f"data.limit is {number}; it must be at least 1"):
+        DataConfig(train=Path("a"), limit=number)
+    with pytest.raises(ConfigError, match=f"data.per_document is {number}; it must be at least 1"):
+        DataConfig(train=Path("a"), per_document=number)
+
+
 def test_a_limit_takes_the_first_rows(path: Path) -> None:
     assert len(read(path, [pair(), pair(), pair()], limit=2)) == 2
 
