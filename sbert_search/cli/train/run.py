@@ -135,8 +135,14 @@ def _recipe_and_folder(
         return recipe, out or Path("runs", Path(recipe).stem)
     if out not in (None, resume):
         raise click.UsageError("A run is resumed in its own folder; omit --out.")
-    from sbert_search.training.loop.checkpoint import newest_checkpoint
+    from sbert_search.training.bi_encoder.train import FIRST
+    from sbert_search.training.loop.checkpoint import checkpoints, newest_checkpoint
 
+    if recipe is None and not checkpoints(resume) and checkpoints(resume / FIRST):
+        raise click.UsageError(
+            f"Only the preliminary run {resume / FIRST} has begun, and its checkpoints do not have "
+            f"the recipe of both runs. Repeat the command that began {resume}."
+        )
     return recipe or str(newest_checkpoint(resume).path / "recipe.toml"), resume
 
 

@@ -38,7 +38,7 @@ from sbert_search.training.data.text_dataset import (
     check_targets,
 )
 from sbert_search.training.data.token_table import TokenTable
-from sbert_search.training.loop.checkpoint import checkpoints
+from sbert_search.training.loop.checkpoint import checkpoints, newest_checkpoint
 from sbert_search.training.loop.loop import Result, TrainConfig
 from sbert_search.training.model_card import MODEL
 from sbert_search.training.published_run import Training, starting, train_and_publish
@@ -87,7 +87,8 @@ def train_bi_encoder(
         recipe: All settings.
         out: Folder of the run. The preliminary run ``recipe.first`` uses ``out/first``; if its
             model exists, that run is skipped.
-        resume: Resume from the newest checkpoint in ``out``.
+        resume: Resume from the newest checkpoint in ``out``; if only the preliminary run has one,
+            resume that run.
         allow_inexact: Resume although data, recipe, threads or versions differ.
 
     Raises:
@@ -99,15 +100,33 @@ def train_bi_encoder(
         CheckpointError: As for `training.loop.loop.train`.
     """
     _check_form(recipe)
+    _check_mining(recipe)
     with starting(recipe, out, resume=resume) as (ranks, resume):
-        training = _training(recipe, out, ranks)
+        if resume and recipe.first is not None:
+            resume = _begun(out, ranks)
+        training = _training(recipe, out, ranks, allow_inexact=allow_inexact)
         return train_and_publish(
             training, recipe, out, ranks, resume=resume, allow_inexact=allow_inexact
         )
 
 
-def _training(recipe: BiEncoderRecipe, out: Path, ranks: Ranks) -> Training:
-    model_name = recipe.model if recipe.first is None else _train_first(recipe, out, ranks)
+def _begun(out: Path, ranks: Ranks) -> bool:
+    """Whether a run that is resumed has a checkpoint, beside those of its preliminary run.
+
+    Raises:
+        CheckpointError: Neither of them has a checkpoint.
+    """
+    states = [float(bool(checkpoints(folder))) for folder in (out, out / FIRST)]
+    begun, first = ranks.from_first(states)
+    if not begun and not first:
+        newest_checkpoint(out)  # raises the error
+    return bool(begun)
+
+
+def _training(recipe: BiEncoderRecipe, out: Path, ranks: Ranks, *, allow_inexact: bool) -> Training:
+    model_name = recipe.model
+    if recipe.first is not None:
+        model_name = _train_first(recipe, out, ranks, allow_inexact=allow_inexact)
     seed_all(recipe.seed, "init")
     bi_encoder = _with_frozen_pooler(open_model(replace(recipe, model=model_name)))
     data, loss = recipe.data, recipe.loss
@@ -169,7 +188,7 @@ def open_model(recipe: BiEncoderRecipe) -> BiEncoder:
     """
     if not recipe.model:
         raise ConfigError("No model to start from; set it with --set model=FOLDER_OR_NAME.")
-    if recipe.model in PRESETS and not Path(recipe.model).is_dir():
+    if _is_preset(recipe.model):
         model = _fresh(recipe)
     else:
         folder = read_folder(resolve_model(recipe.model).path)
@@ -188,6 +207,10 @@ def open_model(recipe: BiEncoderRecipe) -> BiEncoder:
     )
     changed.require_savable()  # fails now instead of at the first checkpoint
     return changed
+
+
+def _is_preset(model: str) -> bool:
+    return model in PRESETS and not Path(model).is_dir()
 
 
 def _head(model: BiEncoder, unit_length: bool | None) -> list[Dense | Normalize]:
@@ -229,7 +252,7 @@ def _with_frozen_pooler(model: BiEncoder) -> BiEncoder:
     return model
 
 
-def _train_first(recipe: BiEncoderRecipe, out: Path, ranks: Ranks) -> str:
+def _train_first(recipe: BiEncoderRecipe, out: Path, ranks: Ranks, *, allow_inexact: bool) -> str:
     """Run the preliminary training, unless its model exists; return the folder of its model."""
     assert recipe.first is not None
     done = out / FIRST / MODEL
@@ -247,7 +270,11 @@ def _train_first(recipe: BiEncoderRecipe, out: Path, ranks: Ranks) -> str:
             device=recipe.device,
             precision=recipe.precision,
         )
-        train_bi_encoder(first, out / FIRST, resume=begun)
+        try:
+            train_bi_encoder(first, out / FIRST, resume=begun, allow_inexact=allow_inexact)
+        except KeyboardInterrupt:
+            note(f"This was the preliminary run. For both runs, repeat the command for {out}.")
+            raise
     return str(done)
 
 
@@ -259,6 +286,16 @@ def _check_form(recipe: BiEncoderRecipe) -> None:
             f"The loss {loss.name} takes {loss.kind.describe()}, and data.form = {form!r} reads no "
             f"{loss.kind.target}. Use another loss.name, or data.form = "
             f"{' or '.join(FORMS_BY_TARGET[loss.kind.target])}."
+        )
+
+
+def _check_mining(recipe: BiEncoderRecipe) -> None:
+    """Refuse to mine with the new weights of a preset."""
+    mines = recipe.mining.negatives and recipe.mining.model is None and recipe.first is None
+    if mines and _is_preset(recipe.model):
+        raise ConfigError(
+            f"{recipe.model} is a preset with new weights, which cannot find hard negatives. Set "
+            "mining.model to a trained model, or set mining.negatives=0."
         )
 
 

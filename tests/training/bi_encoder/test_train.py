@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from sentence_transformers import SentenceTransformer
 
 from sbert_search.cli.train.group import train
 from sbert_search.embedding.embedder import Embedder
-from sbert_search.errors import ConfigError, TrainingError
+from sbert_search.errors import CheckpointError, ConfigError, TrainingError
 from sbert_search.models.bi_encoder import BiEncoder
 from sbert_search.training.bi_encoder.train import BiEncoderRecipe, open_model, train_bi_encoder
 from sbert_search.training.loop.log import read_log
@@ -177,6 +178,30 @@ def test_a_run_that_is_resumed_ends_in_the_same_model(
     assert whole.read_bytes() == cut.read_bytes()
 
 
+def test_a_run_interrupted_in_its_preliminary_run_goes_on(
+    given: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings = [f"first.data.train={given['nli']}", "first.budget.steps=4"]
+    recipe = recipe_of(given, "nli-then-stsb", "sts", *settings, "first.checkpoint.every=2")
+    with pytest.raises(CheckpointError, match="no usable checkpoint"):
+        train_bi_encoder(recipe, tmp_path / "none", resume=True)
+    assert not (tmp_path / "none" / "first").exists()
+    train_bi_encoder(recipe, tmp_path / "whole")
+    first = tmp_path / "cut" / "first"
+    first.mkdir(parents=True)
+    shutil.copytree(tmp_path / "whole" / "first" / "ckpt-00000002", first / "ckpt-00000002")
+    done = CliRunner().invoke(train, ["bi-encoder", "--resume", str(first.parent)])
+    assert done.exit_code == 2
+    assert "Repeat the command that began" in " ".join(done.output.split())
+    train_bi_encoder(recipe, first.parent, resume=True)
+    assert [line["step"] for line in read_log(first / "log.jsonl") if line["kind"] == "step"] == [
+        3,
+        4,
+    ]
+    whole, cut = (tmp_path / name / "model" / "model.safetensors" for name in ("whole", "cut"))
+    assert whole.read_bytes() == cut.read_bytes()
+
+
 @pytest.mark.parametrize(("name", "data"), [("nli", "nli"), ("mnrl-nli", "nli")])
 def test_a_batch_in_parts_has_the_loss_of_the_whole(
     given: dict[str, Path], tmp_path: Path, name: str, data: str
@@ -243,6 +268,13 @@ def test_classes_over_vectors_of_length_1_are_warned_of(
         ("distill", "texts", (), ConfigError, "learns from a bi-encoder; set teacher=MODEL"),
         ("stsb", "nli", ("loss.name=contrastive",), ConfigError, "takes two labels, but there are"),
         ("nli", "sts", ('loss.concatenation=["w"]',), ConfigError, "has 'w'; known: u, v"),
+        (
+            "query-passage",
+            "pairs",
+            ("model=bert-tiny",),
+            ConfigError,
+            r"preset .* Set mining.model to a trained model, or set mining.negatives=0",
+        ),
         ("stsb", "sts", ("data.limit=1",), TrainingError, "have the score 0"),
     ],
 )
