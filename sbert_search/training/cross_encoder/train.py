@@ -138,6 +138,8 @@ def _training(recipe: CrossEncoderRecipe, out: Path, ranks: Ranks) -> Training:
     check_targets(rows, classes, recipe.loss)
     seed_all(recipe.seed, "init")
     model = CrossEncoder.start(folder, labels=labels, max_len=recipe.max_len)
+    if recipe.loss == "mse":
+        model.activation = nn.Identity()  # the loss fits the logits themselves to the scores
     batches = PairBatches(
         rows,
         model,

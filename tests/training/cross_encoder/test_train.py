@@ -171,6 +171,17 @@ def test_rows_use_every_text_and_repeat_what_is_scarce() -> None:
     assert list(relevance_rows([Candidates("q", "query", {"a": "a"}, {"a": 1})], 3, 0)) == []
 
 
+@pytest.mark.parametrize(("loss", "activation"), [("bce", "Sigmoid"), ("mse", "Identity")])
+def test_predictions_are_on_the_scale_of_the_loss(
+    start: Path, tmp_path: Path, loss: str, activation: str
+) -> None:
+    data = files(tmp_path, lambda row: row | {"score": 5.0 * row["alike"]})
+    settings = recipe(start, data, task="scores", loss=loss, budget={"steps": 1})
+    train_cross_encoder(settings, tmp_path / "run")
+    model = CrossEncoder.load(tmp_path / "run" / "model")
+    assert type(model.activation).__name__ == activation
+
+
 @pytest.mark.parametrize("pooler", [False, True])
 def test_any_encoder_can_start(tmp_path: Path, pooler: bool) -> None:
     tokenizer = tiny_tokenizer(tmp_path / "tokenizer")
