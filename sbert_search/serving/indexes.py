@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
-from time import perf_counter, time
+from time import monotonic, perf_counter, time
 from typing import TypeVar
 
 from sbert_search.errors import ClusterError, SbertSearchError
@@ -26,6 +27,8 @@ from sbert_search.serving.models.work import Work
 from sbert_search.serving.problems import Problem, problem_of
 
 T = TypeVar("T")
+
+RETRY_S = 5.0  # time until a refused commit is looked at again
 
 
 @dataclass
@@ -49,12 +52,13 @@ class ServedIndex:
     metrics: Metrics
     loaded_at: float = field(default_factory=time)
     reload_error: str = ""
-    _seen: tuple[int, ...] = ()
+    _seen: tuple[int, ...] = ()  # stamp of the manifest that was last looked at
+    _refused: tuple[int, ...] = ()  # stamp of the last manifest that was refused
+    _retry_s: float = math.inf  # when a refused manifest is looked at again
     _readers: ThreadPoolExecutor = field(init=False, repr=False)
     _writer: ThreadPoolExecutor = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        self._seen = self._manifest_stamp()
         self._readers = ThreadPoolExecutor(2, thread_name_prefix=f"read {self.name}")
         self._writer = ThreadPoolExecutor(1, thread_name_prefix=f"write {self.name}")
 
@@ -142,14 +146,18 @@ class ServedIndex:
     async def reload(self) -> None:
         """Move to a new commit of another process, if there is one and it is sound."""
         stamp = self._manifest_stamp()
-        if stamp == self._seen:
+        if stamp == self._seen and monotonic() < self._retry_s:
             return
-        self._seen = stamp
+        self._seen, self._retry_s = stamp, math.inf
         loop = asyncio.get_running_loop()
         try:
             # In the thread of updates, so that it never moves back from the commit of an update.
             moved = await loop.run_in_executor(self._writer, self.index.refresh)
         except (SbertSearchError, OSError) as error:
+            self._retry_s = monotonic() + RETRY_S  # its files may be copied, or restored, later
+            if stamp == self._refused:
+                return
+            self._refused = stamp
             self.reload_error = f"The newest commit was refused ({type(error).__name__})."
             self.metrics.reload_failures.add(labels={"index": self.name})
             warn(f"{self.name}: the new commit is refused, the one before goes on: {error}")
@@ -221,9 +229,7 @@ class ServedIndex:
         """Call a function in the thread that writes; a client that hangs up does not stop it."""
 
         def written() -> tuple[T, int]:
-            result = function()
-            self._seen = self._manifest_stamp()
-            return result, self.commit
+            return function(), self.commit
 
         with self.plain_errors():
             loop = asyncio.get_running_loop()

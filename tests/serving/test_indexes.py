@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import shutil
 import threading
 import time
 from collections.abc import Callable
@@ -9,6 +11,9 @@ from pathlib import Path
 
 from sbert_search.corpus.fields import FieldNames
 from sbert_search.index.index import Index
+from sbert_search.search.engine import SearchEngine
+from sbert_search.serving.indexes import ServedIndex
+from sbert_search.serving.metrics import Metrics
 from sbert_search.shards.index import ShardedIndex, open_index
 from tests.cli.conftest import ROWS
 from tests.serving.live import READ, WRITE, Live, live_server
@@ -69,6 +74,30 @@ def test_a_damaged_commit_is_refused_and_the_old_state_goes_on(folder: Path) -> 
         manifest.unlink()
         manifest.write_bytes(sound)
         eventually(lambda: card(live)["reload_error"] == "")
+
+
+def test_a_commit_is_served_once_its_files_are_there(folder: Path, tmp_path: Path) -> None:
+    newer = shutil.copytree(folder, tmp_path / "newer")
+    Index.open(newer).add([{"_id": "cheese", "text": "Rennet makes milk curdle."}])
+    with live_server(folder) as live:
+        shutil.copy(newer / "MANIFEST.json", folder)
+        eventually(lambda: card(live)["reload_error"] != "")
+        assert live.ask("GET", "/documents/cheese").status == 404
+        others = shutil.ignore_patterns("MANIFEST.json")
+        shutil.copytree(newer, folder, ignore=others, dirs_exist_ok=True)
+        eventually(lambda: live.ask("GET", "/documents/cheese").status == 200)
+        assert card(live)["reload_error"] == ""
+
+
+def test_a_commit_before_the_first_reload_is_served(folder: Path) -> None:
+    opened = Index.open(folder)
+    Index.open(folder).add([{"_id": "cheese", "text": "Rennet makes milk curdle."}])
+    served = ServedIndex("mine", opened, None, SearchEngine(opened), None, Metrics())
+    try:
+        asyncio.run(served.reload())
+        assert opened.get("cheese") is not None
+    finally:
+        served.close()
 
 
 def test_updates_are_on_disk_when_they_are_answered(folder: Path, token_file: Path) -> None:
