@@ -10,6 +10,8 @@ docstrings.
 --infinity names the program `infinity_emb` of an environment of its own, since `infinity-emb` needs
 older versions of numpy and sentence-transformers. It serves the same weights in fp32 by torch, with
 its default settings, and is measured in the same turns.
+
+--serve adds options to the server that is compared with the peers, for example "--workers 2".
 """
 
 from __future__ import annotations
@@ -151,6 +153,18 @@ def load(server: Server, texts: Sequence[str], clients: int, n: int) -> tuple[fl
     return n / seconds, float(np.percentile(latencies, 99)) * 1e3
 
 
+def await_torch(server: Server, texts: Sequence[str]) -> None:
+    """Send batches until every worker process of the server has loaded torch."""
+    short = sorted(texts, key=len)[:64]  # enough tokens for a worker to load it
+    n_ready = 0  # answers one after the other; each connection may reach another worker
+    while n_ready < 20:
+        is_ready = server.ask("GET", "/info")[1]["models"][0]["engine"] != "onnx"
+        n_ready = n_ready + 1 if is_ready else 0
+        if not is_ready:
+            server.ask("POST", "/v1/embeddings", {"input": short})
+            time.sleep(0.2)
+
+
 def compare_servers(
     results: Results, ours: Server, peers: dict[str, Server], texts: Sequence[str], quick: bool
 ) -> None:
@@ -261,6 +275,9 @@ def cold(results: Results, command: Sequence[str], texts: Sequence[str]) -> None
 def main() -> None:
     parser = arguments(__doc__.partition("\n")[0])
     parser.add_argument("--infinity", metavar="PROGRAM", help="also compare with this infinity_emb")
+    parser.add_argument(
+        "--serve", default="", metavar="OPTIONS", help="further options of the compared server"
+    )
     options = parser.parse_args()
     results = Results(options)
     model = str(resolve_model(None).path)
@@ -277,11 +294,8 @@ def main() -> None:
         infinity = [options.infinity, "v2", "--model-id", model, "--device", "cpu"]
         infinity += ["--dtype", "float32", "--url-prefix", "/v1", "--port", "PORT"]
         infinity += ["--host", "127.0.0.1", "--log-level", "error"]
-        with serving(ours) as our_server:
-            short = sorted(texts, key=len)[:64]  # enough tokens for the server to load torch
-            while our_server.ask("GET", "/info")[1]["models"][0]["engine"] == "onnx":
-                our_server.ask("POST", "/v1/embeddings", {"input": short})
-                time.sleep(1)
+        with serving([*ours, *options.serve.split()]) as our_server:
+            await_torch(our_server, texts)
             with ExitStack() as stack:
                 peers = {"": stack.enter_context(serving(peer))}
                 if options.infinity:
