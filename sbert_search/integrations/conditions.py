@@ -13,6 +13,8 @@ import operator
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, date, datetime
 
+import numpy as np
+
 from sbert_search.index.storage.manifest import ColumnType
 
 Ordering = str
@@ -120,7 +122,8 @@ class Conditions:
 
 
 def literal(value: object) -> str:
-    """Write a value: a text, a number, a flag, a date or a time."""
+    """Write a value: a text, a number, a flag, a date or a time; also one of numpy."""
+    value = _plain(value)
     if isinstance(value, bool):
         return "TRUE" if value else "FALSE"
     if isinstance(value, datetime):
@@ -150,8 +153,13 @@ def none_of(condition: str) -> str:
     return f"NOT ({condition})"
 
 
+def _plain(value: object) -> object:
+    return value.item() if isinstance(value, np.generic) else value
+
+
 def _fits(kind: str | None, value: object) -> bool:
     """Whether a value can be compared with those of a column."""
+    value = _plain(value)
     if isinstance(value, float) and math.isnan(value):
         return False
     if kind == "bool":

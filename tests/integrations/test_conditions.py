@@ -6,6 +6,7 @@ import operator
 from collections.abc import Callable
 from datetime import UTC, datetime
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -94,6 +95,14 @@ def test_texts_lists_and_absent_values(stored: Collection) -> None:
     assert _found(stored, all_of([columns.always, any_of([columns.never, "x > 1"])])) == [1]
     assert _found(stored, columns.id_in(["4", "1", "9"])) == [1, 4]
     assert _found(stored, columns.id_in([])) == []
+
+
+def test_numbers_of_numpy_are_those_of_python(stored: Collection) -> None:
+    columns = Conditions(stored.columns)
+    assert _found(stored, columns.equals("n", np.int64(3))) == [0]
+    assert _found(stored, columns.is_in("x", [np.float32(0.5), np.float64(3)])) == [0, 1]
+    assert _found(stored, columns.compares("n", "<", np.int32(0))) == [1]
+    assert _found(stored, columns.equals("b", np.True_)) == [0]
 
 
 def test_times_are_compared_in_utc() -> None:
