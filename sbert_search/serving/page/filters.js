@@ -61,9 +61,10 @@ function values(facet, type, filter, change) {
     const n = make("span", { className: "n" }, count(counts.get(value) ?? 0));
     return make("label", { className: "choice" }, box, make("span", {}, name), n);
   });
-  if (!facet.other) return choices;
-  const note = make("p", { className: "note" }, `${count(facet.other)} with other values`);
-  return type === "string" ? [...choices, contains(facet.column, filter, change), note] : [...choices, note];
+  if (!facet.other && !filter.contains) return choices;
+  const box = type === "string" ? [contains(facet.column, filter, change)] : [];
+  const other = facet.other && make("p", { className: "note" }, `${count(facet.other)} with other values`);
+  return [...choices, ...box, ...(other ? [other] : [])];
 }
 
 /**

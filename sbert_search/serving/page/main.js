@@ -290,6 +290,7 @@ function listen() {
     typing = false;
     clearTimeout(waiting);
     search();
+    countValues();
   });
   byId("index").addEventListener("change", () => {
     go({ index: byId("index").value, filters: new Map(), like: "", open: "", k: PAGE_SIZE });

@@ -86,6 +86,26 @@ def test_filters_count_values_and_narrow_the_results(visit: Visit, site: Live) -
     assert page.locator(".choice", has_text="craft").locator("input").is_checked()
 
 
+def test_a_filter_by_a_part_of_a_text_can_be_changed_where_values_are_few(
+    visit: Visit, site: Live
+) -> None:
+    page = visit.page
+    page.goto(f"{site.url}/?q=water&mode=dense&has.kind=raf")
+    page.locator("#status", has_text="2 results with these filters").wait_for()
+    page.get_by_label("kind contains").fill("code")
+    page.locator("#status", has_text="1 result ").wait_for()
+
+
+def test_values_are_counted_anew_after_enter(visit: Visit, site: Live) -> None:
+    page = visit.page
+    page.goto(f"{site.url}/?q=dough&mode=lexical")
+    craft = page.locator(".choice", has_text="craft").locator(".n")
+    craft.get_by_text("1", exact=True).wait_for()
+    page.locator("#query").fill("water")
+    page.locator("#query").press("Enter")
+    craft.get_by_text("2", exact=True).wait_for()
+
+
 def test_markup_in_documents_is_shown_as_text(visit: Visit, site: Live) -> None:
     page = visit.page
     page.goto(site.url)
