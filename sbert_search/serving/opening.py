@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import itertools
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -89,12 +90,11 @@ def open_served(settings: ServeSettings) -> Served:
         )
     metrics = Metrics()
     embedders: dict[str, ServedEmbedder] = {}
-    rerankers = {
-        short_name(name): ServedReranker(
-            short_name(name), _open_reranker(name, settings.options), settings.limits, metrics
-        )
-        for name in settings.rerankers
-    }
+    rerankers: dict[str, ServedReranker] = {}
+    for name in settings.rerankers:
+        shown = _free_name(name, rerankers)
+        opened = _open_reranker(name, settings.options)
+        rerankers[shown] = ServedReranker(shown, opened, settings.limits, metrics)
     reranker = next(iter(rerankers.values()), None)
     indexes: dict[str, ServedIndex] = {}
     for name, path in settings.indexes.items():
@@ -114,7 +114,7 @@ def open_served(settings: ServeSettings) -> Served:
         from sbert_search.embedding.embedder import open_embedder
 
         embedder = open_embedder(model_name, **settings.options)
-        shown = short_name(model_name)
+        shown = _free_name(model_name, embedders)
         embedders[shown] = ServedEmbedder(shown, embedder, settings.limits, metrics)
     end_idle_workers()  # OpenMP threads of this thread would slow the threads of the models
     local = is_loopback(settings.host) and not settings.tokens
@@ -137,6 +137,13 @@ def short_name(model: str) -> str:
     return Path(model).name or model
 
 
+def _free_name(model: str, taken: Container[str]) -> str:
+    """Return the short name of a model, with a number if another model has that name."""
+    name = short_name(model)
+    numbered = (f"{name}-{n}" for n in itertools.count(2))
+    return next(each for each in itertools.chain([name], numbered) if each not in taken)
+
+
 def _model_of(
     index: Index,
     known: dict[str, ServedEmbedder],
@@ -147,9 +154,8 @@ def _model_of(
     for served in known.values():
         if not index.identity.differences(served.identity):
             return served
-    name = short_name(settings.index_model or index.identity.name)
+    name = _free_name(settings.index_model or index.identity.name, known)
     embedder = _open_model(index, settings)
-    name = name if name not in known else f"{name}-{len(known) + 1}"
     known[name] = ServedEmbedder(name, embedder, settings.limits, metrics)
     return known[name]
 

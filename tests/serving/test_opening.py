@@ -47,6 +47,25 @@ def test_a_reranker_with_several_labels_is_refused(tmp_path: Path) -> None:
         open_served(settings)
 
 
+def test_models_of_the_same_name_are_all_served(tmp_path: Path) -> None:
+    for folder in ("a", "b"):
+        tiny_cross_encoder(tmp_path / folder / "tokens").save(tmp_path / folder / "model")
+    settings = ServeSettings(
+        indexes={},
+        models=["hashing", "hashing"],
+        rerankers=[str(tmp_path / folder / "model") for folder in ("a", "b")],
+        tokens=AccessTokens({}),
+        options=FP32,
+    )
+    served = open_served(settings)
+    try:
+        assert [*served.rerankers] == ["model", "model-2"]
+        assert [*served.embedders] == ["hashing", "hashing-2"]
+    finally:
+        for one in served.models:
+            one.queue.close()
+
+
 def _native_threads() -> int:
     """Count the threads of this process that Python did not start."""
     return len(list(Path("/proc/self/task").iterdir())) - threading.active_count()
