@@ -12,6 +12,8 @@ from urllib.parse import unquote
 import msgspec
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Match, Route
@@ -79,7 +81,24 @@ def build_app(
     contexts: list[Context] = [partial(reloading, served)]
     contexts += [mcp.running] if mcp else []
     contexts += [beside] if beside else []
-    return Starlette(routes=routes, exception_handlers=handlers, lifespan=_lifespan(contexts))
+    return Starlette(
+        routes=routes,
+        middleware=_cors(served.origins),
+        exception_handlers=handlers,
+        lifespan=_lifespan(contexts),
+    )
+
+
+def _cors(origins: Sequence[str]) -> list[Middleware]:
+    """Let web pages of these origins send requests and read the answers; also answer preflights."""
+    if not origins:
+        return []
+    methods = sorted({operation.method for operation in OPERATIONS})
+    return [
+        Middleware(
+            CORSMiddleware, allow_origins=origins, allow_methods=methods, allow_headers=["*"]
+        )
+    ]
 
 
 def _route(path: str, endpoint: ASGIApp, method: str) -> Route:

@@ -293,9 +293,6 @@ def _headers(
             (b"x-queue-time", _ms(work.queue_s)),
             (b"x-inference-time", _ms(work.inference_s)),
         ]
-    origin = dict(scope["headers"]).get(b"origin", b"")
-    if origin and origin.decode("latin-1") in served.origins:
-        headers += [(b"access-control-allow-origin", origin), (b"vary", b"Origin")]
     return headers
 
 

@@ -41,7 +41,7 @@ def require_admission(
     if served.hosts and _name_of(host) not in served.hosts:
         raise Problem(403, "The header Host names another server.", "host")
     origin = headers.get(b"origin", b"").decode("latin-1")
-    if origin and origin not in served.origins and urlsplit(origin).netloc != host:
+    if origin and origin not in served.origins and _host_of(origin) != host:
         raise Problem(403, "Web pages of other origins are not admitted.", "origin")
     if right == "open" or not (served.tokens or right == "write"):
         return
@@ -55,6 +55,14 @@ def require_admission(
         )
     if right == "write" and (given != "write" or not served.writable):
         raise Problem(403, "This token may read only, or the server is not --writable.")
+
+
+def _host_of(origin: str) -> str | None:
+    """Return the host and the port of an origin; None: it is malformed."""
+    try:
+        return urlsplit(origin).netloc
+    except ValueError:
+        return None
 
 
 def require_json(headers: Mapping[bytes, bytes]) -> None:

@@ -112,6 +112,10 @@ def test_a_page_of_the_server_itself_is_admitted(live: Live) -> None:
     assert live.ask("POST", "/search", {"query": "wheel"}, origin).status == 200
 
 
+def test_a_malformed_origin_is_refused(live: Live) -> None:
+    assert live.ask("POST", "/search", {"query": "wheel"}, {"origin": "http://["}).status == 403
+
+
 def test_an_unknown_parameter_of_the_address_is_named(live: Live) -> None:
     answer = live.ask("GET", "/documents/mill?indx=x")
     assert (answer.status, answer.json["error"]["param"]) == (400, "indx")
@@ -137,6 +141,15 @@ def test_tokens_are_needed_for_all_but_health(
             answer = server.ask("POST", "/search", body, sent)
             assert answer.status == 200
             assert answer.headers["access-control-allow-origin"] == "https://a.b"
+        asks = {
+            "access-control-request-method": "POST",
+            "access-control-request-headers": "authorization,content-type",
+        }
+        for origin, status in (("https://a.b", 200), ("https://c.d", 400)):
+            answer = server.ask("OPTIONS", "/v1/search", None, {"origin": origin, **asks})
+            assert answer.status == status
+            allowed = answer.headers.get("access-control-allow-origin")
+            assert allowed == (origin if status == 200 else None)
         new = {"documents": [{"id": "x", "text": "y"}]}
         refused = server.ask("POST", "/documents", new, {"authorization": f"Bearer {READ}"})
         assert refused.status == 403
