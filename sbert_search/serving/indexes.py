@@ -182,8 +182,10 @@ class ServedIndex:
 
         Raises:
             Problem: A document is wrong, or its id is indexed with other content and ``replaces``
-                is false; or another process is writing.
+                is false; or another process is writing; or the index has no model.
         """
+        if self.model is None:
+            raise Problem(400, "The index has no model, so it takes no texts.", "index")
         change = self.index.upsert if replaces else self.index.add
         # The index remembers the fields of its files; these rows have those of a request.
         fields = replace(self.index.read_settings.fields, id="_id", text="text", title="title")

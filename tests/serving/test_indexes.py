@@ -45,6 +45,15 @@ def test_a_commit_of_another_process_is_served(folder: Path) -> None:
         assert b'sbert_search_reloads{index="my.index"} 1' in live.ask("GET", "/metrics").raw
 
 
+def test_an_index_of_given_vectors_takes_no_texts(tmp_path: Path, token_file: Path) -> None:
+    rows = [{"_id": "a", "text": "Mills turn.", "vector": [1.0, 0.0]}]
+    Index.build(rows, out=tmp_path / "my.index", fields=FieldNames(vector="vector"))
+    with live_server(tmp_path / "my.index", "--writable", "--token-file", token_file) as live:
+        answer = live.ask("PUT", "/documents", {"documents": [{"id": "b", "text": "x"}]}, SENT)
+    assert answer.status == 400
+    assert answer.json["error"]["message"] == "The index has no model, so it takes no texts."
+
+
 def test_a_sharded_index_is_served_changed_and_reloaded(tmp_path: Path, token_file: Path) -> None:
     ShardedIndex.build(ROWS, out=tmp_path / "my.shards", model="hashing", n_shards=2)
     with live_server(tmp_path / "my.shards", "--writable", "--token-file", token_file) as live:
