@@ -61,8 +61,10 @@ def page_hits(
     snapshot: Snapshot,
     found: Retrieved,
     options: SearchOptions,
-    embedder: Callable[[], TextEmbedder] | None,
     reader: AnswerReader | None = None,
+    *,
+    highlight: bool,
+    embedder: Callable[[], TextEmbedder] | None,
 ) -> list[Hit]:
     """Read the documents of a page as hits.
 
@@ -70,13 +72,14 @@ def page_hits(
         snapshot: State of the index that was searched.
         found: The documents.
         options: The options of the search.
-        embedder: Returns the model of the index, which helps to choose the sentence to show. None:
-            hits get no such sentence and no matched words.
         reader: Answers the query from the passages of the first hits; None: hits get no answer.
+        highlight: Whether hits get the sentence to show and the matched words.
+        embedder: Returns the model of the index, which helps to choose the sentence; None: only
+            words decide.
     """
     ranking = best_passages(snapshot, found.query, found.ranking, found.near, group=options.group)
     hits = read_hits(snapshot, ranking, found.n_before)
-    if embedder is not None and hits:
+    if highlight and hits:
         hits = _highlighted(snapshot, found, hits, embedder)
     if reader is not None:
         hits = with_answers(reader, found.query, hits, options.answer_depth)
@@ -84,7 +87,10 @@ def page_hits(
 
 
 def _highlighted(
-    snapshot: Snapshot, found: Retrieved, hits: list[Hit], embedder: Callable[[], TextEmbedder]
+    snapshot: Snapshot,
+    found: Retrieved,
+    hits: list[Hit],
+    embedder: Callable[[], TextEmbedder] | None,
 ) -> list[Hit]:
     """Add to each hit the sentence to show and the words of the query that the hit contains."""
     bodies = [body_of(hit) for hit in hits]

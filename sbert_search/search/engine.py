@@ -128,7 +128,8 @@ class SearchEngine:
         self._threads = Threads(usable_cores())
         self._memory_bytes: int | None = None
         self._model_options: CheckedOptions = {"allow_inexact": allow_inexact, **options}
-        if not (embedder is None or isinstance(embedder, (str, Path))):
+        self._has_embedder = not (embedder is None or isinstance(embedder, (str, Path)))
+        if self._has_embedder:
             self.load_model()
         self._state()
 
@@ -187,7 +188,8 @@ class SearchEngine:
             k: Documents to return; None: ``options.k``, which is 10 by default.
             vector: The vector of a text, (dim,), if the index's model shall not embed the text.
             options: How documents are found and ordered; None: the defaults of `SearchOptions`.
-            highlight: Fill `Hit.best_sentence` and `Hit.matched_words`.
+            highlight: Fill `Hit.best_sentence` and `Hit.matched_words`. With a given vector, the
+                sentence is chosen by words only, unless the engine was given an embedder.
             keywords: Fields of ``options`` to replace, such as ``mode`` and ``where``; see
                 `SearchOptions`.
 
@@ -444,7 +446,9 @@ class SearchEngine:
         needs_text = "A reranker" if self.reranker else "The option highlight" if highlight else ""
         needs_text = "A reader" if self.reader else needs_text
         asked, options = ask(snapshot, queries, vectors, options, needs_text)
-        embedder = self.load_model if highlight else None
+        # With given vectors, the model is not opened only to choose sentences.
+        embedder = self.load_model if vectors is None or self._has_embedder else None
+        read = partial(page_hits, highlight=highlight, embedder=embedder)
         hits_of = partial(Hits, mode=options.mode, commit=snapshot.manifest.generation)
         for part_asked in query_blocks(snapshot, asked, options, HITS_AT_ONCE):
             state = snapshot.for_queries()
@@ -453,9 +457,7 @@ class SearchEngine:
             for part in within_memory(state, block, self._memory_bytes):
                 with self._turns:
                     pages = self._last_stages(state, part, options)
-                    answers = [
-                        page_hits(state, page, options, embedder, self.reader) for page in pages
-                    ]
+                    answers = [read(state, page, options, self.reader) for page in pages]
                 for found, hits in zip(part, answers, strict=True):
                     yield hits_of(hits, query=found.asked, missing=state.missing)
 

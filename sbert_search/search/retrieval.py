@@ -43,7 +43,7 @@ class Retrieved:
     Attributes:
         asked: The query as it was asked, "" for a vector.
         query: The query without its operators and the words that it excludes.
-        vector: Its vector, (dim,), by the model; None in lexical search, and if it was given.
+        vector: Its vector, (dim,); None in lexical search.
         ranking: The documents.
         n_before: Number of documents on earlier pages of the result.
         near: Finds words of the index that are near a word of the query; None: the search is not
@@ -144,10 +144,9 @@ def retrieve(
     parsed = list(map(parse, asked.texts))
     mask = None if options.where is None else snapshot.filter_mask(options.where)
     texts = [query.text for query in parsed]
-    made = None
-    if options.mode != "lexical" and asked.vectors is None:
-        made = embed_queries(embedder(), texts)
-    vectors = asked.vectors if made is None else made
+    vectors = asked.vectors
+    if options.mode != "lexical" and vectors is None:
+        vectors = embed_queries(embedder(), texts)
     demands: dict[tuple[Clause, ...], list[int]] = {}
     for i, query in enumerate(parsed):
         demands.setdefault(query.clauses, []).append(i)
@@ -173,7 +172,7 @@ def retrieve(
                 )
             ]
         for i, ranking in zip(at, rankings, strict=True):
-            vector = None if made is None else made[i]
+            vector = None if vectors is None else vectors[i]
             matched = near if demanded or options.mode != "dense" else None
             found[i] = Retrieved(asked.texts[i], texts[i], vector, ranking, near=matched)
     return [found[i] for i in range(len(asked))]

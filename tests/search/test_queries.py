@@ -73,6 +73,21 @@ def test_text_and_vector_together_make_a_hybrid_search_without_a_model(
     assert (shown[0].best_sentence, shown[0].matched_words) == ("cold sun", ("cold",))
 
 
+def test_a_given_vector_helps_to_choose_the_sentence_if_the_embedder_is_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = [{"_id": "bread", "text": "Flour and water make dough. Yeast lifts it."}]
+    index = Index.build(rows, out=tmp_path / "my.index", model="hashing")
+    (vector,) = HashingEmbedder().encode_query(["it"])  # a stop word
+    opened = SearchEngine(index, HashingEmbedder())
+    for given in (None, vector):
+        (hit,) = opened.search("it", vector=given, mode="dense", highlight=True)
+        assert (hit.best_sentence, hit.matched_words) == ("Yeast lifts it.", ())
+    monkeypatch.setattr(Index, "matching_embedder", lambda *_, **__: pytest.fail("not needed"))
+    (hit,) = SearchEngine(index).search("it", vector=vector, mode="dense", highlight=True)
+    assert hit.best_sentence == "Flour and water make dough."
+
+
 def test_a_text_without_a_model_is_searched_by_its_words(given: SearchEngine) -> None:
     assert given.search("cold") == given.search("cold", mode="lexical")
     for mode in ("dense", "hybrid"):
