@@ -19,6 +19,9 @@ from sbert_search.errors import ClusterError, ConfigError
 
 OBJECT_STORE_BYTES = 256 << 20  # memory for shared objects of a cluster that `connected` starts
 MORE_MACHINES = "connect more machines with `ray start --address=...`"  # a remedy in messages
+# By default Ray hides the GPUs from processes that get none, and warns that it will stop that. With
+# the second variable at 0 it hides none, and does not warn.
+_VARIABLES = {"RAY_USAGE_STATS_ENABLED", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO"}
 _CONNECT_S = 10.0
 _FETCH_S = 5.0  # shortest wait for a result; if there is one, it may have to be fetched
 
@@ -258,10 +261,6 @@ def connected(address: str | None = None) -> Iterator[Cluster]:
         ConfigError: Ray is not installed.
         ClusterError: The cluster cannot be reached.
     """
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    # By default Ray hides the GPUs from processes that get none, and warns that it will stop that.
-    # With 0 it hides none, and does not warn.
-    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     try:
         ray = _ray()
     except ModuleNotFoundError as error:
@@ -271,27 +270,27 @@ def connected(address: str | None = None) -> Iterator[Cluster]:
         return
     address = address or os.environ.get("RAY_ADDRESS")
     own: dict[str, object] = {"include_dashboard": False, "object_store_memory": OBJECT_STORE_BYTES}
-    try:
-        if address:
-            _require_listener(address)
-        _keep_stdout()
-        ray.init(
-            address=address or "local",
-            log_to_driver=False,
-            logging_level="ERROR",
-            **({} if address else own),
-        )
-    except Exception as error:
-        where = f"The Ray cluster {address}" if address else "Ray on this machine"
-        raise ClusterError(
-            f"{where} cannot be reached: {_first_line(error)} Start it with `ray start --head`, "
-            "and pass the address that this command prints. If the cluster has a token, set "
-            "RAY_AUTH_MODE=token."
-        ) from error
-    try:
-        yield Cluster()
-    finally:
-        ray.shutdown()
+    with _quiet():
+        try:
+            if address:
+                _require_listener(address)
+            ray.init(
+                address=address or "local",
+                log_to_driver=False,
+                logging_level="ERROR",
+                **({} if address else own),
+            )
+        except Exception as error:
+            where = f"The Ray cluster {address}" if address else "Ray on this machine"
+            raise ClusterError(
+                f"{where} cannot be reached: {_first_line(error)} Start it with `ray start "
+                "--head`, and pass the address that this command prints. If the cluster has a "
+                "token, set RAY_AUTH_MODE=token."
+            ) from error
+        try:
+            yield Cluster()
+        finally:
+            ray.shutdown()
 
 
 def share_of(
@@ -367,11 +366,24 @@ def _require_listener(address: str) -> None:
         socket.create_connection((host, int(port)), timeout=_CONNECT_S).close()
 
 
-def _keep_stdout() -> None:
-    """Let Ray print no messages about lost processes: it would print them to stdout."""
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Let Ray send no statistics and print no messages about lost processes to stdout.
+
+    At the end, the settings of the program are as before.
+    """
     from ray._private import worker
 
-    setattr(worker, "_worker_logs_enabled", False)  # noqa: B010 (has no type)
+    flag = "_worker_logs_enabled"  # of a module without types
+    logs, added = getattr(worker, flag, True), dict.fromkeys(_VARIABLES - os.environ.keys(), "0")
+    setattr(worker, flag, False)
+    os.environ.update(added)
+    try:
+        yield
+    finally:
+        setattr(worker, flag, logs)
+        for name in added:
+            os.environ.pop(name, None)
 
 
 def _counted(machines: Sequence[Machine]) -> str:

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Event
+from types import ModuleType
 
 import pytest
 
 from sbert_search.cluster import runner as runners
-from sbert_search.cluster.connection import Machine
+from sbert_search.cluster.connection import Machine, connected
 from sbert_search.cluster.placed import PlacedSnapshot
 from sbert_search.cluster.runner import RayRunner
 from sbert_search.embedding.hashing import HashingEmbedder
-from sbert_search.errors import ConfigError
+from sbert_search.errors import ClusterError, ConfigError
 from sbert_search.index.index import Index
 from sbert_search.search.engine import SearchEngine
 from sbert_search.shards.index import ShardedIndex
@@ -52,11 +54,37 @@ def test_a_runner_that_cannot_begin_disconnects(connections: list[str]) -> None:
 
 
 def test_without_ray_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("RAY_USAGE_STATS_ENABLED", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO"):
-        monkeypatch.setenv(name, "0")  # as `connected` does
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(ConfigError, match=r"pip install 'sbert-search\[ray\]'"):
         RayRunner().__enter__()
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_the_settings_of_ray_are_as_before_after_a_connection(
+    fails: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def init(**_: object) -> None:
+        assert not worker.__dict__["_worker_logs_enabled"]
+        assert (os.environ[statistics], os.environ[gpus]) == ("1", "0")
+        if fails:
+            raise ConnectionError("no cluster")
+
+    statistics, gpus = "RAY_USAGE_STATS_ENABLED", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO"
+    monkeypatch.setenv(statistics, "1")  # by the user
+    monkeypatch.delenv(gpus, raising=False)
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    ray, private, worker = map(ModuleType, ("ray", "ray._private", "ray._private.worker"))
+    private.__dict__["worker"] = worker
+    worker.__dict__["_worker_logs_enabled"] = True
+    ray.__dict__.update(is_initialized=lambda: False, init=init, shutdown=lambda: None)
+    for module in (ray, private, worker):
+        monkeypatch.setitem(sys.modules, module.__name__, module)
+    refused = pytest.raises(ClusterError, match="no cluster")
+    with refused if fails else contextlib.nullcontext(), connected():
+        pass
+    assert worker.__dict__["_worker_logs_enabled"] is True
+    assert os.environ[statistics] == "1"
+    assert gpus not in os.environ
 
 
 def test_processes_that_hold_shards_serve_all_engines_and_end_with_the_runner(
