@@ -19,6 +19,7 @@ from sbert_search.errors import NotAnIndex, QueryError
 from sbert_search.index.index import Index
 from sbert_search.index.ingestion.build import BuildKeywords
 from sbert_search.index.ingestion.ingest import IngestReport, Mode
+from sbert_search.index.storage.ids import hash_contents
 from sbert_search.index.storage.manifest import ColumnType
 from sbert_search.integrations.records import FIELDS, Record, record_of, row_of
 from sbert_search.records import RowCounts
@@ -205,6 +206,25 @@ class Collection:
         state = index.state
         rows = state.lookup(wanted)
         return [record_of(passage.document) for passage in state.fetch(rows[rows >= 0])]
+
+    def given_vectors(self, ids: Sequence[str]) -> list[NDArray[np.float32] | None]:
+        """Read the vectors, float32 (dim,), that were written with documents.
+
+        The vector is None for a document that the model has embedded, or that is absent.
+        """
+        vectors: list[NDArray[np.float32] | None] = [None] * len(ids)
+        if (index := self.index) is None:
+            return vectors
+        rows, contents = index.state.find(ids)
+        held = np.flatnonzero(rows >= 0)
+        passages = index.state.fetch(rows[held])
+        # The hash of a document's content includes a given vector, and only then differs here.
+        made = hash_contents([passage.document for passage in passages]) == contents[held]
+        for at, passage, by_model in zip(held.tolist(), passages, made.tolist(), strict=True):
+            is_whole = passage.char_end == len(passage.document.full_text)
+            if is_whole and not by_model:
+                vectors[at] = index.state.vectors(rows[[at]])[0]
+        return vectors
 
     def example(self) -> tuple[str, NDArray[np.float32]] | None:
         """Return the text of a passage, and its vector; None: no document has a text."""

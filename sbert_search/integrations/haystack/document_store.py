@@ -15,7 +15,8 @@ from haystack.dataclasses import Document
 from haystack.document_stores.errors import DuplicateDocumentError
 from haystack.document_stores.types import DuplicatePolicy
 
-from sbert_search.errors import ModelMismatch
+from sbert_search.errors import CorpusError, ModelMismatch
+from sbert_search.index.ingestion.ingest import Mode
 from sbert_search.integrations.collection import Collection
 from sbert_search.integrations.haystack.documents import record_of, vectors_of
 from sbert_search.integrations.haystack.readable import Filters, ReadableStore
@@ -86,17 +87,28 @@ class SbertSearchDocumentStore(ReadableStore):
         """
         if not isinstance(documents, list) or not all(isinstance(d, Document) for d in documents):
             raise ValueError("Please provide a list of Documents.")
-        if policy != DuplicatePolicy.OVERWRITE:
-            documents = self._new_ones(documents, fail=policy != DuplicatePolicy.SKIP)
+        if policy == DuplicatePolicy.OVERWRITE:
+            return self._write(documents, "upsert")
+        new_ones = partial(self._new_ones, documents, fail=policy != DuplicatePolicy.SKIP)
+        new = new_ones()
+        while True:
+            try:
+                return self._write(new, "add")
+            except CorpusError:
+                if (still_new := new_ones()) == new:
+                    raise
+                new = still_new  # another writer has written some of them meanwhile
+
+    def _write(self, documents: list[Document], mode: Mode) -> int:
         if not documents:
             return 0
         if self.has_model:
-            self._write_by_model(documents)
+            self._write_by_model(documents, mode)
         else:
             dim = self.collection.dim or _dim_of(documents) or EMBEDDING_DIM
             _require_dim(documents, dim)
             records = [record_of(document, marks_vector=True) for document in documents]
-            self.collection.write(records, vectors_of(documents, dim))
+            self.collection.write(records, vectors_of(documents, dim), mode=mode)
         return len(documents)
 
     def _new_ones(self, documents: list[Document], *, fail: bool) -> list[Document]:
@@ -110,17 +122,17 @@ class SbertSearchDocumentStore(ReadableStore):
                 new[document.id] = document
         return list(new.values())
 
-    def _write_by_model(self, documents: list[Document]) -> None:
+    def _write_by_model(self, documents: list[Document], mode: Mode) -> None:
         records = [record_of(document, marks_vector=False) for document in documents]
         if not any(document.embedding for document in documents):
-            self.collection.write(records)
+            self.collection.write(records, mode=mode)
             return
         embedder = self.collection.embedder
         _require_dim(documents, embedder.dim)
         without = [document.content or "" for document in documents if not document.embedding]
         made = iter(embedder.encode_document(without))
         vectors = np.array([document.embedding or next(made) for document in documents], np.float32)
-        self.collection.write(records, vectors)
+        self.collection.write(records, vectors, mode=mode)
 
     def delete_documents(self, document_ids: list[str]) -> None:
         """Delete documents by id; unknown ids are ignored."""
@@ -142,10 +154,20 @@ class SbertSearchDocumentStore(ReadableStore):
         return self.collection.delete(where=where or self._columns.always)
 
     def update_by_filter(self, filters: Filters, meta: dict[str, Any]) -> int:
-        """Set metadata of the documents that match a filter, and return their number."""
+        """Set metadata of the documents that match a filter, and return their number.
+
+        In a store with a model, documents that came with an embedding keep it. They are written in
+        a commit of their own.
+        """
         found = self._documents(self.collection.documents(self._where(filters)), embedding=True)
         changed = [replace(each, meta={**each.meta, **meta}) for each in found]
-        return self.write_documents(changed, DuplicatePolicy.OVERWRITE)
+        parts = [changed]
+        if self.has_model:
+            vectors = self.collection.given_vectors([each.id for each in changed])
+            pairs = list(zip(changed, vectors, strict=True))
+            given = [replace(d, embedding=v.tolist()) for d, v in pairs if v is not None]
+            parts = [given, [document for document, vector in pairs if vector is None]]
+        return sum(self.write_documents(part, DuplicatePolicy.OVERWRITE) for part in parts)
 
     async def count_documents_async(self) -> int:
         """Call `count_documents` in a thread."""

@@ -10,6 +10,7 @@ import pytest
 from haystack import Document, Pipeline
 from haystack.components.writers import DocumentWriter
 from haystack.dataclasses import ByteStream, SparseEmbedding
+from haystack.document_stores.errors import DuplicateDocumentError
 from haystack.document_stores.in_memory import InMemoryDocumentStore
 from haystack.document_stores.types import DuplicatePolicy, FilterPolicy
 from haystack.errors import FilterError
@@ -27,6 +28,7 @@ from sbert_search.integrations.haystack import (
     SbertSearchRanker,
     SbertSearchTextEmbedder,
 )
+from sbert_search.integrations.records import Record
 from sbert_search.records import RowCounts
 from sbert_search.search.options import SearchOptions
 from sbert_search.search.queries import QueryLike
@@ -168,6 +170,51 @@ def test_the_model_embeds_the_documents_that_come_without_an_embedding() -> None
     assert state.vectors(state.lookup(["a", "b", "c"])) == pytest.approx(
         np.array([tide, own, moon])
     )
+
+
+def test_an_update_of_metadata_keeps_given_embeddings(tmp_path: Path) -> None:
+    Index.create(tmp_path / "i", model="hashing:4", on_truncate="chunk", chunk_tokens=4)
+    store = SbertSearchDocumentStore(str(tmp_path / "i"))
+    own, long = [0.0, 0.6, 0.8, 0.0], "The tide comes in. The tide goes out."
+    store.write_documents([Document(id="given", content="dune", embedding=own)])
+    store.write_documents([Document(id="long", content=long), Document(id="b", content="moon")])
+    assert store.collection.index is not None
+    before = store.collection.index.state
+    assert store.update_by_filter({}, {"n": 1}) == 3
+    after = store.collection.index.state
+    names = ["given", "long", "b"]
+    vectors = after.vectors(after.lookup(names))
+    assert vectors == pytest.approx(before.vectors(before.lookup(names)))
+    assert vectors[0] == pytest.approx(own)
+    assert after.n_rows == before.n_rows > 3  # the long one keeps its passages
+    assert [document.meta for document in store.filter_documents()] == [{"n": 1}] * 3
+    again = Document(id="b", content="moon", meta={"n": 1})
+    store.write_documents([again], DuplicatePolicy.OVERWRITE)
+    assert store.collection.written.duplicate == 1
+
+
+@pytest.mark.parametrize("model", ["hashing", None])
+def test_a_document_that_another_process_writes_meanwhile_is_not_overwritten(
+    model: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = str(tmp_path / "i")
+    store, other = (SbertSearchDocumentStore(path, model) for _ in range(2))
+    store.write_documents([Document(id="a", content="dune")])
+    get = store.collection.get
+
+    def write_then(ids: list[str]) -> list[Record]:
+        found = get(ids)
+        theirs = [Document(id=name, content="theirs") for name in ids]
+        other.write_documents(theirs, DuplicatePolicy.SKIP)
+        return found
+
+    monkeypatch.setattr(store.collection, "get", write_then)
+    ours = [Document(id="b", content="ours")]
+    assert store.write_documents(ours, DuplicatePolicy.SKIP) == 0
+    ours = [Document(id="c", content="ours")]
+    with pytest.raises(DuplicateDocumentError, match="'c' already exists"):
+        store.write_documents(ours, DuplicatePolicy.FAIL)
+    assert [d.content for d in store.filter_documents()] == ["dune", "theirs", "theirs"]
 
 
 DATES = ["2024-01-01", "2024-01-01T00:00:00+00:00", "2023-12-31T23:30:00+00:00", "2025-06-01"]
