@@ -495,7 +495,8 @@ class Index(MaintainedIndex):
                 f"{', '.join(names)}: a sync reads each file of a folder as one document and "
                 "reports files that cannot be read; leave these options out."
             )
-        settings, options = split_keywords(settings or self.read_settings, keywords)
+        settings, rest = split_keywords(settings or self.read_settings, keywords)
+        options = cast("CheckedOptions", rest)
         self.require_finished()
         started = time.perf_counter()
         scan = scan_folder(require_place(Path(folder), None if moved else self.root), memory_bytes)
@@ -504,8 +505,9 @@ class Index(MaintainedIndex):
             self.store,
             scan,
             settings,
-            partial(self._open_for, model, settings, cast("CheckedOptions", options)),
+            partial(self._open_for, model, settings, options),
             dry_run=dry_run,
+            allow_inexact=options.get("allow_inexact", False),
             memory_bytes=memory_bytes,
             settle=partial(_settle, memory_bytes=memory_bytes),
         )

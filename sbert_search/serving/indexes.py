@@ -42,6 +42,7 @@ class ServedIndex:
         engine: Searches without a reranker.
         reranking: Searches with the reranker; None: the server has none.
         metrics: Where searches and reloads are counted.
+        allow_inexact: As for `SearchEngine`, for the model in updates.
     """
 
     name: str
@@ -50,6 +51,7 @@ class ServedIndex:
     engine: SearchEngine
     reranking: SearchEngine | None
     metrics: Metrics
+    allow_inexact: bool = False
     loaded_at: float = field(default_factory=time)
     reload_error: str = ""
     _seen: tuple[int, ...] = ()  # stamp of the manifest that was last looked at
@@ -189,8 +191,8 @@ class ServedIndex:
         change = self.index.upsert if replaces else self.index.add
         # The index remembers the fields of its files; these rows have those of a request.
         fields = replace(self.index.read_settings.fields, id="_id", text="text", title="title")
-        ingest = partial(change, list(rows), model=self.model, fields=fields, metadata_fields=None)
-        report, commit = await self._write(ingest)
+        ingest = partial(change, list(rows), model=self.model, allow_inexact=self.allow_inexact)
+        report, commit = await self._write(partial(ingest, fields=fields, metadata_fields=None))
         return report.counts, commit
 
     async def delete(self, ids: Sequence[str] | None, where: str | None) -> tuple[int, int]:

@@ -109,7 +109,9 @@ def open_served(settings: ServeSettings) -> Served:
         if reranker is not None:
             windows = BestWindow(reranker, settings.rerank_windows)
             reranking = engine(index, model, windows)
-        indexes[name] = ServedIndex(name, index, model, plain, reranking, metrics)
+        indexes[name] = ServedIndex(
+            name, index, model, plain, reranking, metrics, settings.allow_inexact
+        )
     for model_name in settings.models:
         from sbert_search.embedding.embedder import open_embedder
 

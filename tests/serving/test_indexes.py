@@ -9,11 +9,17 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
+
 from sbert_search.corpus.fields import FieldNames
+from sbert_search.embedding.hashing import HashingEmbedder
+from sbert_search.embedding.protocol import TokenizedTexts, Vectors
 from sbert_search.index.index import Index
 from sbert_search.search.engine import SearchEngine
 from sbert_search.serving.indexes import ServedIndex
+from sbert_search.serving.limits import ServerLimits
 from sbert_search.serving.metrics import Metrics
+from sbert_search.serving.models.embedder import ServedEmbedder
 from sbert_search.shards.index import ShardedIndex, open_index
 from tests.cli.conftest import ROWS
 from tests.serving.live import READ, WRITE, Live, live_server
@@ -107,6 +113,29 @@ def test_a_commit_before_the_first_reload_is_served(folder: Path) -> None:
         assert opened.get("cheese") is not None
     finally:
         served.close()
+
+
+class Noisy(HashingEmbedder):
+    """Gives other vectors than those of an index that was built with `HashingEmbedder`."""
+
+    def encode_tokens(self, tokens: TokenizedTexts) -> Vectors:
+        vectors = super().encode_tokens(tokens)
+        noise = np.random.default_rng(0).normal(0, 1e-2, vectors.shape)
+        return (vectors + noise).astype(np.float32)
+
+
+def test_updates_take_the_inexact_model_that_searches_take(folder: Path) -> None:
+    opened, metrics = Index.open(folder), Metrics()
+    model = ServedEmbedder("noisy", Noisy(), ServerLimits(), metrics)
+    engine = SearchEngine(opened, model, allow_inexact=True)
+    served = ServedIndex("mine", opened, model, engine, None, metrics, allow_inexact=True)
+    try:
+        rows = [{"_id": "cheese", "title": "", "text": "Rennet makes milk curdle."}]
+        asyncio.run(served.update(rows, replaces=False))
+        assert opened.get("cheese") is not None
+    finally:
+        served.close()
+        model.queue.close()
 
 
 def test_updates_are_on_disk_when_they_are_answered(folder: Path, token_file: Path) -> None:

@@ -18,6 +18,7 @@ from sbert_search.index.storage.manifest import SelfCheck, StoreSettings
 from sbert_search.models.loading.identity import ModelIdentity
 from sbert_search.runtime.cache import remembered
 from sbert_search.runtime.progress import note, warn
+from sbert_search.runtime.remedies import if_offered
 
 if TYPE_CHECKING:
     from sbert_search.runtime.device import Precision
@@ -204,7 +205,7 @@ def require_agreement(
     )
     if not (allow_inexact and comparable):
         can_allow = comparable and allow_inexact is not None
-        inexact = ", or pass --allow-inexact" if can_allow else ""
+        inexact = if_offered("--allow-inexact", ", or pass --allow-inexact") if can_allow else ""
         raise ModelMismatch(f"{problem} {remedy}{inexact}.")
     warn(problem)
 

@@ -179,6 +179,7 @@ def sync_folder(
     open_model: Callable[[], TextEmbedder],
     *,
     dry_run: bool = False,
+    allow_inexact: bool = False,
     memory_bytes: int | None = None,
     settle: Callable[[IndexWriter], None],
 ) -> SyncReport:
@@ -192,6 +193,7 @@ def sync_folder(
         settings: How files are read and embedded.
         open_model: Opens the model of the index.
         dry_run: Only tell what would be done.
+        allow_inexact: As for `Index.matching_embedder`.
         memory_bytes: Memory budget of the process; None: no limit.
         settle: Merges segments after the changes.
 
@@ -216,8 +218,9 @@ def sync_folder(
     agreed = store.snapshot.settings
     with note_resume_on_interrupt(store), store.writer() as writer:
         if embedder and writer.snapshot.settings != agreed:
-            require_agreement(writer.snapshot.settings, embedder)
-            require_mixable(writer.snapshot.settings, embedder)
+            changed = writer.snapshot.settings
+            require_agreement(changed, embedder, allow_inexact=allow_inexact)
+            require_mixable(changed, embedder)
         _record_root(writer, settings, root)
         if parsed and embedder:
             predicted = settings.predicted

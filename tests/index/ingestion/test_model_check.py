@@ -31,6 +31,7 @@ from sbert_search.index.ingestion.model_check import (
 from sbert_search.index.storage.manifest import StoreSettings
 from sbert_search.models.heads import Normalize
 from sbert_search.models.loading.identity import IN_MEMORY, ModelIdentity
+from sbert_search.runtime import remedies
 from tests.encoder.measured import bf16_is_faster, fp32_is_faster, verdict
 from tests.models.tiny import TEXTS, tiny_bi_encoder
 
@@ -80,11 +81,14 @@ def test_another_engine_with_other_numbers_is_refused(settings: StoreSettings) -
 
 @pytest.mark.parametrize("allow_inexact", [False, None])
 def test_only_a_caller_with_the_option_is_told_of_it(
-    settings: StoreSettings, allow_inexact: bool | None
+    settings: StoreSettings, allow_inexact: bool | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(ModelMismatch, match="Use --engine") as refused:
-        require_agreement(settings, OtherEngine(1e-2), allow_inexact=allow_inexact)
-    assert ("--allow-inexact" in str(refused.value)) == (allow_inexact is False)
+    for offered in (None, {"--engine"}):  # `analyze map` has no such option
+        monkeypatch.setattr(remedies, "_offered", offered)
+        with pytest.raises(ModelMismatch, match="Use --engine") as refused:
+            require_agreement(settings, OtherEngine(1e-2), allow_inexact=allow_inexact)
+        told = offered is None and allow_inexact is False
+        assert ("--allow-inexact" in str(refused.value)) == told
 
 
 class Int8(OtherEngine):

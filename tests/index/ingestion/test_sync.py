@@ -18,6 +18,7 @@ from sbert_search.index.index import Index
 from sbert_search.index.ingestion.sync import SyncReport
 from sbert_search.records import Document, RowCounts
 from tests.index.batches import make_batch
+from tests.index.ingestion.test_model_check import SameEngine
 
 Write = Callable[..., None]
 
@@ -256,6 +257,14 @@ def test_a_writer_excludes_a_sync_with_changes_only(notes: Path) -> None:
         with pytest.raises(IndexLocked):
             sync(index, notes)
     assert sync(index, notes).replaced == ("a.md",)
+
+
+def test_an_inexact_model_is_allowed_though_the_settings_changed_meanwhile(notes: Path) -> None:
+    index = build(notes)
+    with Index.open(index.path).store.writer() as writer:
+        writer.set_lexical(None)
+    write(notes, {"a.md": "sun"})
+    assert index.sync(notes, model=SameEngine(1e-2), allow_inexact=True).replaced == ("a.md",)
 
 
 def test_random_changes_always_end_in_the_index_of_the_folder(notes: Path, tmp_path: Path) -> None:
