@@ -137,18 +137,23 @@ class ReadableIndex:
         Raises:
             NotAnIndex: The folder no longer holds an index.
             CorruptIndex: A file differs from what was committed.
-            IndexStoreError: The folder now holds an index with another model or metric.
+            IndexStoreError: The folder now holds an index with another model or metric, or an
+                unfinished build in place of a finished index.
         """
         before = self.state
         moved = self.store.refresh()
         settings = self.state.settings
-        for name in ("identity", "metric"):
-            if getattr(settings, name) != getattr(before.settings, name):
-                self.store.snapshot = before
-                raise IndexStoreError(
-                    f"{self.path} now holds another index: its {name} differs from the {name} of "
-                    "the index that was opened. Open the index again."
-                )
+        refused = [
+            f"another index: its {name} differs from the {name} of the index that was opened. Open "
+            "the index again."
+            for name in ("identity", "metric")
+            if getattr(settings, name) != getattr(before.settings, name)
+        ]
+        if _is_finished(before) and not _is_finished(self.state):
+            refused.append("an unfinished build. The state that was opened stays; try again later.")
+        if refused:
+            self.store.snapshot = before
+            raise IndexStoreError(f"{self.path} now holds {refused[0]}")
         return moved
 
     def require_finished(self) -> None:
@@ -163,3 +168,8 @@ class ReadableIndex:
                 f"{self.path} is an unfinished build ({build.rows:,} rows are done). Run its "
                 "`index build` command again: it resumes from there."
             )
+
+
+def _is_finished(state: Snapshot) -> bool:
+    build = state.manifest.build
+    return build is None or build.finished

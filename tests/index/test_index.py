@@ -28,8 +28,11 @@ from sbert_search.index.documents import DocIds
 from sbert_search.index.index import Index
 from sbert_search.index.ingestion.build import BuildKeywords, BuildSettings
 from sbert_search.index.ingestion.ingest import ReadKeywords, ReadSettings
+from sbert_search.index.writer import IndexWriter
 from sbert_search.records import Document
 from sbert_search.search.engine import SearchEngine
+from sbert_search.shards.index import ShardedIndex
+from sbert_search.shards.writer import ShardedWriter
 from tests.search.corpus import small_index, write_jsonl
 
 
@@ -57,6 +60,32 @@ def test_refresh_does_not_move_to_an_index_of_another_model(tmp_path: Path) -> N
         with pytest.raises(IndexStoreError, match="now holds another index: its identity differs"):
             index.refresh()
     assert index.identity.max_len == HashingEmbedder().max_len
+
+
+@pytest.mark.parametrize("kind", [Index, ShardedIndex])
+def test_refresh_moves_to_a_new_build_when_it_is_finished(
+    kind: type[Index], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    path, new = tmp_path / "i", [{"_id": "new", "text": "a new one"}]
+    kind.build([{"_id": "old", "text": "an old one"}], out=path, model="hashing")
+    reader = kind.open(path)
+    shutil.rmtree(path)
+    with monkeypatch.context() as patch:
+        for writer in (IndexWriter, ShardedWriter):
+            patch.setattr(writer, "finish_build", stop)
+        with pytest.raises(KeyboardInterrupt):
+            kind.build(new, out=path, model="hashing")
+    assert "new" in kind.open(path)
+    for _ in range(2):
+        with pytest.raises(IndexStoreError, match="now holds an unfinished build"):
+            reader.refresh()
+    assert [document.doc_id for document in reader] == ["old"]
+    kind.build(new, out=path, model="hashing")
+    assert reader.refresh()
+    assert [document.doc_id for document in reader] == ["new"]
 
 
 @pytest.mark.parametrize(
