@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from sbert_search.exchange.plan import TARGETS, ExportPlan, ExportReport, Target
 from sbert_search.exchange.upload import Cursor, Receiver, collection_name, upload
 from sbert_search.exchange.url import require_url, shown_url
 from sbert_search.index.index import Index
+from sbert_search.index.storage import manifest as manifests
 from sbert_search.runtime.disk import files
 from sbert_search.runtime.disk.same_file import require_apart, require_possible_output
 from sbert_search.shards.index import open_index
@@ -126,7 +128,7 @@ def export_index(
             url=shown_url(url),
             name=collection,
             index=str(opened.path.absolute()),
-            generation=opened.state.manifest.generation,
+            state=hashlib.sha256(manifests.encode(opened.state.manifest)).hexdigest(),
             fields=dict(plan.fields),
         )
         cursor = opened.path.with_name(f"{opened.path.name}.{to}.cursor.json")

@@ -71,7 +71,8 @@ class Cursor:
         url: The server or file, without user and password.
         name: Name of the collection.
         index: Absolute path of the index.
-        generation: Generation of the state of the index that is uploaded.
+        state: sha256 of the manifest of the index that is uploaded. A generation would not tell an
+            index from another one that was built in its folder later.
         fields: Name of each metadata column in the engine, by its name in the index.
         done: Number of passages that were sent, in the order of `read_passages`.
     """
@@ -80,7 +81,7 @@ class Cursor:
     url: str
     name: str
     index: str
-    generation: int
+    state: str
     fields: dict[str, str]
     done: int = 0
 

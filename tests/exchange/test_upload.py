@@ -1,13 +1,16 @@
-"""Uploads: an interrupted one is resumed, and sends each passage."""
+"""Uploads: an interrupted one is resumed, and sends each passage of one state of an index."""
 
 from __future__ import annotations
 
 import contextlib
+import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from sbert_search.errors import ExchangeError
+from sbert_search.errors import ConfigError, ExchangeError
+from sbert_search.exchange import export
 from sbert_search.exchange import upload as uploads
 from sbert_search.exchange.passages import Passages
 from sbert_search.exchange.plan import ExportPlan
@@ -68,7 +71,7 @@ def test_an_upload_of_shards_is_resumed_after_any_batch(
     index.delete("d/3 é")
     plan = ExportPlan.of(index.state, None, words_only=True)
     path = tmp_path / "cursor.json"
-    start = Cursor(to="x", url="u", name="n", index="i", generation=1, fields={})
+    start = Cursor(to="x", url="u", name="n", index="i", state="s", fields={})
     receiver = Collection()
     for _ in range(20):
         receiver.n_batches = 1
@@ -87,7 +90,7 @@ def test_an_interrupted_replacement_says_how_it_goes_on(
     index = Index.build(rows(40), out=tmp_path / "i", model="hashing:8")
     plan = ExportPlan.of(index.state, None, words_only=True)
     path = tmp_path / "cursor.json"
-    start = Cursor(to="x", url="u", name="n", index="i", generation=1, fields={})
+    start = Cursor(to="x", url="u", name="n", index="i", state="s", fields={})
     receiver = Collection()
     receiver.ids, receiver.n_batches = {"old"}, 3
     with pytest.raises(ExchangeError, match="Run the command again without --replace: it goes on"):
@@ -98,3 +101,25 @@ def test_an_interrupted_replacement_says_how_it_goes_on(
     monkeypatch.setattr(receiver, "exists", receiver.send_nothing)
     with pytest.raises(ExchangeError, match=r"away\. Run the same command again\.$"):
         upload(plan, receiver, start, path, replace_old=True)
+
+
+@pytest.mark.parametrize("kind", [Index, ShardedIndex])
+def test_an_upload_is_not_continued_with_an_index_that_was_built_anew(
+    kind: type[Index], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(uploads, "BATCH_ROWS", 8)
+    monkeypatch.setattr(uploads, "TRIES", 1)
+    receiver = Collection()
+    engine = replace(export._ENGINES["qdrant"], opens=lambda *_: receiver)
+    monkeypatch.setitem(export._ENGINES, "qdrant", engine)
+    first = kind.build(rows(40), out=tmp_path / "i", model="hashing:8")
+    receiver.n_batches = 2
+    with pytest.raises(ExchangeError, match="away"):
+        export.export_index(first, "qdrant", url="http://u")
+    shutil.rmtree(tmp_path / "i")
+    second = kind.build(rows(40, seed=1), out=tmp_path / "i", model="hashing:8")
+    assert second.state.manifest.generation == first.state.manifest.generation
+    receiver.n_batches = 100
+    with pytest.raises(ConfigError, match=r"pass --replace to delete it first\.$"):
+        export.export_index(second, "qdrant", url="http://u")
+    assert export.export_index(second, "qdrant", url="http://u", replace=True).resumed == 0
