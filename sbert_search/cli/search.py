@@ -172,7 +172,7 @@ def search(
     from sbert_search.search.engine import SearchEngine
 
     _check_question(ctx)
-    _refuse_without_texts(ctx)
+    _refuse_without_hits(ctx)
     runner = ctx.with_resource(search_runner(ctx))
     if like:
         return _answer_like(ctx, path, like, unlike, runner, as_json)
@@ -264,11 +264,11 @@ def _check_question(ctx: click.Context) -> None:
         raise click.UsageError("--run-out has one score for each document; leave out --passages.")
 
 
-def _refuse_without_texts(ctx: click.Context) -> None:
-    """Refuse options that read the texts of hits or of a query where there are none."""
+def _refuse_without_hits(ctx: click.Context) -> None:
+    """Refuse options that need printed hits or the text of a query where there are none."""
     params = ctx.params
     if params["run_out"]:
-        refuse_typed(ctx, {"highlight", "full_text"}, "with --run-out")
+        refuse_typed(ctx, {"highlight", "full_text", "as_json"}, "with --run-out")
     if params["query"] is params["queries"] is None and not params["like"]:
         refuse_typed(ctx, {"highlight"}, "without a query")
 

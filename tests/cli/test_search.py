@@ -208,6 +208,7 @@ def test_a_reader_that_leaves_early_is_no_crash(index: Path) -> None:
         (["--like", "mill", "--no-highlight"], "--no-highlight has no effect with --like; leave"),
         (["--facets", "year", "--highlight"], "--highlight has no effect without a query; leave"),
         (["--queries", "q", "--run-out", "r", "--highlight"], "--highlight has no effect with --r"),
+        (["--queries", "q", "--run-out", "r", "--json"], "--json has no effect with --run-out"),
     ],
 )
 def test_wrong_usage(index: Path, arguments: list[str], message: str) -> None:
