@@ -57,12 +57,13 @@ def found_in_parquet(path: Path, asked: Asked, *, has_vectors: bool = False) -> 
         metric=cast(Metric, metric) if metric in get_args(Metric) else None,
         model=model if model != "vectors" else "",
     )
-    if MODEL_KEY.encode() not in stated or asked.fields.id is not None:
+    is_ours = MODEL_KEY.encode() in stated and "doc_id" in schema.names
+    if not is_ours or asked.fields.id is not None:
         return found
     own = OWN if METRIC_KEY.encode() in stated else _OWN_OF_EMBED  # embed states no metric
     known = {*own, *asked.fields.texts, *filter(None, [field, asked.fields.title])}
     metadata = [name for name in schema.names if name not in known]
-    if not _has_later_passages(path):
+    if "chunk" not in schema.names or not _has_later_passages(path):
         fields = replace(found.fields, id="doc_id")  # a metadata column may be called _id
         return replace(found, fields=fields, metadata_fields=tuple(metadata))
     note(f"{path} has documents of several passages; each passage becomes a document.")

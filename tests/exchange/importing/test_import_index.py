@@ -63,6 +63,29 @@ def test_passages_of_long_documents_become_documents(to: Target, tmp_path: Path)
     assert not again.identity.is_model
 
 
+@pytest.mark.parametrize(
+    ("columns", "doc_ids"),
+    [
+        (["doc_id", "text", "vector", "year"], ["a", "b"]),
+        (["text", "vector", "year"], ["x.parquet#1", "x.parquet#2"]),
+        (["chunk", "text", "vector", "year"], ["x.parquet#1", "x.parquet#2"]),
+    ],
+)
+def test_some_columns_of_an_export_are_imported(
+    columns: list[str], doc_ids: list[str], tmp_path: Path
+) -> None:
+    documents = [{"_id": name, "text": name * 3, "year": 1} for name in "ab"]
+    first = Index.build(documents, out=tmp_path / "i", model="hashing:32")
+    export_index(first, "parquet", tmp_path / "all.parquet")
+    pq.write_table(pq.read_table(tmp_path / "all.parquet").select(columns), tmp_path / "x.parquet")
+    again = import_index(tmp_path / "x.parquet")
+    chunk = {"chunk": 0} if "chunk" in columns else {}
+    assert [(d.doc_id, d.text, dict(d.metadata)) for d in again] == [
+        (doc_ids[0], "aaa", {**chunk, "year": 1}),
+        (doc_ids[1], "bbb", {**chunk, "year": 1}),
+    ]
+
+
 LONG = " ".join(f"The wheel of mill {number} turns." for number in range(20))
 
 
