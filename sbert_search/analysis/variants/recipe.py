@@ -93,6 +93,8 @@ class VariantsRecipe:
                 raise ConfigError(f"{name} is {getattr(self, name)}; it must be at least 1.")
         if self.seconds is not None and self.seconds <= 0:
             raise ConfigError(f"seconds is {self.seconds}; it must be above 0.")
+        if not self.families:
+            raise ConfigError(f"families is empty; name at least one of {', '.join(FAMILIES)}.")
         for family in (*self.families, *self.family_settings):
             if family not in FAMILIES:
                 raise ConfigError(unknown_name(family, family, FAMILIES, "family"))

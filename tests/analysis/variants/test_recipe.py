@@ -46,6 +46,7 @@ def test_settings_of_a_pretraining(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("values", "message"),
     [
+        ({"families": ()}, "families is empty; name at least one of bert, roberta"),
         ({"families": ("distilbert",)}, "but not bert"),
         ({"families": ("bert", "bart")}, "did you mean 'bert'"),
         ({"tokens": 0}, "tokens is 0"),
