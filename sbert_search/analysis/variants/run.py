@@ -82,10 +82,11 @@ def analyze_variants(
     data, folder = Path(options.get("data", "data")), Path(out)
     settings = load_variants(recipe, data)
     pieces = Pieces(folder / "work" / "pieces")
-    _claim(folder / "work", settings)
+    claim(folder / "work", settings, record=False)
     run = _Run(settings, pieces, folder, data, options)
     run.show_plan()
     if not options.get("plan_only", False):
+        claim(folder / "work", settings)
         run.work_off(options.get("minutes"))
     report = run.report()
     if not options.get("plan_only", False):
@@ -138,6 +139,8 @@ class _Run:
         """Carry out the pieces in turn, without those that would exceed the time limit."""
         started = time.monotonic()
         for piece in self.plan:
+            if self.pieces.found(piece) and piece.part == "pretrain":
+                self.measuring.slim(piece)  # an interruption may have left its files
             if self.pieces.found(piece) or not self.is_ready(piece):
                 continue
             needed = self.estimate()(piece)
