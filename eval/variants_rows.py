@@ -11,7 +11,8 @@ It uses the corpus, size, budget and settings of the recipe, one seed after the 
 - static: mean and [CLS] of the last states, and the mean of the token embeddings, on STS.
 - generation: words that the first BERT puts one after the other behind a beginning.
 
-Each result is kept below --work, and an interrupted training resumes.
+Each result is kept below --work, and an interrupted training resumes. A folder with results of
+another recipe is refused.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from kept import kept
 
 from sbert_search.analysis.variants.measuring import Measuring
 from sbert_search.analysis.variants.recipe import VariantsRecipe, load_variants, pretrain_recipe
+from sbert_search.analysis.variants.run import claim
 from sbert_search.config import from_mapping, to_mapping, with_overrides
 from sbert_search.corpus.documents import CorpusReader, FieldNames
 from sbert_search.embedding.baselines import open_baselines
@@ -182,7 +184,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3)
     options = parser.parse_args()
     recipe = load_variants(options.recipe, options.data)
-    options.work.mkdir(parents=True, exist_ok=True)
+    claim(options.work, recipe)
     rows = [Rows(recipe, options.data, options.work, seed) for seed in range(options.seeds)]
     by_seed = [row.all() for row in rows]
     figures = {name: [own[name] for own in by_seed] for name in by_seed[0]}

@@ -148,10 +148,12 @@ class _Run:
                 note(f"{piece.name} needs about {duration(needed)}, more than is left.")
                 continue
             note(piece.name)
-            self.pieces.keep(piece, self.carry_out(piece))
+            result = self.carry_out(piece)
+            if piece.part == "pretrain":
+                self.copy_log(piece)
+            self.pieces.keep(piece, result)
             if piece.part == "pretrain":
                 self.measuring.slim(piece)
-                self.copy_log(piece)
 
     def is_ready(self, piece: Piece) -> bool:
         """Whether the pre-trainings that a piece needs are finished."""
@@ -208,13 +210,24 @@ class _Run:
         )
 
 
-def _claim(work: Path, recipe: VariantsRecipe) -> None:
-    """Record the recipe in the folder of the runs; refuse a folder of another recipe."""
+def claim(work: Path, recipe: VariantsRecipe, *, record: bool = True) -> None:
+    """Record the recipe in the folder of the runs; refuse a folder with results of another one.
+
+    Args:
+        work: Folder of the runs; it is made if it does not exist.
+        recipe: The comparison.
+        record: Whether to write the recipe; False: only refuse.
+
+    Raises:
+        ConfigError: The folder holds results of another recipe.
+    """
     file, text = work / "recipe.toml", to_toml(to_mapping(recipe))
-    if file.exists() and file.read_text(encoding="utf-8") != text:
+    results = file.exists() and any(each != file for each in work.iterdir())
+    if results and file.read_text(encoding="utf-8") != text:
         raise ConfigError(
-            f"{work} holds pieces of another recipe, {file}. Name another folder with --out, or "
-            "restore the recipe."
+            f"{work} holds results of another recipe, {file}. Name another folder, or restore the "
+            "recipe."
         )
-    work.mkdir(parents=True, exist_ok=True)
-    replace_file(file, text.encode())
+    if record:
+        work.mkdir(parents=True, exist_ok=True)
+        replace_file(file, text.encode())

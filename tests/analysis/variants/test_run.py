@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import json
 import signal
 import subprocess
@@ -10,12 +11,14 @@ from pathlib import Path
 import pytest
 
 from sbert_search.analysis.variants.measuring import Measuring
+from sbert_search.analysis.variants.pieces import Piece, Pieces, Result
 from sbert_search.analysis.variants.recipe import load_variants
 from sbert_search.analysis.variants.run import analyze_variants
 from sbert_search.analysis.variants.table import VariantsReport
 from sbert_search.errors import ConfigError
 from sbert_search.runtime.device import resolve_device
 from sbert_search.training.loop.checkpoint import checkpoints
+from sbert_search.training.loop.log import LOG
 from tests.analysis.variants.tiny import write_comparison
 
 TIMED = "texts encoded per second of processor time"
@@ -72,13 +75,62 @@ def test_a_killed_comparison_ends_with_the_same_table(tmp_path: Path) -> None:
     assert not list(killed.glob("work/tuning/*"))
 
 
-def test_another_recipe_in_the_same_folder_is_refused(tmp_path: Path) -> None:
+def test_another_recipe_over_results_is_refused(tmp_path: Path) -> None:
     recipe = write_comparison(tmp_path / "data")
-    out = tmp_path / "out"
-    analyze_variants(recipe, out, data=tmp_path / "data", plan_only=True)
+    out, data = tmp_path / "out", tmp_path / "data"
+    analyze_variants(recipe, out, data=data, minutes=0.0)
+    result: Result = {"seconds": 1.0, "figures": {}, "readings": []}
+    Pieces(out / "work/pieces").keep(Piece("pretrain", "bert", 0), result)
     recipe.write_text(recipe.read_text().replace("tokens = 2400", "tokens = 4800"))
-    with pytest.raises(ConfigError, match="another recipe"):
-        analyze_variants(recipe, out, data=tmp_path / "data", plan_only=True)
+    for plan_only in (True, False):
+        with pytest.raises(ConfigError, match="results of another recipe"):
+            analyze_variants(recipe, out, data=data, minutes=0.0, plan_only=plan_only)
+    assert "tokens = 2400" in (out / "work/recipe.toml").read_text()
+
+
+def test_a_recipe_without_results_is_replaced(tmp_path: Path) -> None:
+    recipe = write_comparison(tmp_path / "data")
+    out, data = tmp_path / "out", tmp_path / "data"
+    analyze_variants(recipe, out, data=data, plan_only=True)
+    assert not out.exists()
+    right = recipe.read_text()
+    recipe.write_text(right.replace("model.layers", "model.lairs"))
+    with pytest.raises(ConfigError, match="lairs"):
+        analyze_variants(recipe, out, data=data, minutes=0.0)
+    recipe.write_text(right)
+    analyze_variants(recipe, out, data=data, minutes=0.0)
+    recipe.write_text(right.replace("tokens = 2400", "tokens = 4800"))
+    analyze_variants(recipe, out, data=data, minutes=0.0)
+    assert "tokens = 4800" in (out / "work/recipe.toml").read_text()
+
+
+def test_after_a_kill_the_log_is_there_and_the_next_call_removes_the_states(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def pretrain(self: Measuring, piece: Piece, teacher: object) -> Result:
+        folder = self.run_folder(piece)
+        (folder / "ckpt-00000001").mkdir(parents=True)
+        (folder / "ckpt-00000001/state.safetensors").write_bytes(b"x")
+        (folder / LOG).write_text("the log")
+        return {"seconds": 1.0, "figures": {}, "readings": []}
+
+    def killed(self: Measuring, piece: Piece) -> None:
+        raise KeyboardInterrupt
+
+    recipe = write_comparison(tmp_path / "data")
+    out, data = tmp_path / "out", tmp_path / "data"
+    monkeypatch.setattr(Measuring, "pretrain", pretrain)
+    with monkeypatch.context() as during:
+        during.setattr(Measuring, "slim", killed)
+        with pytest.raises(KeyboardInterrupt):
+            analyze_variants(recipe, out, data=data)
+    assert (out / "work/pieces/bert-0-pretrain.json").exists()
+    assert (out / "logs/bert-0.jsonl").read_text() == "the log"
+    state = out / "work/runs/bert-0/ckpt-00000001/state.safetensors"
+    assert state.exists()
+    with contextlib.suppress(IndexError):  # this piece has no reading to report
+        analyze_variants(recipe, out, data=data, minutes=0.0)
+    assert not state.exists()
 
 
 def test_without_time_nothing_starts_and_all_is_missing(tmp_path: Path) -> None:
