@@ -8,7 +8,12 @@ from typing import TYPE_CHECKING, Literal
 import click
 
 from sbert_search.cli.console import REJECTED_ROWS, emit, say
-from sbert_search.cli.options.shared import Finite, shared_options
+from sbert_search.cli.options.shared import (
+    HEAD_PRECISIONS,
+    Finite,
+    narrow_precision,
+    shared_options,
+)
 from sbert_search.runtime.progress import note
 
 if TYPE_CHECKING:
@@ -38,7 +43,9 @@ if TYPE_CHECKING:
     help='Give no answer if "no answer" scores more than X above the best answer.  [default: that '
     "of the model]",
 )
-@shared_options("device", "precision", "on-error", "quiet", "json")
+@shared_options("device")
+@narrow_precision(*HEAD_PRECISIONS)
+@shared_options("on-error", "quiet", "json")
 def predict(
     model: str,
     source: str,

@@ -22,6 +22,7 @@ from sbert_search.cli.options.ranking import (
 )
 from sbert_search.cli.options.runner import search_runner, search_runner_options
 from sbert_search.cli.options.shared import (
+    HEAD_PRECISIONS,
     Finite,
     given,
     index_embedder_options,
@@ -199,7 +200,12 @@ def search(
     if answer:
         from sbert_search.prediction.predictor import Predictor
 
-        reader = Predictor(answer, device=hardware["device"], precision=hardware["precision"])
+        precision = hardware["precision"]
+        reader = Predictor(
+            answer,
+            device=hardware["device"],
+            precision=precision if precision in HEAD_PRECISIONS else "auto",
+        )
     # One query is answered sooner by the model's exported ONNX graph than by torch, which loads
     # slowly. It is not used if an option says how to run the model.
     quick = (

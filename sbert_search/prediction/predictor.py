@@ -59,8 +59,8 @@ class Predictor:
         model: A folder or a name on the Hugging Face hub, as ``train classify|tag|qa`` or
             transformers write it, or a head in memory.
         device: auto, cpu, cuda, cuda:N or mps.
-        precision: fp32, bf16, fp16, or auto: bf16 if the device supports it and its logits are
-            close enough to those of fp32, else fp32.
+        precision: fp32, bf16, fp16, or auto: the faster of fp32 and bf16 on the device; fp32 if
+            the logits in bf16 differ too much.
         batch_tokens: Maximum tokens of one forward pass; None: a number that is fast on the device.
         no_answer_threshold: For questions: there is no answer if the score of "no answer" minus
             that of the best span is larger. None: the threshold stored with the model.

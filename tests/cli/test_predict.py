@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from sbert_search.cli.predict import _line
+from sbert_search.index.index import Index
 from sbert_search.prediction.files import PredictedRow
 from sbert_search.prediction.results import TextAnswer, TextEntities, TextEntity
 from tests.cli.process import sbert_search
@@ -39,6 +40,19 @@ def test_lines_json_and_files_tell_the_same(model: Path, tmp_path: Path) -> None
     told = sbert_search("predict", model, source, *fields, "--out", out, "--json").records
     assert told == [{"out": str(out), "rows": 2, "rejected": 0}]
     assert [json.loads(line) for line in out.read_text().splitlines()] == [first, second]
+
+
+def test_a_search_in_int8_reads_hits_with_a_head_that_has_no_int8(tmp_path: Path) -> None:
+    answerer(tmp_path / "tokens").save(tmp_path / "qa")
+    Index.from_texts(["the cat sat"], model="hashing", out=tmp_path / "my.index")
+    line = ("search", tmp_path / "my.index", "the cat", "--mode", "lexical", "--device", "cpu")
+    for precision in ("int8", "fastest"):
+        done = sbert_search(*line, "--answer", tmp_path / "qa", "--precision", precision, "--json")
+        assert done.code == 0, done.err
+        assert [hit["text"] for hit in done.records] == ["the cat sat"]
+    refused = sbert_search("predict", tmp_path / "qa", "-", "--precision", "int8")
+    assert refused.code == 2
+    assert "'int8' is not one of 'auto', 'fp32', 'bf16', 'fp16'" in refused.err
 
 
 def test_rows_from_standard_input(model: Path) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from sbert_search.cli.options.shared import F, choice, shared_options
+from sbert_search.cli.options.shared import (
+    HEAD_PRECISIONS,
+    PRECISIONS,
+    F,
+    NarrowPrecision,
+    choice,
+    shared_options,
+)
 from sbert_search.runtime.progress import note
 
 if TYPE_CHECKING:
@@ -93,25 +100,21 @@ class EvalOptions:
 
 def eval_options(function: F) -> F:
     """Add the argument and options of an `eval` command that runs tasks; see `EvalOptions`."""
-    return _with_options(function, "model", "device", "engine", "calibrate")
+    return _with_options(function, PRECISIONS, "model", "device", "engine", "calibrate")
 
 
 def head_eval_options(function: F) -> F:
     """Add the same as `eval_options`, except options that a `Predictor` does not have."""
-    return _with_options(function, "model", "device")
+    return _with_options(function, HEAD_PRECISIONS, "model", "device")
 
 
-def _with_options(function: F, *model: str) -> F:
+def _with_options(function: F, precisions: Sequence[str], *model: str) -> F:
     for decorate in (
         shared_options("seed", "quiet", "json"),
         choice(
             "precision",
-            "fp32",
-            "auto",
-            "bf16",
-            "fp16",
-            "int8",
-            "fastest",
+            *sorted(precisions, key="fp32".__ne__),  # published scores use fp32
+            cls=NarrowPrecision,
             help="Number format of the model's computation; published scores use fp32.",
         ),
         shared_options(*model),

@@ -14,7 +14,7 @@ import click
 from click.core import ParameterSource
 
 from sbert_search.cli.console import emit, show_table
-from sbert_search.cli.options.shared import SHARED_NAMES, ModelOfIndex
+from sbert_search.cli.options.shared import SHARED_NAMES, ModelOfIndex, NarrowPrecision
 from sbert_search.config import read_toml, unknown_name
 from sbert_search.errors import ConfigError
 from sbert_search.exchange.url import shown_url
@@ -24,8 +24,9 @@ class ConfigFile:
     """Values of options in a TOML file.
 
     A value at the top of the file is for all commands that have the option. But a model there is
-    not for commands that open an index, since the index names its own model. A table such as
-    ``[index.build]`` is for one command, and its values win over those at the top.
+    not for commands that open an index, since the index names its own model; and a precision is not
+    for commands that do not compute in it. A table such as ``[index.build]`` is for one command,
+    and its values win over those at the top.
 
     Args:
         path: The file.
@@ -58,6 +59,11 @@ class ConfigFile:
         shared = self._shared(groups[0])
         if isinstance(options.get("model"), ModelOfIndex):
             shared.pop("model", None)
+        precision = options.get("precision")
+        if isinstance(precision, NarrowPrecision) and precision.is_for_others(
+            shared.get("precision")
+        ):
+            del shared["precision"]
         values = {**shared, **own}
         return {
             option.name or "": self._checked(option, name, names if name in own else (), value)

@@ -74,10 +74,34 @@ def token_count(text: str) -> int | str:
     return text if text == "auto" else int(text)
 
 
-def choice(name: str, *values: str, help: str) -> Decorator:
+PRECISIONS = ("auto", "fp32", "bf16", "fp16", "int8", "fastest")
+HEAD_PRECISIONS = PRECISIONS[:4]  # those of task heads
+TRAINING_PRECISIONS = PRECISIONS[:3]
+
+
+class NarrowPrecision(click.Option):
+    """The option ``--precision`` of a command that does not compute in all `PRECISIONS`.
+
+    A precision for all commands, at the top of a configuration file or in the environment, has no
+    effect on a command that does not compute in it.
+    """
+
+    def is_for_others(self, value: object) -> bool:
+        """Whether only other commands compute in a precision."""
+        own = self.type.choices if isinstance(self.type, click.Choice) else ()
+        return value in PRECISIONS and value not in own
+
+    def resolve_envvar_value(self, ctx: click.Context) -> str | None:
+        """Return the precision in the environment; None: there is none for this command."""
+        value = super().resolve_envvar_value(ctx)
+        return None if self.is_for_others(value) else value
+
+
+def choice(name: str, *values: str, help: str, cls: type[click.Option] = click.Option) -> Decorator:
     """Make an option that takes one of several values; the first is the default."""
     return click.option(
         f"--{name}",
+        cls=cls,
         type=click.Choice(values),
         default=values[0],
         show_default=True,
@@ -119,12 +143,7 @@ _SHARED: dict[str, Decorator] = {
     ),
     "precision": choice(
         "precision",
-        "auto",
-        "fp32",
-        "bf16",
-        "fp16",
-        "int8",
-        "fastest",
+        *PRECISIONS,
         help="Number format of the model's computation; auto: that of the index, or else the "
         "faster of fp32 and bf16, which is measured once on a CPU. int8, on a CPU, is faster and "
         "less exact; fastest: also measure int8.",
@@ -252,6 +271,17 @@ def shared_options(*names: str) -> Decorator:
         return function
 
     return decorate
+
+
+def narrow_precision(*values: str) -> Decorator:
+    """Give a command an option ``--precision`` that takes only some of `PRECISIONS`."""
+    return choice(
+        "precision",
+        *values,
+        cls=NarrowPrecision,
+        help="Number format of the model's computation; auto: the faster of fp32 and bf16, which "
+        "is measured once on a CPU.",
+    )
 
 
 embedder_options = shared_options("model", "device", "engine", "precision", "calibrate")

@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, Protocol, TypeVar, get_args
 import click
 
 from sbert_search.cli.console import emit, show_facts
-from sbert_search.cli.options.shared import Decorator, given, shared_options, typed
+from sbert_search.cli.options.shared import (
+    TRAINING_PRECISIONS,
+    Decorator,
+    given,
+    narrow_precision,
+    shared_options,
+    typed,
+)
 from sbert_search.cli.train.recipe_help import RecipeCommand
 from sbert_search.runtime.progress import duration
 from sbert_search.training.recipe import Kind, load_recipe, shipped_recipes
@@ -79,7 +86,9 @@ _PARAMETERS: tuple[Decorator, ...] = (
         metavar="DIR",
         help="Resume the run DIR from its newest checkpoint, with its own recipe if none is given.",
     ),
-    shared_options("device", "precision", "seed", "allow-inexact", "quiet", "json"),
+    shared_options("device"),
+    narrow_precision(*TRAINING_PRECISIONS),
+    shared_options("seed", "allow-inexact", "quiet", "json"),
 )
 
 

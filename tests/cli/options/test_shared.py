@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import get_args
+from typing import get_args, get_type_hints
 
 import click
 import pytest
 from click.testing import CliRunner
 
-from sbert_search.cli.options.shared import Finite, device, shared_options, size
+from sbert_search.cli.options.shared import (
+    HEAD_PRECISIONS,
+    PRECISIONS,
+    TRAINING_PRECISIONS,
+    Finite,
+    device,
+    shared_options,
+    size,
+)
+from sbert_search.runtime.device import DTYPES, Precision
 from sbert_search.search.options import MODES, SearchOptions
 from sbert_search.search.stages.fusion import Fusion, Method
+from sbert_search.training.loop.loop import TrainConfig
 from tests.cli.lines import commands
 
 
@@ -91,6 +101,12 @@ def test_every_number_of_every_command_is_finite() -> None:
         for option in command.params:
             if isinstance(option.type, (click.types.FloatParamType, click.FloatRange)):
                 assert isinstance(option.type, Finite), (name, option.name)
+
+
+def test_the_precisions_are_those_of_the_api() -> None:
+    assert get_args(Precision) == PRECISIONS
+    assert ("auto", *DTYPES) == HEAD_PRECISIONS
+    assert get_args(get_type_hints(TrainConfig)["precision"]) == TRAINING_PRECISIONS
 
 
 def test_the_options_of_a_search_are_those_of_the_api() -> None:
