@@ -235,6 +235,7 @@ def sync_folder(
                 on_truncate=settings.on_truncate,
                 chunking=settings.chunking(None),
                 memory_bytes=memory_bytes,
+                by_time=True,
                 predicted=predicted,
             )
         doomed = _doomed(writer, scan, report.deleted, parsed.paths if parsed else ())

@@ -15,9 +15,11 @@ from sbert_search.corpus.documents import FieldNames
 from sbert_search.embedding.hashing import HashingEmbedder
 from sbert_search.errors import ConfigError, CorpusError, IndexLocked, IndexStoreError
 from sbert_search.index.index import Index
+from sbert_search.index.ingestion import ingest
 from sbert_search.index.ingestion.sync import SyncReport
 from sbert_search.records import Document, RowCounts
 from tests.index.batches import make_batch
+from tests.index.ingestion.test_ingest import stop_after
 from tests.index.ingestion.test_model_check import SameEngine
 
 Write = Callable[..., None]
@@ -285,6 +287,26 @@ def test_random_changes_always_end_in_the_index_of_the_folder(notes: Path, tmp_p
         assert texts(index) == {
             **{name: text for name, text in files.items() if text}, "row": "of another source",
         }  # fmt: skip
+    assert index.check().problems == ()
+
+
+def test_an_interrupted_sync_keeps_what_it_committed_by_time(
+    notes: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    index = build(notes)
+    write(notes, {f"new/{n:02}.md": f"text {n} " * 20 for n in range(40)})
+    monkeypatch.setattr(ingest, "_BATCH_TOKENS", 300)
+    monkeypatch.setattr(HashingEmbedder, "batch_tokens", 40)
+    monkeypatch.setattr(ingest, "COMMIT_S", 0.0)
+    with monkeypatch.context() as patch:
+        stop_after(patch, 2)
+        with pytest.raises(KeyboardInterrupt):
+            sync(index, notes)
+    index.refresh()
+    kept = len(index)
+    assert 4 < kept < 44
+    report = sync(index, notes)
+    assert (len(report.added), report.unchanged, report.documents) == (44 - kept, kept, 44)
     assert index.check().problems == ()
 
 
