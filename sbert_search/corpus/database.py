@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from sbert_search.corpus.formats.rows import excerpt
 from sbert_search.errors import CorpusError
+from sbert_search.runtime.remedies import if_offered
 
 BLOCK_ROWS = 1024  # rows of a DuckDB result that are in memory at a time
 
@@ -151,10 +152,12 @@ def _whole_table(tables: list[str], shown: str) -> str:
         return f'SELECT * FROM "{quoted}"'
     if not tables:
         raise CorpusError(f"{shown}: the database has no tables.")
-    raise CorpusError(
-        f"{shown}: the database has the tables {', '.join(tables)}. Say what to read with --sql "
-        f"(query=...), such as 'SELECT * FROM {tables[0]}'."
+    remedy = if_offered(
+        "--sql",
+        f"Say what to read with --sql (query=...), such as 'SELECT * FROM {tables[0]}'.",
+        "Export the rows to JSON lines.",
     )
+    raise CorpusError(f"{shown}: the database has the tables {', '.join(tables)}. {remedy}")
 
 
 def _require_columns(names: list[str], shown: str, query: str | None) -> None:

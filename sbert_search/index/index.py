@@ -28,6 +28,7 @@ from sbert_search.index.store import IndexStore, StoreMaker
 from sbert_search.models.loading.identity import ModelIdentity
 from sbert_search.runtime import memory
 from sbert_search.runtime.progress import detail, note, warn
+from sbert_search.runtime.remedies import if_offered
 
 # A search must not wait for the import of code that reads sources and writes indexes, so the
 # methods that build and update import it (tests/cli/test_cold.py).
@@ -384,9 +385,9 @@ class Index(MaintainedIndex):
         except ModelError as error:
             if given:
                 raise
+            remedy = if_offered("--model", "name it with --model", "make a link to it there")
             raise ModelError(
-                f"{error} The index was built with this model; if it lies elsewhere now, name it "
-                "with --model."
+                f"{error} The index was built with this model; if it lies elsewhere now, {remedy}."
             ) from error
         require_agreement(self.state.manifest.settings, embedder, allow_inexact=allow_inexact)
         return embedder

@@ -16,6 +16,7 @@ from sbert_search import Index
 from sbert_search.corpus.documents import CorpusReader
 from sbert_search.errors import ConfigError, CorpusError
 from sbert_search.records import Document
+from sbert_search.runtime import remedies
 from sbert_search.runtime.disk import files
 
 BOOKS: list[tuple[Any, ...]] = [
@@ -62,7 +63,9 @@ def test_a_query_gives_the_rows(library: Path) -> None:
     assert [d.doc_id for d in numbered] == [f"{library.name}#1", f"{library.name}#2"]
 
 
-def test_the_only_table_is_read_without_a_query(library: Path) -> None:
+def test_the_only_table_is_read_without_a_query(
+    library: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     documents = read(library)
     assert [d.metadata for d in documents] == [
         {"year": 1987, "price": 2.5},
@@ -71,6 +74,9 @@ def test_the_only_table_is_read_without_a_query(library: Path) -> None:
     ]
     fill(library, "loans", BOOKS[:1])
     with pytest.raises(CorpusError, match=r"has the tables books, loans\. Say what to read with"):
+        read(library)
+    monkeypatch.setattr(remedies, "_offered", {"--out"})
+    with pytest.raises(CorpusError, match=r"books, loans\. Export the rows to JSON lines\.$"):
         read(library)
 
 

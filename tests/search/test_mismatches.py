@@ -14,6 +14,7 @@ from sbert_search.embedding.hashing import HashingEmbedder
 from sbert_search.embedding.protocol import Vectors
 from sbert_search.errors import ModelError, ModelMismatch
 from sbert_search.index.index import Index
+from sbert_search.runtime import remedies
 from sbert_search.search.engine import SearchEngine
 from tests.faults import keep_result
 from tests.models.test_bi_encoder import saved
@@ -77,12 +78,17 @@ def test_another_model_is_refused_by_the_field(path: Path, other: str, door: str
     keep_result("index_mismatches", {**figures, "let_in": 0})
 
 
-def test_a_model_that_has_moved_is_named_with_the_remedy(tmp_path: Path) -> None:
+def test_a_model_that_has_moved_is_named_with_the_remedy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "model").mkdir()
     model = saved(tmp_path / "model")
     index = small_index(tmp_path, embedder=Embedder(model, device="cpu"))
     model = model.rename(tmp_path / "elsewhere")
-    with pytest.raises(ModelError, match="built with this model; if it lies elsewhere"):
+    with pytest.raises(ModelError, match="if it lies elsewhere now, name it with --model"):
+        SearchEngine(index).search("germs")
+    monkeypatch.setattr(remedies, "_offered", {"--query"})
+    with pytest.raises(ModelError, match="if it lies elsewhere now, make a link to it there"):
         SearchEngine(index).search("germs")
     assert SearchEngine(index, model).search("germs")
     with pytest.raises(ModelError, match="no-such-model") as error:

@@ -201,7 +201,11 @@ def require_agreement(
         "Another version of a library may cause this: install the version with which the index was "
         "built, or build another index"
         if same_engine
-        else f"Use --engine {stored.engine} --precision {stored.precision}"
+        else if_offered(
+            "--engine",
+            f"Use --engine {stored.engine} --precision {stored.precision}",
+            "This command has no option for another engine or precision; build another index",
+        )
     )
     if not (allow_inexact and comparable):
         can_allow = comparable and allow_inexact is not None

@@ -91,6 +91,19 @@ def test_only_a_caller_with_the_option_is_told_of_it(
         assert ("--allow-inexact" in str(refused.value)) == told
 
 
+def test_a_command_without_the_options_names_none(
+    settings: StoreSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(remedies, "_offered", {"--engine", "--precision"})
+    with pytest.raises(ModelMismatch, match="Use --engine") as refused:
+        require_agreement(settings, OtherEngine(1e-2))
+    assert "--allow-inexact" not in str(refused.value)
+    monkeypatch.setattr(remedies, "_offered", {"--query"})
+    with pytest.raises(ModelMismatch, match="no option for another engine") as refused:
+        require_agreement(settings, OtherEngine(1e-2))
+    assert "--" not in str(refused.value)
+
+
 class Int8(OtherEngine):
     """The same model in int8."""
 
