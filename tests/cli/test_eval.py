@@ -1,6 +1,7 @@
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from sbert_search.embedding.hashing import HashingEmbedder
@@ -8,6 +9,7 @@ from sbert_search.evaluation.report import write_reports
 from sbert_search.evaluation.retrieval import evaluate_retrieval
 from sbert_search.evaluation.sts import evaluate_sts
 from sbert_search.evaluation.tasks import find_task
+from sbert_search.index.index import Index
 from sbert_search.models.loading.card import read_scores
 from tests.cli.process import sbert_search
 from tests.models.tiny import tiny_cross_encoder
@@ -50,6 +52,22 @@ def test_retrieval_reports_scores_run_and_manifest(data: Path) -> None:
     record = json.loads((data / "out" / "mini.json").read_text())
     assert record["manifest"]["model"]["name"] == "hashing"
     assert record["per_item"]["nDCG@10"] == {"q": 1.0}
+
+
+def test_retrieval_in_an_index_takes_the_model_of_the_index(data: Path) -> None:
+    Index.build(data / "mini" / "corpus.jsonl", out=data / "mini.index", model="hashing:8")
+    (data / "sbert-search.toml").write_text('model = "hashing:4"\n')
+    line = ("eval", "retrieval", data / "mini", "--index", "mini.index", "--json")
+    done = sbert_search(*line, cwd=data)
+    assert done.code == 0, done.err
+    refused = sbert_search(*line, "--model", "hashing:4", cwd=data)
+    assert refused.code == 1
+    assert "hashing:4 is another model" in refused.err
+    vectors = np.eye(3, dtype=np.float32)
+    Index.from_vectors(vectors, ids=["1", "2", "3"], out=data / "vectors.index")
+    none = sbert_search("eval", "retrieval", data / "mini", "--index", "vectors.index", cwd=data)
+    assert none.code == 1
+    assert "vectors.index holds vectors that were given without a model" in none.err
 
 
 @pytest.mark.parametrize("option", [("--mode", "hybrid"), ("--rerank-depth", "5")])

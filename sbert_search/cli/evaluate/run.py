@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+from click.core import ParameterSource
 
 from sbert_search.cli.evaluate.compare import compare
 from sbert_search.cli.evaluate.fusion import fusion
@@ -113,12 +115,21 @@ def retrieval(
 ) -> int:
     """Measure search on BEIR folders.
 
-    The corpus of each folder is searched with its queries.
+    The corpus of each folder is searched with its queries. With --index, the model is that of the
+    index; --model can name another place to find it.
     """
     from sbert_search.evaluation.retrieval import evaluate_retrieval
     from sbert_search.search.rerankers.maxp import BestWindow
 
     options, search = EvalOptions.of(ctx), search_options(ctx)
+    in_file = ctx.get_parameter_source("model") is ParameterSource.DEFAULT_MAP
+    if index is not None and (options.model is None or in_file):
+        from sbert_search.index.ingestion.model_check import require_model
+        from sbert_search.shards.index import open_index
+
+        identity = open_index(index).identity
+        require_model(identity, index)
+        options = replace(options, model=identity.name)
     reranker = BestWindow(options.cross_encoder(rerank), rerank_windows) if rerank else None
     with options.embedder() as embedder:
         run = partial(
