@@ -18,7 +18,9 @@ from sbert_search.config import to_mapping
     "--recall", type=Finite(), default=0.95, show_default=True, help="Target of recall@k."
 )
 @click.option("-k", default=10, show_default=True, help="The k of recall@k.")
-@click.option("--latency-ms", type=Finite(), help="Maximum time of one query on one thread.")
+@click.option(
+    "--latency-ms", type=Finite(), help="Limit of the median time of a query on one thread."
+)
 @click.option(
     "--max-minutes",
     type=Finite(),
@@ -62,7 +64,8 @@ def tune(
 
     Candidates are compared on a sample of at most 100,000 rows. The best two are built over all
     rows and verified on held-out queries. A candidate that exceeds a limit of memory, latency or
-    time is not built.
+    time is not built. With --memory, the FAISS files together may not be larger than the limit
+    either, although they are mapped.
     """
     from sbert_search.corpus.labelled.beir import queries_file
     from sbert_search.index.tuning.report import COLUMNS, draw, remarks, tables, verdict

@@ -162,7 +162,8 @@ _SHARED: dict[str, Decorator] = {
         show_default=True,
         metavar="auto|N",
         envvar=_variable("batch-tokens"),
-        help="Maximum number of tokens in a batch; auto: measure a few sizes, take the fastest.",
+        help="Maximum number of tokens in a batch; auto: the number that was the fastest in an "
+        "earlier run; with add and upsert on a CPU, that of the build.",
     ),
     "on-truncate": click.option(
         "--on-truncate",

@@ -27,7 +27,7 @@ class FusionSettings(Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class SearchRequest(Struct, kw_only=True, forbid_unknown_fields=True):
-    """A query or several; the options are those of `sbert_search.SearchOptions`.
+    """A query or several, with most options of `sbert_search.SearchOptions`.
 
     Attributes:
         query: One query.
@@ -39,7 +39,7 @@ class SearchRequest(Struct, kw_only=True, forbid_unknown_fields=True):
         where: A filter over the metadata.
         fusion: How hybrid search fuses.
         rerank: Whether the server's reranker scores the first hits again.
-        rerank_depth: Number of documents that it scores.
+        rerank_depth: Number of documents that it scores, at most 1,000.
         highlight: Whether hits have the best sentence and the words that matched.
         explain: Whether hits have their rank and score in every stage.
         syntax: Whether quotes, + and - in a query are operators.
