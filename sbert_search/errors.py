@@ -73,8 +73,8 @@ class CorruptIndex(IndexStoreError):  # noqa: N818
 
     def __init__(self, file: str, expected: str, got: str, remedy: str = "") -> None:
         self.file, self.expected, self.got = file, expected, got
-        remedy = remedy or "Restore the file from a backup, or build the index again."
-        super().__init__(f"{file} is corrupt: expected {expected}, got {got}. {remedy}")
+        self.remedy = remedy or "Restore the file from a backup, or build the index again."
+        super().__init__(f"{file} is corrupt: expected {expected}, got {got}. {self.remedy}")
 
 
 class IndexLocked(IndexStoreError):  # noqa: N818

@@ -13,6 +13,7 @@ from sbert_search.runtime.disk.folders import Folder
 from sbert_search.shards import manifest as shard_manifests
 from sbert_search.shards.manifest import ShardManifest, ShardRecord
 from sbert_search.shards.snapshot import ShardedSnapshot
+from sbert_search.shards.states import naming_shard
 
 
 def backup_shards(snapshot: ShardedSnapshot, target: Path) -> None:
@@ -31,7 +32,10 @@ def backup_shards(snapshot: ShardedSnapshot, target: Path) -> None:
         CorruptIndex: A file is damaged; no target is made.
     """
     target = target.absolute()
-    opened = [backup.opened_files(shard.folder, shard.manifest) for shard in snapshot.shards]
+    opened = []
+    for record, shard in zip(snapshot.record.shards, snapshot.shards, strict=True):
+        with naming_shard(record):
+            opened.append(backup.opened_files(shard.folder, shard.manifest))
     try:
         parent = Folder.open(target.parent)
         if parent.has(target.name):
@@ -42,8 +46,10 @@ def backup_shards(snapshot: ShardedSnapshot, target: Path) -> None:
             records = []
             for number, (shard, views) in enumerate(zip(snapshot.shards, opened, strict=True)):
                 place = making / shard_manifests.folder_name(number)
-                backup.backup_to(shard.folder, shard.manifest, place, views)
-                records.append(ShardRecord.of(number, shard.manifest))
+                record = ShardRecord.of(number, shard.manifest)
+                with naming_shard(record):
+                    backup.backup_to(shard.folder, shard.manifest, place, views)
+                records.append(record)
             generation = snapshot.record.generation
             new = ShardManifest(generation=generation, shards=tuple(records))
             shard_manifests.write(Folder.open(making), new)

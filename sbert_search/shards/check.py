@@ -15,7 +15,14 @@ from sbert_search.shards import manifest as shard_manifests
 from sbert_search.shards.manifest import ShardManifest, ShardRecord
 from sbert_search.shards.routing import shards_of_hashes
 from sbert_search.shards.snapshot import ShardedSnapshot
-from sbert_search.shards.states import is_sharded, open_shard, read_shard, require_alike
+from sbert_search.shards.states import (
+    below,
+    is_sharded,
+    naming_shard,
+    open_shard,
+    read_shard,
+    require_alike,
+)
 from sbert_search.shards.store import always_changing
 
 _REMEDY = "Restore the whole sharded index from a backup, or build it again."
@@ -53,7 +60,8 @@ def check_shards(path: Path) -> CheckReport:
 def _opened(root: Folder, record: ShardRecord) -> OpenedState | CorruptIndex:
     try:
         folder = open_shard(root, record)
-        return OpenedState(folder, read_shard(folder, record))
+        with naming_shard(record):
+            return OpenedState(folder, read_shard(folder, record))
     except CorruptIndex as error:
         return error
 
@@ -70,7 +78,7 @@ def _report(
             problems.append(state)
             continue
         report = state.report()
-        problems += [_below(record.folder, error) for error in report.problems]
+        problems += [below(record.folder, error) for error in report.problems]
         strays += [f"{record.folder}/{name}" for name in report.strays]
         n_files, size_bytes = n_files + report.n_files, size_bytes + report.size_bytes
         if isinstance(state.snapshot, Snapshot):
@@ -79,12 +87,6 @@ def _report(
         require_alike(root.path, snapshots)
         problems += _inconsistencies(ShardedSnapshot(root, manifest, snapshots))
     return CheckReport(tuple(problems), tuple(strays), n_files, size_bytes)
-
-
-def _below(folder: str, error: CorruptIndex) -> CorruptIndex:
-    """Put the folder of the shard before the name of the damaged file in an error."""
-    remedy = str(error).partition(f", got {error.got}. ")[2]
-    return CorruptIndex(f"{folder}/{error.file}", error.expected, error.got, remedy)
 
 
 def _inconsistencies(snapshot: ShardedSnapshot) -> Iterator[CorruptIndex]:

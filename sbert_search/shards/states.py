@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from sbert_search.errors import CorruptIndex, IndexStoreError
@@ -35,6 +36,22 @@ class StaleShard(CorruptIndex):
             "The shard was changed or restored on its own. Restore the whole sharded index from a "
             "backup, or build it again.",
         )
+
+
+def below(folder: str, error: CorruptIndex) -> CorruptIndex:
+    """Put the folder of the shard before the name of the damaged file in an error."""
+    return CorruptIndex(f"{folder}/{error.file}", error.expected, error.got, error.remedy)
+
+
+@contextlib.contextmanager
+def naming_shard(record: ShardRecord) -> Iterator[None]:
+    """Name the shard in the error for a damaged file."""
+    try:
+        yield
+    except StaleShard:  # has the whole path, and tells `open_state` to look again
+        raise
+    except CorruptIndex as error:
+        raise below(record.folder, error) from error
 
 
 def open_shard(root: Folder, record: ShardRecord) -> Folder:
@@ -121,7 +138,8 @@ def open_snapshot(
     """
     folder = open_shard(root, record)
     same = reuse is not None and reuse.folder.identity == folder.identity
-    return Snapshot(folder, manifest or read_shard(folder, record), reuse if same else None)
+    with naming_shard(record):
+        return Snapshot(folder, manifest or read_shard(folder, record), reuse if same else None)
 
 
 def require_alike(path: Path, shards: Sequence[Snapshot]) -> None:

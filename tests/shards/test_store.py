@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import os
+import re
 import resource
 import shutil
 from itertools import pairwise
@@ -65,6 +66,17 @@ def test_a_missing_file_is_named_also_after_a_relative_path(
         ShardedStore.open(sharded.name)
 
 
+@pytest.mark.parametrize("name", ["MANIFEST.json", "seg/*.vec.npy", "seg/*.docs.arrow"])
+def test_a_damaged_file_is_named_with_its_shard(sharded: Path, name: str) -> None:
+    file = next((sharded / "shard-0001").glob(name))
+    file.write_bytes(file.read_bytes()[:-1])
+    shown = re.escape(str(file.relative_to(sharded)))
+    with pytest.raises(CorruptIndex, match=f"^{shown} is corrupt: .* Restore the file from"):
+        ShardedStore.open(sharded)
+    (problem,) = check_shards(sharded).problems
+    assert problem.file == str(file.relative_to(sharded))
+
+
 @pytest.mark.parametrize("harm", ["cut", "remove"])
 def test_a_shard_with_a_damaged_derived_file_is_changed(sharded: Path, harm: str) -> None:
     file = next((sharded / "shard-0001" / "lex").glob("*.pairs.npy"))
@@ -101,7 +113,7 @@ def test_a_backup_names_the_file_that_is_not_whole(
     if harm == "cut":
         file.write_bytes(data[:-1])
     store = ShardedStore.open(sharded)
-    with pytest.raises(CorruptIndex, match=f"lex/{file.name} is corrupt.*index repair"):
+    with pytest.raises(CorruptIndex, match=f"^shard-0001/lex/{file.name} is corrupt.*index repair"):
         store.backup_to(tmp_path / "copy")
     assert not (tmp_path / "copy").exists()
 
