@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import socket
 import sys
 import time
@@ -177,6 +178,9 @@ class Call:
         except exceptions.UnserializableException as error:
             said = str(error).strip().splitlines()[-1]
             raise ClusterError(f"A process on the cluster failed: {said}") from None
+        except exceptions.RayActorError as error:
+            never_began = error.actor_init_failed
+            raise Lost(_not_started(error) if never_began else _first_line(error)) from None
         except exceptions.RayError as error:
             raise Lost(_first_line(error)) from None
 
@@ -388,6 +392,17 @@ def _quiet() -> Iterator[None]:
 
 def _counted(machines: Sequence[Machine]) -> str:
     return ", ".join(f"{m.host} has {m.cpus} CPUs and {m.gpus} GPUs" for m in machines) or "none"
+
+
+def _not_started(error: Exception) -> str:
+    """Say why a process could not make its object, such as without this package."""
+    said = str(error)
+    place = re.search(r"\bip=([\w.:]+)", said)
+    return (
+        f"A process on {place[1] if place else 'a machine'} cannot start: "
+        f"{said.strip().splitlines()[-1].strip().rstrip('.')}. Install the same versions of "
+        "sbert-search, Ray and Python on all machines."
+    )
 
 
 def _first_line(error: BaseException) -> str:

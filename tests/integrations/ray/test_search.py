@@ -165,6 +165,26 @@ def test_an_error_of_a_process_is_not_taken_for_its_end(
             process.end()
 
 
+class Absent:
+    """Cannot be made, as on a machine without this package."""
+
+    def __init__(self) -> None:
+        raise ModuleNotFoundError("No module named 'sbert_search'")
+
+    def host(self) -> str:
+        return "here"
+
+
+def test_a_process_that_cannot_start_says_why_and_where(
+    machines: Machines, runner: RayRunner
+) -> None:
+    with connected(machines.address) as cluster:
+        process = cluster.start(Absent, Share(1, 0, 0))
+        why = r"^A process on [\d.]+ cannot start: ModuleNotFoundError: No module named 'sbert_sear"
+        with pytest.raises(Lost, match=why + r"ch'\. Install the same versions of .*machines\.$"):
+            process.call("host").result()
+
+
 class Waiting:
     """Has a method that takes long."""
 
