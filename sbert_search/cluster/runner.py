@@ -143,7 +143,8 @@ class RayRunner:
 
         Raises:
             ConfigError: The model is an object in memory, or the cluster has too few CPUs or GPUs.
-            ClusterError: A machine has another model, or too many processes have ended.
+            ClusterError: A machine has another model, the model fails on it, or too many processes
+                have ended.
             CorpusError: As for `embed_batches`.
         """
         pool: Pool[tuple[Sequence[Document], T]] = self._pool_of(embedder)

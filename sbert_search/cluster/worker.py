@@ -19,7 +19,7 @@ from sbert_search.embedding.pipeline import (
     tokenize_batch,
 )
 from sbert_search.embedding.protocol import TextEmbedder, TokenizedTexts, Vectors
-from sbert_search.errors import ClusterError, SbertSearchError
+from sbert_search.errors import ClusterError, ModelError, SbertSearchError
 from sbert_search.models.loading.identity import ModelIdentity
 from sbert_search.records import Document
 from sbert_search.tokens.chunking import Chunking
@@ -106,7 +106,7 @@ class EmbeddingWorker:
         try:
             self._embedder = model.make()
             identity = self._embedder.identity
-        except (SbertSearchError, OSError) as error:
+        except (SbertSearchError, OSError, RuntimeError, ImportError) as error:
             raise ClusterError(f"{host}: {error}") from error
         _require_equal(model.identity, identity, host)
         threads = int(os.environ.get("OMP_NUM_THREADS") or model.threads)
@@ -118,7 +118,7 @@ class EmbeddingWorker:
 
         Raises:
             CorpusError: As for `embed_batches`.
-            ModelError: The device has too little memory for one text.
+            ClusterError: The model fails on this machine, such as for lack of memory.
         """
         parts = zip(texts.ids, texts.texts, texts.sources, strict=True)
         documents = [Document(doc_id, text, source=source) for doc_id, text, source in parts]
@@ -130,7 +130,10 @@ class EmbeddingWorker:
             on_truncate=texts.on_truncate,
             chunking=texts.chunking,
         )
-        self._encoder.submit(self._encode, batch, tokens).result()
+        try:
+            self._encoder.submit(self._encode, batch, tokens).result()
+        except (ModelError, OSError, RuntimeError) as error:
+            raise ClusterError(f"{host_and_python()[0]}: {error}") from error
         return Passages(*(getattr(batch, name) for name in Passages._fields))
 
     def n_calls(self) -> int:

@@ -1,0 +1,54 @@
+"""What a worker that embeds says of its machine, without Ray."""
+
+from __future__ import annotations
+
+import pytest
+
+from sbert_search.cluster import worker
+from sbert_search.cluster.worker import EmbeddingWorker, OpenModel, Texts
+from sbert_search.embedding.hashing import HashingEmbedder
+from sbert_search.embedding.protocol import TextEmbedder, TokenizedTexts, Vectors
+from sbert_search.errors import ClusterError, CorpusError, ModelError
+from sbert_search.tokens.chunking import AT_BORDERS
+from tests.cluster.processes import VERSIONS
+
+MODEL = HashingEmbedder(16)
+
+
+class Failing(HashingEmbedder):
+    """Fails at a text, as if the device had too little memory for it."""
+
+    def encode_tokens(self, tokens: TokenizedTexts) -> Vectors:
+        if "large" in tokens.texts:
+            raise ModelError("One text takes more memory than the GPU has.")
+        return super().encode_tokens(tokens)
+
+
+@pytest.fixture(autouse=True)
+def _here(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker, "host_and_python", lambda: VERSIONS)
+
+
+def texts(*values: str) -> Texts:
+    ids = [str(n) for n in range(len(values))]
+    return Texts(ids, [""] * len(ids), list(values), "error", AT_BORDERS)
+
+
+def test_an_error_of_the_model_names_the_machine() -> None:
+    embeds = EmbeddingWorker()
+    embeds.open(OpenModel(lambda: Failing(16), MODEL.identity, VERSIONS[1], 1))
+    assert embeds.embed(texts("small")).vectors.shape == (1, 16)
+    with pytest.raises(ClusterError, match=r"^here: One text takes more memory than the GPU has"):
+        embeds.embed(texts("small", "large"))
+    too_long = "word " * (MODEL.max_len + 1)
+    with pytest.raises(CorpusError, match=r"^document '0' has"):  # the same on each machine
+        embeds.embed(texts(too_long))
+
+
+@pytest.mark.parametrize("error", [ModelError, FileNotFoundError, RuntimeError, ImportError])
+def test_a_model_that_does_not_open_names_the_machine(error: type[Exception]) -> None:
+    def make() -> TextEmbedder:
+        raise error("no model")
+
+    with pytest.raises(ClusterError, match=r"^here: no model"):
+        EmbeddingWorker().open(OpenModel(make, MODEL.identity, VERSIONS[1], 1))
