@@ -9,10 +9,9 @@ from pathlib import Path
 
 import numpy as np
 
-from sbert_search.config import unknown_name
 from sbert_search.corpus.labelled.questions import read_questions
 from sbert_search.corpus.labelled.tags import read_tagged_tokens
-from sbert_search.corpus.labelled.texts import read_labelled_texts
+from sbert_search.corpus.labelled.texts import class_indices, read_labelled_texts
 from sbert_search.errors import EvaluationError
 from sbert_search.evaluation.manifest import Evaluation, Stopwatch, make_manifest
 from sbert_search.evaluation.statistics import CLASSES, COUNTS
@@ -50,9 +49,9 @@ def evaluate_classify(
         correlation; Spearman's is the main metric unless the task names Pearson's.
 
     Raises:
-        CorpusError: The file cannot be read, or a row is bad.
-        EvaluationError: The hash of the file is not the one in the task, the model is no
-            classifier, or a label is not a class of the model.
+        CorpusError: The file cannot be read, a row is bad, or a label is not a class of the model.
+        EvaluationError: The hash of the file is not the one in the task, or the model is no
+            classifier.
     """
     model = predictor.model
     if not isinstance(model, SequenceClassifier):
@@ -74,9 +73,9 @@ def evaluate_classify(
     if model.kind == "number":
         scores, items = _of_numbers(logits[:, 0].tolist(), rows)
     elif model.kind == "class":
-        scores, items = _of_classes(model, logits, _indices(rows, model.labels))
+        scores, items = _of_classes(model, logits, class_indices(rows, model.labels))
     else:
-        scores, items = _of_label_sets(model, logits, _indices(rows, model.labels))
+        scores, items = _of_label_sets(model, logits, class_indices(rows, model.labels))
     if model.kind == "number" and task.main_metric not in scores:
         task = replace(task, main_metric="spearman")
     settings = {"temperature": model.temperature} if model.kind != "number" else {}
@@ -247,22 +246,6 @@ def _of_numbers(predicted: Sequence[float], rows: Sequence[LabelledText]) -> tup
     gold = [float(row.label) for row in rows if isinstance(row.label, float)]
     scores = {"spearman": spearman(predicted, gold), "pearson": pearson(predicted, gold)}
     return scores, _items({"predicted": predicted, "gold": gold})
-
-
-def _indices(rows: Sequence[LabelledText], labels: Sequence[str]) -> list[list[int]]:
-    """Return the indices of the classes of each row."""
-    places = {label: n for n, label in enumerate(labels)}
-    places |= {str(n): n for label, n in places.items() if label == f"LABEL_{n}"}
-    found = []
-    for row in rows:
-        names = row.label if isinstance(row.label, tuple) else (str(row.label),)
-        for name in names:
-            if name not in places:
-                raise EvaluationError(
-                    f"{row.source}: {unknown_name(name, name, labels, 'class of the model')}"
-                )
-        found.append([places[name] for name in names])
-    return found
 
 
 def _items(values: Mapping[str, Sequence[float]]) -> PerItem:

@@ -8,15 +8,19 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
+from torch import nn
 
-from sbert_search.corpus.labelled.texts import read_labelled_texts
+from sbert_search.corpus.labelled.texts import class_indices, read_labelled_texts
 from sbert_search.errors import ConfigError
 from sbert_search.metrics.calibration import (
     expected_calibration_error,
     fit_temperature,
     probabilities,
 )
-from sbert_search.models.sequence_classifier import SequenceClassifier
+from sbert_search.models.heads import activation_path
+from sbert_search.models.loading.folder import read_folder
+from sbert_search.models.loading.native_support import pair_activation
+from sbert_search.models.sequence_classifier import PROBLEM_TYPES, SequenceClassifier
 from sbert_search.models.side_file import read_side_file, write_side_file
 from sbert_search.prediction.predictor import Predictor, Text
 from sbert_search.records import LabelKind, LabelledText
@@ -55,7 +59,7 @@ def calibrate(model: Path, source: Path, *, device: str = "auto") -> Calibration
 
     Raises:
         ConfigError: The model is no folder or has no probabilities.
-        CorpusError: A row of the source is bad.
+        CorpusError: A row of the source is bad, or its label is not a class of the model.
         ModelError: The model cannot be loaded.
     """
     if not model.is_dir():
@@ -64,9 +68,11 @@ def calibrate(model: Path, source: Path, *, device: str = "auto") -> Calibration
     head = predictor.model
     if not isinstance(head, SequenceClassifier):
         raise ConfigError(f"{model} is a model for {predictor.task}; calibrate a classifier.")
-    single = len(head.labels) == 1
+    single = head.kind == "number"
+    if single:
+        _require_probability(model)
     kind: LabelKind = "several" if single else head.kind
-    labels = _RELEVANCE if single else head.labels
+    labels = _RELEVANCE if single else None
     rows = read_labelled_texts(source, kind="class" if single else kind, labels=labels)
     texts: list[Text] = [row.text if row.text2 is None else (row.text, row.text2) for row in rows]
     logits = predictor.logits(texts)
@@ -80,14 +86,34 @@ def calibrate(model: Path, source: Path, *, device: str = "auto") -> Calibration
     )
 
 
+def _require_probability(model: Path) -> None:
+    """Refuse a model with a single output whose score is no probability.
+
+    Raises:
+        ConfigError: The model was trained on numbers, or is a cross-encoder without a sigmoid.
+    """
+    folder = read_folder(model)
+    activation = pair_activation(folder)
+    if activation is None and folder.transformer.get("problem_type") == PROBLEM_TYPES["number"]:
+        raise ConfigError(
+            f"{model} predicts numbers, which are no probabilities; calibrate a classifier or a "
+            "cross-encoder."
+        )
+    if activation not in (None, activation_path(nn.Sigmoid())):
+        raise ConfigError(
+            f"The activation of {model} is {activation}, so its scores are no probabilities. "
+            "Calibrate a cross-encoder whose activation is a sigmoid, such as one of train "
+            "cross-encoder with loss=bce."
+        )
+
+
 def _gold(rows: Sequence[LabelledText], head: SequenceClassifier) -> NDArray[np.float64]:
-    places = {label: n for n, label in enumerate(head.labels)}
+    classes = class_indices(rows, head.labels)
     if head.kind == "class":
-        return np.array([places[str(row.label)] for row in rows], dtype=np.float64)
-    gold = np.zeros((len(rows), len(places)))
-    for own, row in zip(gold, rows, strict=True):
-        names = row.label if isinstance(row.label, tuple) else ()
-        own[[places[name] for name in names]] = 1
+        return np.array([own[0] for own in classes], dtype=np.float64)
+    gold = np.zeros((len(rows), len(head.labels)))
+    for row, own in zip(gold, classes, strict=True):
+        row[own] = 1
     return gold
 
 

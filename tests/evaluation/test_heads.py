@@ -11,7 +11,7 @@ import pytest
 from sklearn import metrics as sk
 
 from sbert_search.corpus.labelled.tags import read_tagged_tokens
-from sbert_search.errors import EvaluationError
+from sbert_search.errors import CorpusError, EvaluationError
 from sbert_search.evaluation.compare import compare_runs
 from sbert_search.evaluation.heads import evaluate_classify, evaluate_qa, evaluate_tag
 from sbert_search.evaluation.report import write_reports
@@ -160,7 +160,7 @@ def test_two_runs_are_compared_by_a_metric_of_sums(tmp_path: Path) -> None:
 def test_labels_that_are_no_classes_and_classes_without_names(tmp_path: Path) -> None:
     path = written(tmp_path / "d.jsonl", [{"text": "cat", "label": "mabye"}])
     model = Predictor(classifier(tmp_path))
-    with pytest.raises(EvaluationError, match="Unknown class of the model 'mabye'; did you mean"):
+    with pytest.raises(CorpusError, match="Unknown class of the model 'mabye'; did you mean"):
         evaluate_classify(task("classify", path), model, data=tmp_path)
     written(path, [{"text": "cat", "label": 1}, {"text": "dog", "label": 0}])
     plain = Predictor(classifier(tmp_path, ("LABEL_0", "LABEL_1")))

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from torch import nn
 
 from sbert_search.errors import ConfigError, CorpusError
 from sbert_search.models.side_file import read_side_file
@@ -63,6 +64,47 @@ def test_a_classifier_keeps_its_classes(tmp_path: Path) -> None:
     assert [own.label for own in after] == [own.label for own in before]
     assert [own.score for own in after] != [own.score for own in before]
     assert read_side_file(tmp_path / "model").temperature == pytest.approx(found.temperature)
+
+
+def test_several_classes_of_a_model_with_one_class(tmp_path: Path) -> None:
+    model = classifier(tmp_path / "tokens", ("toxic",), "several")
+    model.out.weight.data *= 8  # far too sure
+    model.save(tmp_path / "model")
+    texts = [first for first, _ in PAIRS[::7]]
+    gold: list[list[str]] = [["toxic"] if n % 3 else [] for n in range(len(texts))]
+    source = tmp_path / "dev.jsonl"
+    rows = [{"text": text, "label": own} for text, own in zip(texts, gold, strict=True)]
+    source.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    found = calibrate(tmp_path / "model", source, device="cpu")
+    assert found.temperature > 1.5
+
+
+def test_labels_are_numbers_of_classes_without_names(tmp_path: Path) -> None:
+    names = ("LABEL_0", "LABEL_1", "LABEL_2")
+    classifier(tmp_path / "tokens", names).save(tmp_path / "model")
+    source = tmp_path / "dev.jsonl"
+    found = []
+    for labels in ((0, 1, 2), names):
+        rows = [{"text": f"the {word}", "label": labels[n % 3]} for n, word in enumerate(WORDS)]
+        source.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        found.append(calibrate(tmp_path / "model", source, device="cpu").temperature)
+    assert found[0] == found[1]
+    source.write_text('{"text": "cat", "label": 3}\n')
+    with pytest.raises(CorpusError, match=r"dev\.jsonl:1: Unknown class of the model '3'"):
+        calibrate(tmp_path / "model", source, device="cpu")
+
+
+def test_scores_that_are_no_probabilities_are_refused(tmp_path: Path) -> None:
+    source = tmp_path / "judged.jsonl"
+    source.write_text('{"sentence1": "cat", "sentence2": "dog", "label": 1}\n')
+    tiny_cross_encoder(tmp_path / "tokens", activation=nn.Identity()).save(tmp_path / "mse")
+    with pytest.raises(ConfigError, match=r"activation of .*mse is torch.*Identity.*loss=bce"):
+        calibrate(tmp_path / "mse", source, device="cpu")
+    classifier(tmp_path / "tokens", ("score",), "number").save(tmp_path / "number")
+    with pytest.raises(ConfigError, match="number predicts numbers, which are no probabilities"):
+        calibrate(tmp_path / "number", source, device="cpu")
+    for folder in ("mse", "number"):
+        assert read_side_file(tmp_path / folder).temperature == 1
 
 
 def test_models_without_probabilities_are_refused(tmp_path: Path) -> None:

@@ -83,6 +83,28 @@ def classes_of(rows: Sequence[LabelledText]) -> tuple[str, ...]:
     return (*integers, *sorted(found.difference(integers)))
 
 
+def class_indices(rows: Sequence[LabelledText], labels: Sequence[str]) -> list[list[int]]:
+    """Return the indices in ``labels`` of the classes of each row.
+
+    The class ``LABEL_3``, if it is number 3, also has the name ``3``.
+
+    Raises:
+        CorpusError: A row has a class that is not in ``labels``.
+    """
+    places = {label: n for n, label in enumerate(labels)}
+    places |= {str(n): n for label, n in places.items() if label == f"LABEL_{n}"}
+    found = []
+    for row in rows:
+        names = row.label if isinstance(row.label, tuple) else (str(row.label),)
+        for name in names:
+            if name not in places:
+                raise CorpusError(
+                    f"{row.source}: {unknown_name(name, name, labels, 'class of the model')}"
+                )
+        found.append([places[name] for name in names])
+    return found
+
+
 def _label(
     values: Mapping[str, object], name: str, kind: LabelKind, labels: Collection[str] | None
 ) -> Label:
