@@ -194,6 +194,12 @@ def _why_not_comparable(first: EvaluationRecord, second: EvaluationRecord) -> It
     items = [set(next(iter(record["per_item"].values()))) for record in (first, second)]
     if unshared := sorted(items[0] ^ items[1]):
         yield f"{len(unshared)} items are in only one of the runs, the first is {unshared[0]!r}"
+    gold = [record["per_item"].get(CLASSES[0]) for record in (first, second)]
+    if gold[0] and gold[1] and gold[0] != gold[1]:
+        yield (
+            "the classes of the items have different numbers; evaluate both models again, and "
+            "compare models of the same classes"
+        )
 
 
 def _compared(

@@ -213,7 +213,9 @@ def _of_classes(
         "ECE": error(model.temperature),
         "ECE at temperature 1": error(1.0),
     }
-    classes = zip(CLASSES, (truth.tolist(), predicted.tolist()), strict=True)
+    # Another model may have the same classes in another order; the order by name is that of all.
+    places = np.argsort(np.argsort(model.labels))
+    classes = zip(CLASSES, (places[truth].tolist(), places[predicted].tolist()), strict=True)
     return scores, _items({"accuracy": right.tolist(), **dict(classes)})
 
 

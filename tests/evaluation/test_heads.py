@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from sklearn import metrics as sk
 
 from sbert_search.corpus.labelled.tags import read_tagged_tokens
@@ -155,6 +156,34 @@ def test_two_runs_are_compared_by_a_metric_of_sums(tmp_path: Path) -> None:
         EvaluationError, match="'recall' can be compared; it has those of: accuracy, macro F1"
     ):
         compare_runs(tmp_path / "bad", tmp_path / "good", metrics=["recall"])
+
+
+def test_models_with_the_classes_in_another_order_are_compared(tmp_path: Path) -> None:
+    texts = [f"{a} {b}" for a in WORDS[:8] for b in WORDS[8:]]
+    model = classifier(tmp_path / "m")
+    other = classifier(tmp_path / "m", ("yes", "no", "maybe"))  # the same model, turned by one
+    other.load_state_dict(model.state_dict())
+    balanced(model, texts)
+    with torch.no_grad():
+        other.out.weight.copy_(model.out.weight.roll(1, dims=0))
+        other.out.bias.copy_(model.out.bias.roll(1))
+    gold = np.random.default_rng(0).choice(LABELS, len(texts)).tolist()
+    rows = [{"text": t, "label": label} for t, label in zip(texts, gold, strict=True)]
+    measured = task("classify", written(tmp_path / "d.jsonl", rows), main_metric="Matthews")
+    results = [
+        evaluate_classify(measured, Predictor(each), data=tmp_path) for each in (model, other)
+    ]
+    assert results[0].per_item == results[1].per_item
+    numbers = [results[0].per_item["gold class"][str(n)] for n in range(len(gold))]
+    assert numbers == [sorted(LABELS).index(label) for label in gold]
+    for name, result in zip("ab", results, strict=True):
+        write_reports([result], tmp_path / name)
+    (found,) = compare_runs(tmp_path / "a", tmp_path / "b")
+    assert (found.difference.value, found.difference.p_value) == (0, 1)
+    wider = classifier(tmp_path / "m", (*LABELS, "both"))
+    write_reports([evaluate_classify(measured, Predictor(wider), data=tmp_path)], tmp_path / "c")
+    with pytest.raises(EvaluationError, match="classes of the items have different numbers"):
+        compare_runs(tmp_path / "a", tmp_path / "c")
 
 
 def test_labels_that_are_no_classes_and_classes_without_names(tmp_path: Path) -> None:
