@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from sbert_search.encoder.encoder import Encoder
 from sbert_search.models.side_file import SideFile
@@ -38,4 +39,8 @@ class QuestionAnswerer(PerTokenModel):
         self.no_answer_threshold = self.side.no_answer_threshold
 
     def _side(self) -> SideFile:
-        return SideFile(temperature=self.temperature, no_answer_threshold=self.no_answer_threshold)
+        return replace(
+            self.side,
+            temperature=self.temperature,
+            no_answer_threshold=self.no_answer_threshold,
+        )

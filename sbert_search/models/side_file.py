@@ -38,6 +38,9 @@ class SideFile:
         threshold: Probability from which on a class is predicted, if a text may have several.
         no_answer_threshold: A question has no answer if the score of "no answer" minus the score
             of the best span is larger than this.
+        overlap: Tokens that neighbouring windows of a long text share.
+        max_question: Maximum number of tokens of a question.
+        max_answer: Maximum number of tokens of an answer.
         scheme: Scheme of the labels of entities; None: the labels are no tags of entities.
         crf: Whether a token classifier has a CRF; `TENSORS` holds its scores.
 
@@ -49,6 +52,9 @@ class SideFile:
     temperature: float = 1.0
     threshold: float = 0.5
     no_answer_threshold: float = 0.0
+    overlap: int = 128
+    max_question: int = 64
+    max_answer: int = 30
     scheme: Literal["bio", "bilou"] | None = None
     crf: bool = False
 
@@ -61,6 +67,9 @@ class SideFile:
             raise ConfigError(
                 f"no_answer_threshold is {self.no_answer_threshold}; it must be finite."
             )
+        for name, least in (("overlap", 0), ("max_question", 1), ("max_answer", 1)):
+            if getattr(self, name) < least:
+                raise ConfigError(f"{name} is {getattr(self, name)}; it must be at least {least}.")
 
 
 def read_side_file(folder: Path) -> SideFile:

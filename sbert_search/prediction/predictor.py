@@ -47,8 +47,6 @@ if TYPE_CHECKING:
 
 Text = str | tuple[str, str]
 
-OVERLAP = 128  # tokens that neighbouring windows of a long text share
-MAX_ANSWER_TOKENS = 30
 _QUESTIONS = 256  # questions whose windows are computed together
 
 
@@ -247,14 +245,14 @@ class Predictor:
         self,
         questions: Sequence[tuple[str, str]],
         *,
-        max_answer_tokens: int = MAX_ANSWER_TOKENS,
+        max_answer_tokens: int | None = None,
         show_progress_bar: bool = False,
     ) -> list[TextAnswer]:
         """Answer questions from texts; a long text is read in overlapping windows.
 
         Args:
             questions: Pairs of a question and the text to answer it from.
-            max_answer_tokens: Maximum number of tokens of an answer.
+            max_answer_tokens: Maximum number of tokens of an answer; None: that of the model.
             show_progress_bar: Whether to show progress on stderr.
 
         Raises:
@@ -273,17 +271,20 @@ class Predictor:
         ) as advance:
             for start in range(0, len(questions), _QUESTIONS):
                 part = questions[start : start + _QUESTIONS]
-                found += self._answers(model, part, max_answer_tokens)
+                found += self._answers(model, part, max_answer_tokens or model.side.max_answer)
                 advance(len(part))
         return found
 
     def _answers(
         self, model: QuestionAnswerer, questions: Sequence[tuple[str, str]], max_tokens: int
     ) -> Iterator[TextAnswer]:
-        asked = [
-            AskedText(text, encode_windows(self._engine.tokenizer, question, text, overlap=OVERLAP))
-            for question, text in questions
-        ]
+        encode = partial(
+            encode_windows,
+            self._engine.tokenizer,
+            overlap=model.side.overlap,
+            max_question=model.side.max_question,
+        )
+        asked = [AskedText(text, encode(question, text)) for question, text in questions]
         places = [(text, number) for text in asked for number in range(len(text.windows))]
         windows = [text.windows[number] for text, number in places]
         types = [window.types for window in windows] if model.gets_segment_ids else None

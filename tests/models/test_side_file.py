@@ -36,6 +36,8 @@ def test_settings_travel_and_defaults_need_no_file(tmp_path: Path) -> None:
         ('{"temperature": 0}', "temperature is 0.0; it must be finite and above 0."),
         ('{"temprature": 1}', "Unknown setting 'temprature'; did you mean 'temperature'?"),
         ('{"threshold": 2}', "threshold is 2.0; it must be from 0 to 1."),
+        ('{"overlap": -1}', "overlap is -1; it must be at least 0."),
+        ('{"max_answer": 0}', "max_answer is 0; it must be at least 1."),
         ('{"crf": "x"}', "crf is 'x'; it must be of type bool."),
     ],
 )

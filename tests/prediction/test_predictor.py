@@ -140,14 +140,16 @@ def test_every_word_of_a_long_text_is_tagged(tmp_path: Path) -> None:
 
 def brute_force(model: QuestionAnswerer, question: str, text: str) -> tuple[float, float, int, int]:
     """Best span and score of "no answer", window by window and pair of tokens by pair."""
-    best, null = (-np.inf, 0, 0), np.inf
-    for window in encode_windows(model.tokenizer, question, text):
+    best, null, side = (-np.inf, 0, 0), np.inf, model.side
+    for window in encode_windows(
+        model.tokenizer, question, text, overlap=side.overlap, max_question=side.max_question
+    ):
         types = [window.types] if model.gets_segment_ids else None
         with torch.inference_mode():
             logits = model.eval()(PackedTokens.from_lists([window.ids], types)).numpy()
         null = min(null, float(logits[0].sum()))
         for a, (start, _) in enumerate(window.offsets):
-            for b, (_, end) in enumerate(window.offsets[a : a + 30], start=a):
+            for b, (_, end) in enumerate(window.offsets[a : a + side.max_answer], start=a):
                 score = float(logits[window.start + a, 0] + logits[window.start + b, 1])
                 best = max(best, (score, -start, -end))
     return best[0], null, -best[1], -best[2]
@@ -169,6 +171,24 @@ def test_answers_are_the_best_span_of_all_windows(tmp_path: Path, question: str,
     assert Predictor(stored).answer([(question, text)])[0].text == found.text
     stored.no_answer_threshold -= 0.02
     assert Predictor(stored).answer([(question, text)])[0].text == ""
+
+
+def test_windows_and_answers_have_the_sizes_of_the_model(tmp_path: Path) -> None:
+    sides = [SideFile(), SideFile(overlap=2, max_question=1, max_answer=1)]
+    found = []
+    for n, side in enumerate(sides):
+        answerer(tmp_path / "tokens", side).save(tmp_path / str(n))
+        model = QuestionAnswerer.load(tmp_path / str(n))
+        assert model.side == side
+        score, null, start, end = brute_force(model, "the red dog", LONG)
+        predictor = Predictor(model, no_answer_threshold=np.inf)
+        (answer,) = predictor.answer([("the red dog", LONG)])
+        assert (answer.start, answer.end) == (start, end)
+        assert answer.margin == pytest.approx(score - null, abs=1e-4)
+        found.append(answer)
+    (short,) = predictor.answer([("the red dog", LONG)], max_answer_tokens=1)
+    assert short == found[1]
+    assert found[0] != found[1]
 
 
 def test_a_higher_temperature_makes_answers_less_sure_and_no_other(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from sbert_search.corpus.labelled.questions import read_questions
 from sbert_search.losses.span import span_cross_entropy
 from sbert_search.models.loading.resolve import resolve_model
 from sbert_search.models.question_answerer import QuestionAnswerer
-from sbert_search.models.side_file import read_side_file, write_side_file
+from sbert_search.models.side_file import SideFile, read_side_file, write_side_file
 from sbert_search.records import Question
 from sbert_search.runtime.device import resolve_device
 from sbert_search.runtime.distributed import Ranks
@@ -76,6 +76,11 @@ def train_answerer(
             resolve_model(recipe.model).path,
             labels=("LABEL_0", "LABEL_1"),
             max_len=recipe.max_len,
+            side=SideFile(
+                overlap=recipe.windows.overlap,
+                max_question=recipe.windows.max_question,
+                max_answer=recipe.windows.max_answer,
+            ),
             random_weights=recipe.random_weights,
         )
         training = _training(recipe, model, rows, dev, out, ranks)

@@ -68,6 +68,7 @@ def test_answers_are_learned_and_transformers_computes_the_logits(
     assert figures[-1]["f1"] > 0.7 > figures[0]["f1"]
     folder = tmp_path / "run" / "model"
     assert (read_side_file(folder).no_answer_threshold == ALWAYS) == (not unanswerable)
+    assert read_side_file(folder).overlap == 2
     model = QuestionAnswerer.load(folder)
     theirs = AutoModelForQuestionAnswering.from_pretrained(folder)
     ids = model.tokenizer.encode_pairs([("on", "the cat ran")])
