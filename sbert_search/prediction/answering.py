@@ -68,7 +68,10 @@ def best_answer(
         return TextAnswer("", 0, 0, _chance(tables, null, null, model.temperature), margin)
     offsets = asked.windows[-number].offsets
     start, end = offsets[first][0], offsets[last][1]
-    return TextAnswer(asked.text[start:end], start, end, chance, margin)
+    answer = asked.text[start:end].rstrip()  # the tokens of some tokenizers contain a blank
+    end = start + len(answer)
+    answer = answer.lstrip()
+    return TextAnswer(answer, end - len(answer), end, chance, margin)
 
 
 def _chance(tables: Sequence[Vectors], score: float, null: float, temperature: float) -> float:

@@ -16,10 +16,11 @@ from sbert_search.models.question_answerer import QuestionAnswerer
 from sbert_search.models.sequence_classifier import SequenceClassifier
 from sbert_search.models.side_file import SideFile
 from sbert_search.models.token_classifier import TokenClassifier
+from sbert_search.prediction.answering import AskedText, best_answer
 from sbert_search.prediction.predictor import Predictor
 from sbert_search.prediction.results import TextEntities, TextLabel
 from sbert_search.records import LabelKind
-from sbert_search.tokens.windows import encode_windows
+from sbert_search.tokens.windows import Window, encode_windows
 from tests.models.tiny import PAIRS, TEXTS, tiny_bi_encoder, tiny_encoder, tiny_tokenizer
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -189,6 +190,14 @@ def test_windows_and_answers_have_the_sizes_of_the_model(tmp_path: Path) -> None
     (short,) = predictor.answer([("the red dog", LONG)], max_answer_tokens=1)
     assert short == found[1]
     assert found[0] != found[1]
+
+
+def test_an_answer_has_no_blank_at_its_ends(tmp_path: Path) -> None:
+    model, text = answerer(tmp_path), "the cat sat"
+    window = Window([], [], 1, [(0, 3), (3, 8), (8, 11)])  # a token contains the blanks beside it
+    logits = np.array([[0, 0], [0, 0], [9, 9], [0, 0]], dtype=np.float32)
+    found = best_answer(model, AskedText(text, [window], {0: logits}), max_tokens=3, threshold=0)
+    assert (found.text, found.start, found.end) == ("cat", 4, 7)
 
 
 def test_a_higher_temperature_makes_answers_less_sure_and_no_other(tmp_path: Path) -> None:
