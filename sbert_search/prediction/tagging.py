@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -19,13 +20,25 @@ from sbert_search.tokens.word_spans import TRUNCATED, CharSpan, encode_words
 
 # A word may begin with the sign of a name or a topic, and have signs inside, as in "U.S" or
 # "rock'n'roll". Every other character that is no blank is a word of its own.
-_WORD = re.compile(r"[@#]?\w+(?:[-'\u2019.&_]\w+)*|[^\w\s]")
+# A word goes on over marks, such as combining accents, vowel signs and soft hyphens; a mark alone
+# is no word. The pattern is applied to texts in which `_MARK` stands for every mark.
+_MARK = "\u0300"
+_MARKS = ("Mn", "Mc", "Me", "Cf")  # categories of Unicode
+_WORD = re.compile(
+    rf"[@#]?\w[\w{_MARK}]*(?:[-'\u2019.&_]{_MARK}*\w[\w{_MARK}]*)*|[^\w\s{_MARK}]{_MARK}*"
+)
+_ZERO_WIDTH_SPACE = "\u200b"  # of a category of marks, but it separates words
 
 _CONTEXT = 32  # words that a part of a long text repeats from the part before it, as context
 
 
 def words_of(text: str) -> list[CharSpan]:
     """Return the first character of each word, and the character after its last."""
+    if not text.isascii():
+        text = "".join(
+            _MARK if unicodedata.category(c) in _MARKS else c
+            for c in text.replace(_ZERO_WIDTH_SPACE, " ")
+        )
     return [match.span() for match in _WORD.finditer(text)]
 
 

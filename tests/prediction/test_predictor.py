@@ -19,6 +19,7 @@ from sbert_search.models.token_classifier import TokenClassifier
 from sbert_search.prediction.answering import AskedText, best_answer
 from sbert_search.prediction.predictor import Predictor
 from sbert_search.prediction.results import TextEntities, TextLabel
+from sbert_search.prediction.tagging import words_of
 from sbert_search.records import LabelKind
 from sbert_search.tokens.windows import Window, encode_windows
 from tests.models.tiny import PAIRS, TEXTS, tiny_bi_encoder, tiny_encoder, tiny_tokenizer
@@ -137,6 +138,24 @@ def test_every_word_of_a_long_text_is_tagged(tmp_path: Path) -> None:
     hidden = "cat \u0001 \u0002 dog \u0001"  # the tokenizer makes no tokens of control characters
     assert next(entity.text for entity in predictor.tag([hidden])[0].entities) == "cat"
     assert predictor.tag(["", " \n"]) == [TextEntities(()), TextEntities(())]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("Zu\u0308rich, n\u0303o", ["Zu\u0308rich", ",", "n\u0303o"]),  # decomposed letters
+        ("Do\u00adnau", ["Do\u00adnau"]),
+        ("\u0939\u093f\u0928\u094d\u0926\u0940", ["\u0939\u093f\u0928\u094d\u0926\u0940"]),  # Hindi
+        ("a \u0301 b\u200e", ["a", "b\u200e"]),  # a mark alone is no word
+        ("a\u200bb", ["a", "b"]),
+        (
+            "rock\u0301'n'roll @no\u0308 \u2764\ufe0f!",
+            ["rock\u0301'n'roll", "@no\u0308", "\u2764\ufe0f", "!"],
+        ),
+    ],
+)
+def test_words_go_on_over_marks(text: str, words: list[str]) -> None:
+    assert [text[start:end] for start, end in words_of(text)] == words
 
 
 def brute_force(model: QuestionAnswerer, question: str, text: str) -> tuple[float, float, int, int]:
