@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -25,7 +26,15 @@ from sbert_search.records import TaggedTokens
 from sbert_search.runtime.device import resolve_device
 from sbert_search.runtime.distributed import Ranks
 from sbert_search.runtime.seed import seed_all
-from sbert_search.tag_schemes import OUTSIDE, Scheme, split_tag, tag_names
+from sbert_search.tag_schemes import (
+    OUTSIDE,
+    Entity,
+    Scheme,
+    entities,
+    split_tag,
+    tag_names,
+    tags_of,
+)
 from sbert_search.training.loop.batching import Batches, Rows
 from sbert_search.training.loop.early_stopping import DevMetrics
 from sbert_search.training.loop.loop import Result
@@ -226,10 +235,30 @@ def _training(
 def _targets(
     model: TokenClassifier, rows: Sequence[TaggedTokens], word_rows: WordRows
 ) -> list[NDArray[np.int64]]:
-    """Return the label indices of each sentence's words that have a token, int64 (words,)."""
+    """Return the label indices of each sentence's words that have a token, int64 (words,).
+
+    The tags are those of the entities without the words that have no token, so that they follow
+    the scheme, as a CRF requires.
+    """
     number = {label: n for n, label in enumerate(model.labels)}
-    tags = [np.array([number[tag] for tag in row.tags], dtype=np.int64) for row in rows]
-    return [tag[words] for tag, words in zip(tags, word_rows.words, strict=True)]
+    found = []
+    for row, words in zip(rows, word_rows.words, strict=True):
+        tags: Sequence[str] = row.tags
+        if len(words) < len(tags):
+            assert model.scheme is not None
+            tags = _shortened(tags, words.tolist(), model.scheme)
+        found.append(np.array([number[tag] for tag in tags], dtype=np.int64))
+    return found
+
+
+def _shortened(tags: Sequence[str], words: Sequence[int], scheme: Scheme) -> tuple[str, ...]:
+    """Return the tags of some words of a sentence; they denote the same words of its entities."""
+    spans = [
+        (kind, bisect_left(words, start), bisect_left(words, end))
+        for kind, start, end in entities(tags, scheme)
+    ]
+    kept = [Entity(*span) for span in spans if span[1] < span[2]]
+    return tags_of(kept, len(words), scheme)
 
 
 def _cached(

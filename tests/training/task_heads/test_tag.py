@@ -14,10 +14,12 @@ from sbert_search.config import from_mapping
 from sbert_search.corpus.labelled.tags import read_tagged_tokens
 from sbert_search.encoder.packed import PackedTokens
 from sbert_search.errors import ConfigError, CorpusError, TrainingError
-from sbert_search.models.side_file import read_side_file
+from sbert_search.models.side_file import SideFile, read_side_file
 from sbert_search.models.token_classifier import TokenClassifier
+from sbert_search.records import TaggedTokens
+from sbert_search.tag_schemes import tag_names
 from sbert_search.training.recipe import load_recipe, shipped_recipes
-from sbert_search.training.task_heads.tag import TagRecipe, train_tagger
+from sbert_search.training.task_heads.tag import TagRecipe, _targets, train_tagger
 from sbert_search.training.task_heads.word_rows import WordRows, predict_emissions
 from tests.training.small import unlike
 from tests.training.task_heads.small import (
@@ -91,6 +93,26 @@ def test_words_behind_the_limit_have_no_emissions(tmp_path: Path) -> None:
     rows = recipe(tmp_path)  # writes the sentences
     words = WordRows.of(model, read_tagged_tokens(rows.data.files[0])[:3])
     assert [len(each) for each in predict_emissions(model.eval(), words)] == [4, 4, 4]
+
+
+def test_the_tags_of_a_cut_sentence_follow_the_scheme(tmp_path: Path) -> None:
+    scheme = SideFile(scheme="bilou", crf=True)
+    labels = tag_names(["a"], "bilou")
+    model = TokenClassifier.start(encoder_folder(tmp_path), labels=labels, max_len=5, side=scheme)
+    rows = [
+        TaggedTokens(("cat", "dog", "sun", "ran", "far"), tags, "f:1")
+        for tags in (
+            ("O", "B-a", "I-a", "I-a", "L-a"),  # three words are left
+            ("O", "O", "B-a", "L-a", "O"),
+            ("O", "O", "O", "B-a", "L-a"),
+        )
+    ]
+    words = WordRows.of(model, rows)
+    found = [[labels[n] for n in own] for own in _targets(model, rows, words)]
+    assert found == [["O", "B-a", "L-a"], ["O", "O", "U-a"], ["O", "O", "O"]]
+    hidden = [TaggedTokens(("cat", "\u0001", "sun"), ("B-a", "I-a", "L-a"), "f:1")]
+    (own,) = _targets(model, hidden, WordRows.of(model, hidden))
+    assert [labels[n] for n in own] == ["B-a", "L-a"]
 
 
 def test_wrong_data_and_settings_are_refused(tmp_path: Path) -> None:
