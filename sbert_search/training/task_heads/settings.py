@@ -102,21 +102,23 @@ def class_weights(
     Args:
         chosen: "none"; or the weight of each class; or "balanced", which is one over the frequency
             of the class and, if an item may have several classes, the number of items without the
-            class over that with it.
+            class over that with it. A number of 0 counts as 1 here.
         kind: Whether an item's label is one class, several classes or a number, which has no
             class and so no weight.
         labels: Names of the classes.
         targets: Class of each item, int (n,), or 1 for each of its classes, (n, labels).
 
     Raises:
-        ConfigError: The number of weights is not that of the classes.
+        ConfigError: The number of weights is not that of the classes, or a weight is not finite or
+            not above 0.
     """
     if chosen == "none" or kind == "number":
         return None
     matrix = np.eye(len(labels))[targets] if kind == "class" else targets.astype(float)
-    counts = np.maximum(matrix.sum(axis=0), 1)
+    counts = matrix.sum(axis=0)
     if chosen == "balanced":
-        values = (len(matrix) - counts) / counts if kind == "several" else 1 / counts
+        without = np.maximum(len(matrix) - counts, 1) if kind == "several" else 1
+        values = without / np.maximum(counts, 1)
     elif len(chosen) != len(labels):
         raise ConfigError(
             f"class_weights has {len(chosen)} values; the {len(labels)} classes are "
@@ -124,6 +126,10 @@ def class_weights(
         )
     else:
         values = np.array(chosen, dtype=float)
+        if not (np.isfinite(values) & (values > 0)).all():
+            raise ConfigError(
+                f"class_weights is {list(chosen)}; each weight must be finite and above 0."
+            )
     if kind == "class":
         values = values * counts.sum() / (values * counts).sum()
     return torch.tensor(values, dtype=torch.float32)

@@ -59,3 +59,23 @@ def test_weights_of_classes_have_mean_1_over_the_rows() -> None:
     assert positive is not None
     torch.testing.assert_close(positive, torch.tensor([1 / 3, 3.0]))
     assert class_weights("none", "class", "abc", targets) is None
+
+
+def test_weights_of_classes_that_no_row_or_every_row_has() -> None:
+    targets = np.array([0] * 3 + [1])
+    balanced = class_weights("balanced", "class", "abc", targets)
+    assert balanced is not None
+    torch.testing.assert_close(balanced, torch.tensor([2 / 3, 2.0, 2.0]))
+    given = class_weights((1.0, 3.0, 9.0), "class", "abc", targets)
+    assert given is not None
+    torch.testing.assert_close(given, torch.tensor([2 / 3, 2.0, 6.0]))
+    matrix = np.array([[1, 0], [1, 0], [1, 0]], dtype=np.float32)
+    positive = class_weights("balanced", "several", "ab", matrix)
+    assert positive is not None
+    torch.testing.assert_close(positive, torch.tensor([1 / 3, 3.0]))
+
+
+@pytest.mark.parametrize("weights", [(0.0, 0.0), (1.0, -1.0), (1.0, np.nan), (np.inf, 1.0)])
+def test_weights_must_be_finite_and_above_0(weights: tuple[float, ...]) -> None:
+    with pytest.raises(ConfigError, match=r"class_weights is \[.*must be finite and above 0"):
+        class_weights(weights, "class", "ab", np.array([0, 1]))
