@@ -64,7 +64,7 @@ def evaluate_classify(
         kind=model.kind,
         text=names.text1,
         text2=names.text2,
-        label=names.label,
+        label=names.label or names.score,
     )
     rows = [row for file in files for row in read(file)]
     texts: list[Text] = [row.text if row.text2 is None else (row.text, row.text2) for row in rows]

@@ -10,8 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import nn
 
+from sbert_search.corpus.labelled.pairs import MissingColumnError
 from sbert_search.corpus.labelled.texts import class_indices, read_labelled_texts
-from sbert_search.errors import ConfigError
+from sbert_search.errors import ConfigError, CorpusError
 from sbert_search.metrics.calibration import (
     expected_calibration_error,
     fit_temperature,
@@ -73,7 +74,10 @@ def calibrate(model: Path, source: Path, *, device: str = "auto") -> Calibration
         _require_probability(model)
     kind: LabelKind = "several" if single else head.kind
     labels = _RELEVANCE if single else None
-    rows = read_labelled_texts(source, kind="class" if single else kind, labels=labels)
+    try:
+        rows = read_labelled_texts(source, kind="class" if single else kind, labels=labels)
+    except MissingColumnError as error:  # no option names a column here
+        raise CorpusError(f"{error.problem}.") from None
     texts: list[Text] = [row.text if row.text2 is None else (row.text, row.text2) for row in rows]
     logits = predictor.logits(texts)
     gold = np.array([[float(row.label == "1")] for row in rows]) if single else _gold(rows, head)

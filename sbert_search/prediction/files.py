@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 
 from sbert_search.corpus.formats.rows import BadRow, Reject
 from sbert_search.corpus.labelled.pairs import MissingColumnError, find_columns, text_of
+from sbert_search.corpus.labelled.texts import COLUMNS as TEXT_COLUMNS
 from sbert_search.corpus.sources import SourceFile, classify, field_names, read_rows
 from sbert_search.corpus.spool import source_files
 from sbert_search.errors import ConfigError, CorpusError
@@ -24,10 +25,7 @@ from sbert_search.runtime.progress import progress, warn
 
 IDS = ("id", "_id", "doc_id")
 COLUMNS: Mapping[TaskName, Mapping[str, tuple[str, ...]]] = {
-    "classify": {
-        "text": ("text", "sentence", "sentence1", "text1", "premise", "query", "question"),
-        "text2": ("sentence2", "text2", "hypothesis", "passage", "answer"),
-    },
+    "classify": {part: TEXT_COLUMNS[part] for part in ("text", "text2")},
     "tag": {"text": ("text", "sentence")},
     "qa": {"text": ("question", "query"), "text2": ("context", "text", "passage")},
 }
@@ -195,14 +193,13 @@ class FilePredictor:
 def _columns(
     task: TaskName, named: Mapping[str, str | None], names: Sequence[str], file: SourceFile
 ) -> list[str]:
-    taken = named.values()  # a column that is named for one part is not found for the other
-    known = {part: [n for n in usual if n not in taken] for part, usual in COLUMNS[task].items()}
+    known = COLUMNS[task]
     parts = {part: named[part] for part in known}
     needed = ("text", "text2") if task == "qa" else ("text",)
     try:
         return list(find_columns(parts, known, names, file.shown, needed).values())
     except MissingColumnError as error:
-        usual = " or ".join(COLUMNS[task][error.part])
+        usual = " or ".join(known[error.part])
         option = "--text-field" if error.part == "text" else "--text2-field"
         raise CorpusError(
             f"{file.shown}: no column {usual} among {', '.join(names)}. Name the column to use "

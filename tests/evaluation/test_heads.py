@@ -16,7 +16,7 @@ from sbert_search.errors import CorpusError, EvaluationError
 from sbert_search.evaluation.compare import compare_runs
 from sbert_search.evaluation.heads import evaluate_classify, evaluate_qa, evaluate_tag
 from sbert_search.evaluation.report import write_reports
-from sbert_search.evaluation.tasks import EvalTask, Kind
+from sbert_search.evaluation.tasks import EvalTask, Kind, TaskColumns
 from sbert_search.metrics.calibration import expected_calibration_error
 from sbert_search.models.sequence_classifier import SequenceClassifier
 from sbert_search.prediction.predictor import Predictor
@@ -86,6 +86,12 @@ def test_several_classes_and_numbers(tmp_path: Path) -> None:
     result = evaluate_classify(task("classify", path), number, data=tmp_path)
     assert set(result.scores) == {"spearman", "pearson"}
     assert result.main_score == result.scores["spearman"]
+    written(path, [{"text": row["text"], "stars": row["label"]} for row in numbers])
+    stars = EvalTask(
+        name="t", kind="classify", path=Path(path.name), columns=TaskColumns(score="stars")
+    )
+    assert evaluate_classify(stars, number, data=tmp_path).scores == result.scores
+    written(path, numbers)
     named = task("classify", path, main_metric="pearson")
     result = evaluate_classify(named, number, data=tmp_path)
     assert result.main_score == result.scores["pearson"]

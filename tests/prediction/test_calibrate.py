@@ -107,6 +107,14 @@ def test_scores_that_are_no_probabilities_are_refused(tmp_path: Path) -> None:
         assert read_side_file(tmp_path / folder).temperature == 1
 
 
+def test_a_missing_column_is_to_be_renamed(tmp_path: Path) -> None:
+    tiny_cross_encoder(tmp_path / "tokens").save(tmp_path / "model")
+    source = tmp_path / "judged.jsonl"
+    source.write_text('{"sentence1": "cat", "sentence2": "dog", "gold": 1}\n')
+    with pytest.raises(CorpusError, match=r"Rename a column to label or .* or score\.$"):
+        calibrate(tmp_path / "model", source, device="cpu")
+
+
 def test_models_without_probabilities_are_refused(tmp_path: Path) -> None:
     tagger(tmp_path / "tokens").save(tmp_path / "model")
     with pytest.raises(ConfigError, match="is a model for tag; calibrate a classifier"):

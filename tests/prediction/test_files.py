@@ -9,6 +9,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
+from sbert_search.corpus.labelled.texts import read_labelled_texts
 from sbert_search.errors import ConfigError, CorpusError
 from sbert_search.prediction import files
 from sbert_search.prediction.files import FilePredictor
@@ -48,6 +49,16 @@ def test_single_texts_pairs_and_questions_are_found_by_their_columns(tmp_path: P
         CorpusError, match=r"no column context or text or passage among .* --text2-field"
     ):
         list(FilePredictor(questions, text="text").rows(texts))
+
+
+def test_the_columns_are_those_of_training(tmp_path: Path) -> None:
+    both = written(tmp_path / "b.jsonl", {"sentence": "dog", "text": "cat", "label": "no"})
+    model = Predictor(classifier(tmp_path))
+    (row,) = FilePredictor(model).rows(both)
+    assert row.text == read_labelled_texts(both)[0].text == "cat"
+    asked = written(tmp_path / "a.jsonl", {"question": "cat", "answer": "dog", "label": "no"})
+    (row,) = FilePredictor(model, text="answer").rows(asked)
+    assert row.prediction == model.classify(["dog"])[0]
 
 
 def test_json_and_parquet_hold_the_same_predictions(

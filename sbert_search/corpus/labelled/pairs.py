@@ -21,6 +21,9 @@ COLUMNS = {
 }
 """Default column names of the parts of a pair, in order of preference."""
 
+# Names in the table [columns] of a task file, by the name of the part in a recipe.
+_OF_TASKS = {"text": "text1", **{name: name for name in (*COLUMNS, "tokens", "tags")}}
+
 
 def read_pairs(
     path: Path,
@@ -67,20 +70,27 @@ def read_pairs(
 
 
 class MissingColumnError(CorpusError):
-    """A file has no column of a usual name for a part of a record, such as the score of a pair."""
+    """A file has no column of a usual name for a part of a record, such as the score of a pair.
+
+    Attributes:
+        part: The part.
+        problem: What is missing, and the usual names, as a sentence without its full stop.
+    """
 
     def __init__(self, shown: str, part: str, names: Sequence[str], usual: Sequence[str]) -> None:
         """Say which names would be found, and where another name can be given."""
         self.part = part
         where = (
-            f"[columns] {part} = NAME in a task file, --set data.columns.{part}=NAME in a training"
-            if part in COLUMNS
+            f"[columns] {_OF_TASKS[part]} = NAME in a task file, --set data.columns.{part}=NAME "
+            "in a training"
+            if part in _OF_TASKS
             else "a setting of the table data.columns in a recipe"
         )
-        super().__init__(
+        self.problem = (
             f"{shown}: no {part} column among {', '.join(names)}. Rename a column to "
-            f"{' or '.join(usual)}, or name the column to use: {where}."
+            f"{' or '.join(usual)}"
         )
+        super().__init__(f"{self.problem}, or name the column to use: {where}.")
 
 
 def find_columns(
@@ -91,6 +101,8 @@ def find_columns(
     needed: Collection[str],
 ) -> dict[str, str]:
     """Choose the column of each part of a record, such as the score of a pair.
+
+    A column that is named for one part is not found for another.
 
     Args:
         named: Columns that the user named, by part; None: the column is detected.
@@ -103,13 +115,12 @@ def find_columns(
         CorpusError: A named column is missing; the message lists the columns of the file.
         MissingColumnError: No column is named for a needed part, and none has a usual name.
     """
-    columns = {}
+    columns, taken = {}, {*named.values()}
     for part, name in named.items():
         if name is not None and name not in names:
             raise CorpusError(f"{shown}: {unknown_name(name, name, names, f'{part} column')}")
-        column = name or next(
-            (known_name for known_name in known[part] if known_name in names), None
-        )
+        usual = (own for own in known[part] if own in names and own not in taken)
+        column = name or next(usual, None)
         if column is not None:
             columns[part] = column
         elif part in needed:

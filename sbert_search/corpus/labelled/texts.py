@@ -17,7 +17,7 @@ from sbert_search.records import Label, LabelledText
 from sbert_search.records import LabelKind as LabelKind
 
 COLUMNS = {
-    "text": ("sentence", "text", "sentence1", "text1", "premise", "query", "question"),
+    "text": ("text", "sentence", "sentence1", "text1", "premise", "query", "question"),
     "text2": ("sentence2", "text2", "hypothesis", "passage", "answer"),
     "label": ("label", "labels", "gold_label", "score"),
 }

@@ -95,6 +95,7 @@ def test_bad_sequences_are_refused_or_repaired(tmp_path: Path) -> None:
             "the names of numbered tags",
         ),
         ("a.jsonl", '{"tokens": ["a"]}', "no tags column among tokens"),
+        ("a.jsonl", '{"tokens": ["a"]}', "[columns] tags = NAME in a task file, --set data.col"),
     ],
 )
 def test_bad_files(tmp_path: Path, name: str, content: str, message: str) -> None:

@@ -41,6 +41,12 @@ def test_pairs_from_csv_and_parquet(tmp_path: Path) -> None:
         assert (row.text, row.text2, row.label) == ("a", "b", "yes")
 
 
+def test_a_column_that_is_named_is_not_found_for_another_part(tmp_path: Path) -> None:
+    path = written(tmp_path / "a.jsonl", {"text": "t", "answer": "a", "score": "x", "label": "y"})
+    (row,) = read_labelled_texts(path, text="answer", label="score")
+    assert (row.text, row.text2, row.label) == ("a", None, "x")
+
+
 @pytest.mark.parametrize(
     ("kind", "value", "label"),
     [
@@ -83,8 +89,12 @@ def test_bad_labels(tmp_path: Path, kind: LabelKind, value: object, message: str
 
 def test_files_without_columns_or_rows(tmp_path: Path) -> None:
     path = written(tmp_path / "a.jsonl", {"body": "t", "label": 1})
-    with pytest.raises(CorpusError, match=r"no text column among body, label\. Rename a column"):
+    with pytest.raises(
+        CorpusError, match=r"no text column among body, label\. Rename a column"
+    ) as error:
         read_labelled_texts(path)
+    where = "[columns] text1 = NAME in a task file, --set data.columns.text=NAME in a training."
+    assert str(error.value).endswith(where)
     with pytest.raises(CorpusError, match="'sentence' must be a text that is not blank"):
         read_labelled_texts(written(path, {"sentence": " ", "label": 1}))
     with pytest.raises(CorpusError, match=r"a\.jsonl: holds no labelled texts"):
