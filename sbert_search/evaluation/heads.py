@@ -15,7 +15,7 @@ from sbert_search.corpus.labelled.texts import class_indices, read_labelled_text
 from sbert_search.errors import EvaluationError
 from sbert_search.evaluation.manifest import Evaluation, Stopwatch, make_manifest
 from sbert_search.evaluation.statistics import CLASSES, COUNTS
-from sbert_search.evaluation.tasks import EvalTask, check_files
+from sbert_search.evaluation.tasks import EvalTask, TaskColumns, check_files
 from sbert_search.metrics.answers import answer_f1, exact_match
 from sbert_search.metrics.calibration import expected_calibration_error, probabilities
 from sbert_search.metrics.classification import accuracy, confusion, f1, macro_f1, matthews
@@ -24,7 +24,7 @@ from sbert_search.metrics.entities import EntityScores, scores_by_type, sentence
 from sbert_search.models.sequence_classifier import SequenceClassifier
 from sbert_search.models.token_classifier import TokenClassifier
 from sbert_search.prediction.predictor import Predictor, Text
-from sbert_search.records import LabelledText
+from sbert_search.records import LabelledText, Question
 
 PerItem = dict[str, dict[str, float]]
 Scores = dict[str, float]
@@ -152,10 +152,20 @@ def evaluate_qa(task: EvalTask, predictor: Predictor, *, data: Path, seed: int =
     """
     if predictor.task != "qa":
         raise EvaluationError(f"{predictor.opened.name} does not answer questions.")
+    if task.columns != TaskColumns():
+        raise EvaluationError(
+            f"{task.name}: questions have the columns question, context and answers; remove the "
+            "table [columns] from the task, and rename the columns of the file."
+        )
     clock = Stopwatch()
     files = _files(task, data)
     hashes = check_files(task, data, files)
-    questions = [question for file in files for question in read_questions(file)]
+    questions, ids = list[Question](), list[str]()
+    for path, file in zip((task.path, *task.more), files, strict=True):
+        own = read_questions(file)
+        prefix = f"{path.as_posix()}: " if task.more else ""  # files may have equal ids
+        questions += own
+        ids += [f"{prefix}{question.question_id}" for question in own]
     found = predictor.answer([(question.text, question.context) for question in questions])
     clock.lap("predict")
     accepted = [[answer.text for answer in question.answers] for question in questions]
@@ -168,7 +178,6 @@ def evaluate_qa(task: EvalTask, predictor: Predictor, *, data: Path, seed: int =
         if rows.any() and not rows.all():
             scores[f"F1 {name}"] = overlap[rows].mean()
             scores[f"exact match {name}"] = exact[rows].mean()
-    ids = [question.question_id for question in questions]
     return Evaluation(
         task=task,
         scores={name: float(value) for name, value in scores.items()},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -138,6 +139,19 @@ def test_answers_with_and_without_an_answer(tmp_path: Path) -> None:
     path = written(tmp_path / "d.jsonl", rows[:1])  # no question without an answer
     answered = evaluate_qa(task("qa", path), model, data=tmp_path)
     assert answered.scores == {"F1": 1.0, "exact match": 1.0}
+
+
+def test_questions_of_several_files_may_have_equal_ids(tmp_path: Path) -> None:
+    model = Predictor(answerer(tmp_path), no_answer_threshold=-1000.0)
+    for name, answers in (("d", []), ("e", [["cat", 4]])):
+        row = {"id": "a", "question": "cat", "context": "red cat", "answers": answers}
+        written(tmp_path / f"{name}.jsonl", [row])
+    both = EvalTask(name="t", kind="qa", path=Path("d.jsonl"), more=(Path("e.jsonl"),))
+    result = evaluate_qa(both, model, data=tmp_path)
+    assert result.per_item["F1"] == {"d.jsonl: a": 1.0, "e.jsonl: a": 0.0}
+    named = replace(both, columns=TaskColumns(text1="ask"))
+    with pytest.raises(EvaluationError, match=r"t: questions have the columns .* \[columns\]"):
+        evaluate_qa(named, model, data=tmp_path)
 
 
 def test_two_runs_are_compared_by_a_metric_of_sums(tmp_path: Path) -> None:
