@@ -71,6 +71,9 @@ class Evaluation:
         counts: Numbers of queries, documents, skipped pairs and so on.
         manifest: Data, model, settings, code and machine of the evaluation; see `make_manifest`.
         run: For retrieval and reranking, the score of each document found, by query; else None.
+
+    Raises:
+        EvaluationError: The main metric of the task is not among the scores.
     """
 
     task: EvalTask
@@ -79,6 +82,13 @@ class Evaluation:
     counts: Mapping[str, int]
     manifest: Manifest
     run: Run | None = None
+
+    def __post_init__(self) -> None:
+        if self.task.main_metric not in self.scores:
+            raise EvaluationError(
+                f"{self.task.name}: {self.task.main_metric!r} is no metric of this task and model. "
+                f"Set main_metric to one of: {', '.join(self.scores)}."
+            )
 
     @property
     def main_score(self) -> float:

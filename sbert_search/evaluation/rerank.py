@@ -68,6 +68,7 @@ def evaluate_rerank(task: EvalTask, reranker: Reranker, *, data: Path, seed: int
         EvaluationError: The hash of the file is not the one in the task, the model has several
             labels, or no query is left to evaluate.
     """
+    score_run({}, {}, [task.main_metric])  # an unknown metric is refused before the work
     clock = Stopwatch()
     if reranker.num_labels != 1:
         raise EvaluationError(

@@ -54,6 +54,7 @@ def evaluate_retrieval(
             judged query is not among the queries.
         ModelMismatch: ``index`` was built with another model.
     """
+    score_run({}, {}, [task.main_metric])  # an unknown metric is refused before the work
     clock, search = Stopwatch(), search or SearchOptions(mode="dense")
     folder = data / task.path
     hashes = check_files(task, data, collection_files(task, folder))

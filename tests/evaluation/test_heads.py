@@ -154,6 +154,14 @@ def test_questions_of_several_files_may_have_equal_ids(tmp_path: Path) -> None:
         evaluate_qa(named, model, data=tmp_path)
 
 
+def test_a_main_metric_that_the_model_does_not_have_is_refused(tmp_path: Path) -> None:
+    path = written(tmp_path / "d.jsonl", [{"text": "cat", "label": ["no"]}])
+    several = Predictor(classifier(tmp_path, kind="several"))
+    matthews = task("classify", path, main_metric="Matthews")
+    with pytest.raises(EvaluationError, match=r"t: 'Matthews' is no metric .* of: F1, accuracy, E"):
+        evaluate_classify(matthews, several, data=tmp_path)
+
+
 def test_two_runs_are_compared_by_a_metric_of_sums(tmp_path: Path) -> None:
     texts = [f"{a} {b}" for a in WORDS for b in WORDS]
     model = balanced(classifier(tmp_path / "m"), texts)

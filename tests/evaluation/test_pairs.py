@@ -75,6 +75,9 @@ def test_what_cannot_be_reranked_is_named(tmp_path: Path) -> None:
     several = Reranker(tiny_cross_encoder(tmp_path / "tokenizer", labels=("a", "b")))
     with pytest.raises(EvaluationError, match="2 labels; reranking needs one score"):
         evaluate_rerank(graded(tmp_path), several, data=tmp_path)
+    unknown = Reranker(tiny_cross_encoder(tmp_path / "one"))
+    with pytest.raises(EvaluationError, match="'AP' is not a metric; use nDCG@k"):
+        evaluate_rerank(graded(tmp_path, main_metric="AP"), unknown, data=tmp_path / "none")
     task = write(tmp_path / "bad.jsonl", "rerank", [{"text1": "a", "text2": "b", "label": "x"}])
     with pytest.raises(CorpusError, match=r"bad\.jsonl:1: label is 'x'; it must be 0, 1, 2"):
         evaluate_rerank(task, Reranker(tiny_cross_encoder(tmp_path / "other")), data=tmp_path)

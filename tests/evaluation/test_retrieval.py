@@ -105,6 +105,12 @@ def test_an_index_given_is_searched(data: Path, tmp_path: Path) -> None:
         evaluate_retrieval(TASK, HashingEmbedder(64), data=data, index=tmp_path / "index")
 
 
+def test_an_unknown_main_metric_is_refused_before_the_work(tmp_path: Path) -> None:
+    task = EvalTask(name="mini", kind="retrieval", path=Path("none"), main_metric="nDCG")
+    with pytest.raises(EvaluationError, match="'nDCG' is not a metric; use nDCG@k, recall@k"):
+        evaluate_retrieval(task, HashingEmbedder(), data=tmp_path)
+
+
 def test_bad_rows_stop_or_are_counted(data: Path) -> None:
     write_rows(data / "mini" / "corpus.jsonl", DOCUMENTS | {"blank": " "})
     with pytest.raises(CorpusError, match=r"corpus\.jsonl:5"):
