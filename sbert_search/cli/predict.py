@@ -72,6 +72,14 @@ def predict(
     predictor = Predictor(
         model, device=device, precision=precision, no_answer_threshold=no_answer_threshold
     )
+    if no_answer_threshold is not None and predictor.task != "qa":
+        raise click.UsageError(
+            f"--no-answer-threshold is for models that answer questions; {model} does not. Omit it."
+        )
+    if all_scores and predictor.task != "classify":
+        raise click.UsageError(
+            f"--all-scores is for classifiers; {model} is a model for {predictor.task}. Omit it."
+        )
     files = FilePredictor(predictor, text_field, text2_field, on_error)
     if out is not None:
         count = files.write(source, out, all_scores=all_scores)

@@ -87,6 +87,9 @@ class FilePredictor:
         text2: Column of the second text, or of the text to answer from.
         on_error: Whether a bad row stops the work, or is left out with a warning.
         rejected: Number of rows left out so far.
+
+    Raises:
+        ConfigError: ``text2`` is given although the model tags single texts.
     """
 
     predictor: Predictor
@@ -94,6 +97,13 @@ class FilePredictor:
     text2: str | None = None
     on_error: Literal["stop", "skip"] = "stop"
     rejected: int = field(default=0, init=False)
+
+    def __post_init__(self) -> None:
+        if self.text2 is not None and self.predictor.task == "tag":
+            raise ConfigError(
+                f"{self.predictor.opened.name} tags single texts; give no field of a second text "
+                "(text2, --text2-field)."
+            )
 
     def rows(self, source: str | Path) -> Iterator[PredictedRow]:
         """Yield a prediction for each row, in order.

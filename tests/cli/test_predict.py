@@ -76,6 +76,18 @@ def test_bad_rows_models_and_inputs(model: Path, tmp_path: Path) -> None:
     assert "Traceback" not in missing.err
 
 
+def test_options_of_another_task_are_refused(model: Path, tmp_path: Path) -> None:
+    tagger(tmp_path / "tokens").save(tmp_path / "tag")
+    source = tmp_path / "t.jsonl"
+    source.write_text('{"text": "cat"}\n')
+    done = sbert_search("predict", model, source, "--no-answer-threshold", "1")
+    assert (done.code, done.out) == (2, "")
+    assert "--no-answer-threshold is for models that answer questions" in done.err
+    done = sbert_search("predict", tmp_path / "tag", source, "--all-scores")
+    assert (done.code, done.out) == (2, "")
+    assert "--all-scores is for classifiers" in done.err
+
+
 def test_entities_and_answers_are_shown_with_their_texts(tmp_path: Path) -> None:
     tagger(tmp_path / "tokens").save(tmp_path / "tag")
     answerer(tmp_path / "tokens").save(tmp_path / "qa")

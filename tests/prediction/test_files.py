@@ -61,6 +61,11 @@ def test_the_columns_are_those_of_training(tmp_path: Path) -> None:
     assert row.prediction == model.classify(["dog"])[0]
 
 
+def test_a_second_text_for_a_tagger_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"tags single texts; .* --text2-field"):
+        FilePredictor(Predictor(tagger(tmp_path)), text2="answer")
+
+
 def test_json_and_parquet_hold_the_same_predictions(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
