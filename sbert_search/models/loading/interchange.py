@@ -7,7 +7,8 @@ takes seconds.
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeGuard, cast
 
@@ -15,12 +16,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
-from torch import nn
+from torch import Tensor, nn
 
 from sbert_search.errors import ConfigError, ModelError
 from sbert_search.models.loading.accounting import Loaded, require_accounted, watched_loads
 from sbert_search.models.loading.folder import ModelDescription, note_positions
 from sbert_search.models.loading.modules import Module
+from sbert_search.models.side_file import read_side_file
 from sbert_search.tokens.tokenizer import TextTokenizer
 
 if TYPE_CHECKING:
@@ -62,15 +64,23 @@ def load_sentence_transformer(path: Path) -> SentenceTransformer:
 def load_cross_encoder(path: Path) -> CrossEncoder:
     """Load a cross-encoder from a folder, as `load_sentence_transformer` does.
 
+    The activation gets the logits divided by the temperature of the folder, as in `CrossEncoder`.
+
     Raises:
-        ModelError: The library cannot load the folder.
+        ModelError: The library cannot load the folder, or its `side_file` is damaged.
         WeightsError: As for `require_accounted`.
     """
     from sentence_transformers import CrossEncoder
 
     model, loads = _load(CrossEncoder, path)
     require_accounted(path, loads, lambda: model.predict([("a", "b")]))
+    if (temperature := read_side_file(path).temperature) != 1:
+        model.activation_fn = partial(_divided, model.activation_fn, temperature)
     return cast("CrossEncoder", model)
+
+
+def _divided(activation: Callable[[Tensor], Tensor], by: float, logits: Tensor) -> Tensor:
+    return activation(logits / by)
 
 
 def _load(kind: Any, path: Path) -> tuple[Any, list[Loaded]]:

@@ -1,3 +1,4 @@
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ from hypothesis import strategies as st
 from sentence_transformers import CrossEncoder as LibraryCrossEncoder
 
 from sbert_search.errors import ConfigError, CorpusError, ModelError
+from sbert_search.models.side_file import SideFile, write_side_file
 from sbert_search.search.rerankers.pair_engines import NativePairEngine
 from sbert_search.search.rerankers.reranker import Reranker
 from tests.encoder.measured import bf16_is_faster, verdict
@@ -78,6 +80,14 @@ def test_the_library_computes_the_same(
         assert other.identity.in_memory
     assert other.identity.engine == "sentence-transformers"
     np.testing.assert_allclose(other.predict(PAIRS), tiny.predict(PAIRS), atol=5e-6)
+
+
+def test_the_library_divides_by_the_temperature_too(folder: Path, tmp_path: Path) -> None:
+    shutil.copytree(folder, tmp_path / "warm")
+    write_side_file(tmp_path / "warm", SideFile(temperature=4.0))
+    native = Reranker(tmp_path / "warm", device="cpu", precision="fp32").predict(PAIRS)
+    library = Reranker(tmp_path / "warm", device="cpu", engine="sentence-transformers")
+    np.testing.assert_allclose(library.predict(PAIRS), native, atol=5e-6)
 
 
 def test_classes_give_logits_or_probabilities(tmp_path: Path) -> None:
