@@ -65,14 +65,23 @@ class Bench:
         return self.work / f"{run.name}.json"
 
     def found(self, run: Run) -> dict[str, Any] | None:
-        """Return the result of a finished run, kept here or in the earlier report."""
-        file = self.result_file(run)
-        if file.exists():
-            found: dict[str, Any] = json.loads(file.read_bytes())
-            return found
-        reported = self.reported.get(run)
-        same = reported and reported["settings"] == [*run.settings(), *self.overrides]
-        return reported if same else None
+        """Return the result of a finished run, kept here or in the earlier report.
+
+        Raises:
+            SystemExit: The result kept here is of other settings or of another model.
+        """
+        file, settings = self.result_file(run), [*run.settings(), *self.overrides]
+        if not file.exists():
+            reported = self.reported.get(run)
+            return reported if reported and reported["settings"] == settings else None
+        found: dict[str, Any] = json.loads(file.read_bytes())
+        model = Path(self.models[run.model]).name
+        if found["settings"] != settings or found.get("model", model) != model:
+            raise SystemExit(
+                f"{file} is the result of {found.get('model', model)} with {found['settings']}, "
+                f"not of {model} with {settings}; name another folder with --work."
+            )
+        return found
 
     def minutes(self, run: Run, results: Sequence[dict[str, Any]]) -> float:
         """Estimate the core minutes of a run, from those of finished runs of the same model."""
@@ -104,6 +113,7 @@ class Bench:
         earlier = max(1.0, ended.state.seconds / seconds)
         return {
             "run": asdict(run),
+            "model": Path(self.models[run.model]).name,
             "settings": [*run.settings(), *self.overrides],
             "dev": ended.state.best,
             "test": scores,

@@ -82,6 +82,11 @@ def test_the_plan_is_run_once_and_reported(
     script("task_heads", "factors", *line)
     first = kept()
     assert len(first) == 10
+    for changed in (["--set", "seed=1"], ["--model", tmp_path / "another"]):
+        with pytest.raises(
+            SystemExit, match=r"is the result of .* name another folder with --work"
+        ):
+            script("task_heads", "factors", *line, *changed)
     script("task_heads", "table", "own", *line, "--own", model)
     assert kept().items() >= first.items()
     record = json.loads((out / "task-heads.json").read_text())
