@@ -129,6 +129,12 @@ def test_special_tokens_and_other_texts_of_a_pair_are_filtered(page: Page) -> No
     page.locator("#pair").select_option("01")
     assert page.locator("#queries button").all_inner_texts() == ["the", "cat", "sat"]
     assert page.locator("#keys button").all_inner_texts() == ["a", "dog", "ran"]
+    page.locator("#pair").select_option("10")
+    page.locator("h1").click()
+    page.keyboard.press("]")
+    assert page.locator("#queries button.on").all_inner_texts() == ["a"]
+    page.keyboard.press("[")
+    assert page.locator("#queries button.on").all_inner_texts() == ["ran"]
 
 
 def test_the_grid_shows_every_head_and_opens_one(page: Page, maps: AttentionMaps) -> None:

@@ -202,6 +202,8 @@ def test_the_keyboard_alone_can_walk_the_map(page: Page, drawn: CorpusMap) -> No
     page.keyboard.press("Enter")
     page.locator("#chosen").wait_for()
     page.keyboard.press("Escape")
+    page.keyboard.press("p")
+    page.locator("#chosen", has_text=drawn.titles[N - 1]).wait_for()
     page.keyboard.press("n")
     page.locator("#chosen", has_text=drawn.titles[0]).wait_for()
     page.keyboard.press("n")

@@ -279,7 +279,7 @@ function toggleTheme() {
 }
 
 const stepToken = (by) => {
-  const list = state.view === "heads" && state.side === "to" ? keys() : shown();
+  const list = state.view !== "heads" ? shown() : state.side === "to" ? keys() : queries();
   const place = list.indexOf(state.token);
   state.token = list[place < 0 ? 0 : (place + by + list.length) % list.length] ?? null;
   draw();

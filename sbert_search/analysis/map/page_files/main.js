@@ -151,7 +151,7 @@ class Page {
   // Chooses the next highlighted document, in the order of the index.
   step(by) {
     const { n } = this.data;
-    for (let i = this.chosen + by, tried = 0; tried < n; i += by, tried++) {
+    for (let i = this.chosen < 0 && by < 0 ? n - 1 : this.chosen + by, tried = 0; tried < n; i += by, tried++) {
       const at = ((i % n) + n) % n;
       if (!this.lit || this.lit[at]) return this.choose(at);
     }
