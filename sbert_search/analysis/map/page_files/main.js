@@ -272,7 +272,8 @@ class Page {
     }
     if (find) {
       this.lower ??= data.titles.map((title, i) => `${title}\n${data.texts[i]}`.toLowerCase());
-      list.push((i) => this.lower[i].includes(find));
+      const words = find.split(/\s+/);
+      list.push((i) => words.every((word) => this.lower[i].includes(word)));
     }
     return list;
   }
