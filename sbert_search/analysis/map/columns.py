@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from typing import Literal, TypeAlias
 
 import numpy as np
@@ -14,10 +14,11 @@ from sbert_search.index.storage.manifest import ColumnType
 from sbert_search.records import MetadataValue, ScalarValue
 
 MOST_CHARACTERS = 8_000_000  # characters of the different values of a column on a page
-_CUT = 200  # characters of a value that are kept
 _SAFE = 2**53  # float64, the type of numbers in JavaScript, has all integers up to this
 
-Kind: TypeAlias = Literal["number", "time", "date", "text"]
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+Kind: TypeAlias = Literal["number", "time", "date"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,21 +38,23 @@ class NumberColumn:
 
 @dataclass(frozen=True, slots=True)
 class TextColumn:
-    """A column of texts, truth values or lists.
+    """A column of texts, truth values, large integers or lists.
 
     Attributes:
         name: The column.
+        kind: Its type in the index.
         values: The different values, in the order of their number of documents, the most first.
         starts: The codes of document i are ``codes[starts[i]:starts[i + 1]]``, uint32 (n + 1,).
         codes: Indices in ``values``, uint32.
-        is_list: Whether a document can have several values.
+        missing: The documents without a value, uint32; one with an empty list has a value.
     """
 
     name: str
+    kind: ColumnType
     values: list[str]
     starts: NDArray[np.uint32]
     codes: NDArray[np.uint32]
-    is_list: bool
+    missing: NDArray[np.uint32]
 
 
 MapColumn: TypeAlias = NumberColumn | TextColumn
@@ -95,9 +98,9 @@ def _numbers(name: str, kind: ColumnType, values: Sequence[MetadataValue]) -> Nu
 
 def _number(value: MetadataValue) -> float:
     if isinstance(value, datetime):  # a datetime is a date too
-        return value.timestamp() * 1000
+        return (value - _EPOCH) // timedelta(microseconds=1) / 1000
     if isinstance(value, date):
-        return datetime(value.year, value.month, value.day, tzinfo=UTC).timestamp() * 1000
+        return (value - _EPOCH.date()).days * 86_400_000.0
     return float(value) if isinstance(value, (int, float)) else float("nan")
 
 
@@ -115,7 +118,8 @@ def _texts(name: str, kind: ColumnType, values: Sequence[MetadataValue]) -> Text
     starts = np.zeros(len(lists) + 1, np.uint32)
     np.cumsum([len(texts) for texts in lists], out=starts[1:])
     codes = np.fromiter((code_of[text] for text in flat), np.uint32, len(flat))
-    return TextColumn(name, known, starts, codes, kind.startswith("list["))
+    missing = np.flatnonzero([value is None for value in values]).astype(np.uint32)
+    return TextColumn(name, kind, known, starts, codes, missing)
 
 
 def _as_texts(value: MetadataValue) -> list[str]:
@@ -130,5 +134,5 @@ def _text(value: ScalarValue) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, datetime):
-        return value.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    return (value.isoformat() if isinstance(value, date) else str(value))[:_CUT]
+        return value.astimezone(UTC).replace(tzinfo=None).isoformat() + "Z"
+    return value.isoformat() if isinstance(value, date) else str(value)

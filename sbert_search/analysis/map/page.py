@@ -23,6 +23,15 @@ SCRIPTS = (  # in the order in which they need each other
     "data.js", "colours.js", "filter.js", "places.js", "points.js", "details.js", "main.js",
 )  # fmt: skip
 
+# What the values of a column mean, by the type of the column or of the values of its lists.
+_KINDS = {
+    "string": "text",
+    "bool": "flag",
+    "int64": "integer",
+    "float64": "number",
+    "timestamp": "time",
+    "date": "date",
+}
 _FILES = files("sbert_search.analysis.map") / "page_files"
 
 
@@ -93,8 +102,9 @@ def _texts(drawn: CorpusMap, places: dict[str, list[object]]) -> dict[str, objec
 def _description(column: MapColumn) -> dict[str, object]:
     if isinstance(column, NumberColumn):
         return {"name": column.name, "kind": column.kind}
-    kind = "list" if column.is_list else "text"
-    return {"name": column.name, "kind": kind, "values": column.values}
+    item = column.kind.removeprefix("list[").removesuffix("]")
+    kind = _KINDS[item] if item == column.kind else "list"
+    return {"name": column.name, "kind": kind, "item": _KINDS[item], "values": column.values}
 
 
 def _packed(drawn: CorpusMap) -> tuple[bytes, dict[str, list[object]]]:
@@ -115,6 +125,7 @@ def _packed(drawn: CorpusMap) -> tuple[bytes, dict[str, list[object]]]:
         else:
             arrays[f"starts {number}"] = column.starts
             arrays[f"codes {number}"] = column.codes
+            arrays[f"missing {number}"] = column.missing
     joined, places = bytearray(), dict[str, list[object]]()
     for name, array in arrays.items():
         data = np.ascontiguousarray(array, array.dtype.newbyteorder("<"))

@@ -29,6 +29,8 @@ def texts_of(made: NumberColumn | TextColumn) -> list[list[str]]:
         ("float64", 0.5, 0.5),
         ("date", date(1970, 1, 3), 172_800_000.0),
         ("timestamp", datetime(1970, 1, 1, 0, 0, 2, tzinfo=UTC), 2000.0),
+        # The float64 of the seconds, times 1000, is ...841.2349.
+        ("timestamp", datetime(2024, 2, 1, 12, 4, 56, 841235, tzinfo=UTC), 1706789096841.235),
     ],
 )
 def test_numbers_dates_and_times(kind: ColumnType, value: MetadataValue, number: float) -> None:
@@ -40,6 +42,13 @@ def test_numbers_dates_and_times(kind: ColumnType, value: MetadataValue, number:
 def test_integers_that_a_page_would_round_are_texts() -> None:
     assert texts_of(column("int64", 2**53 + 1, 5)) == [["9007199254740993"], ["5"]]
     assert isinstance(column("int64", 2**53, 5), NumberColumn)
+
+
+def test_an_empty_list_is_a_value_and_long_values_are_whole() -> None:
+    made = column("list[string]", [], None, ["x" * 500])
+    assert isinstance(made, TextColumn)
+    assert made.missing.tolist() == [1]
+    assert texts_of(made) == [[], [], ["x" * 500]]
 
 
 def test_values_are_ordered_by_their_number_of_documents() -> None:
@@ -58,6 +67,11 @@ def test_values_are_ordered_by_their_number_of_documents() -> None:
         ("list[bool]", [False], ["false"]),
         ("list[date]", [date(2024, 2, 3)], ["2024-02-03"]),
         ("list[timestamp]", [datetime(2024, 2, 3, 4, 5, tzinfo=UTC)], ["2024-02-03T04:05:00Z"]),
+        (
+            "list[timestamp]",
+            [datetime(2024, 2, 3, 4, 5, 6, 7, tzinfo=UTC)],
+            ["2024-02-03T04:05:06.000007Z"],
+        ),
     ],
 )
 def test_flags_and_lists_are_texts(
@@ -66,7 +80,8 @@ def test_flags_and_lists_are_texts(
     made = column(kind, value, None)
     assert texts_of(made) == [texts, []]
     assert isinstance(made, TextColumn)
-    assert made.is_list == kind.startswith("list")
+    assert made.kind == kind
+    assert made.missing.tolist() == [1]
 
 
 def test_a_column_of_too_long_texts_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:

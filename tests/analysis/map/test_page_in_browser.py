@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,8 @@ import pytest
 from sbert_search.analysis.map.making import map_index
 from sbert_search.analysis.map.record import CorpusMap
 from sbert_search.analysis.map.saving import write_map
+from sbert_search.corpus.fields import FieldNames
+from sbert_search.errors import QueryError
 from sbert_search.index.index import Index
 from tests.analysis.map.conftest import N, clustered, rows
 
@@ -146,6 +149,131 @@ def test_a_filter_highlights_as_where_does(page: Page, condition: str, expected:
     page.locator("#filter").fill(condition)
     page.locator("#status", has_text=f"{expected} of {N} documents match").wait_for()
     assert page.locator("#problem").is_hidden()
+
+
+LONG = 50 * "words "
+
+
+@pytest.fixture(scope="module")
+def typed(tmp_path_factory: pytest.TempPathFactory) -> Index:
+    """An index with columns of every type, and with a metadata column named title."""
+    documents = [
+        {
+            "_id": f"d{i}",
+            "text": "x",
+            "head": f"Title {i}",
+            "title": f"50% of {i}_" if i % 2 else f"50 of {i}.",
+            "big": (-1) ** i * (2**60 + i),
+            "year": 1995 + i,
+            "open": i % 2 == 0,
+            "gap": i > 5 if i % 4 else None,
+            "at": datetime(2024, 2, 1, 12, 4, 56, 841230 + i, tzinfo=UTC),
+            "day": date(2024, 2, 1 + i),
+            "long": f"{LONG}{i}",
+            "sizes": (None, [1.0, i / 2], [])[i % 3],
+            "years": [2000, 2**53 + i],
+            "times": [datetime(2024, 2, 1, 12, 0, i, 5, tzinfo=UTC)],
+            "flags": [i % 2 == 0],
+            "days": [date(2024, 2, 1 + i)],
+        }
+        for i in range(12)
+    ]
+    return Index.build(
+        documents,
+        out=tmp_path_factory.mktemp("typed") / "i",
+        vectors=clustered(12),
+        fields=FieldNames(title="head"),
+    )
+
+
+@pytest.fixture(scope="module")
+def typed_page(browser: Browser, typed: Index, tmp_path_factory: pytest.TempPathFactory) -> Page:
+    """The page of `typed` in a time zone other than UTC."""
+    written = write_map(map_index(typed), tmp_path_factory.mktemp("typed"))
+    page = browser.new_context(timezone_id="America/New_York").new_page()
+    page.goto(written[0].as_uri())
+    page.locator(":root[data-ready]").wait_for(state="attached")
+    return page
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        "at > '2024-02-01T12:04:56.841235'",
+        "at <= '2024-02-01 12:04:56,841235'",
+        "at = '2024-02-01T13:04:56.841232+01:00'",
+        "at >= '2024-02-01T12:04'",
+        "at < '2024-02-02'",
+        "day BETWEEN '2024-02-03' AND '2024-02-05'",
+        "big > 5",
+        "big <= -1152921504606846977",
+        "big BETWEEN 1152921504606846978 AND 1.2e18",
+        "big < year",
+        "year = 2e3 OR year = 2001.",
+        "year > 2000.5",
+        "1 IN sizes",
+        "0.5 IN sizes",
+        "sizes IS NULL",
+        "3 NOT IN sizes",
+        "2e3 IN years",
+        "9007199254740993 IN years",
+        "'2024-02-01T12:00:03.000005' IN times",
+        "'2024-02-01T13:00:03.000005+01:00' IN times",
+        "TRUE IN flags",
+        "'2024-02-03' IN days",
+        "open",
+        "NOT gap",
+        "gap IS TRUE",
+        "gap IS NOT TRUE",
+        "gap IS FALSE",
+        "gap IS NOT FALSE",
+        "gap <> TRUE",
+        r"meta.title LIKE '50\% %\_'",
+        "meta.title LIKE '50_ %'",
+        "meta.title LIKE '%.'",
+        "own.title = 'Title 3' OR own.title ILIKE 't%7'",
+        f"long = '{LONG}7'",
+        "long LIKE '%3'",
+    ],
+)
+def test_values_of_every_type_are_compared_as_where_does(
+    typed_page: Page, typed: Index, condition: str
+) -> None:
+    expected = len(list(typed.documents(condition)))
+    typed_page.locator("#filter").fill(condition)
+    typed_page.locator("#status", has_text=f"{expected} of 12 documents match").wait_for(
+        timeout=2000
+    )
+    assert typed_page.locator("#problem").is_hidden()
+
+
+@pytest.mark.parametrize(
+    ("condition", "problem"),
+    [
+        ("title = 'x'", "write meta.title or own.title"),
+        ("year = '2000'", "2000 is not a number"),
+        ("at > '2024-02-30'", "is not a time"),
+        ("at > 5", "is not a time"),
+        ("day = '2024-02-03T00:00'", "is not a date"),
+        ("open = 'true'", "is not TRUE or FALSE"),
+        ("meta.title = 5", "5 is not a text"),
+        ("meta.title = year", "kind text cannot be compared with one of the kind number"),
+        ("years = 2000", "write a value IN the column"),
+        ("year LIKE '2%'", "needs a text column"),
+        (r"meta.title LIKE 'x\'", "escapes nothing"),
+        ("1 = 1", "needs a column"),
+        ("year IS TRUE", "Expected NULL"),
+        ("year", "Expected a comparison"),
+    ],
+)
+def test_what_where_refuses_is_refused(
+    typed_page: Page, typed: Index, condition: str, problem: str
+) -> None:
+    with pytest.raises(QueryError):
+        list(typed.documents(condition))
+    typed_page.locator("#filter").fill("open")
+    typed_page.locator("#filter").fill(condition)
+    typed_page.locator("#problem", has_text=problem).wait_for(timeout=2000)
 
 
 @pytest.mark.parametrize(

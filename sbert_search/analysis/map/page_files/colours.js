@@ -45,7 +45,7 @@ function colourings(data) {
         const code = start < column.starts[i + 1] ? column.codes[start] : MOST_VALUES;
         return code < MOST_VALUES ? code : -1;
       },
-      labels: column.values.slice(0, MOST_VALUES),
+      labels: column.values.slice(0, MOST_VALUES).map(shortened),
       rest: column.values.length > MOST_VALUES ? "other or none" : "none",
     });
   }

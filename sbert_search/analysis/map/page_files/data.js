@@ -1,6 +1,7 @@
 // The data of the page: texts as JSON, and arrays of numbers that Python packed.
 
 const ARRAYS = { f4: Float32Array, f8: Float64Array, i4: Int32Array, u4: Uint32Array };
+const SHOWN_CHARACTERS = 200; // of a value of a column
 
 async function unpacked(id) {
   const element = document.getElementById(id);
@@ -29,18 +30,20 @@ async function loadData() {
     if (column.values) {
       column.starts = array(`starts ${number}`);
       column.codes = array(`codes ${number}`);
+      column.missing = new Set(array(`missing ${number}`));
     } else column.numbers = array(`numbers ${number}`);
   });
   return data;
 }
 
-// The value of a document in a column: a number, a text, an array of texts, or null.
-function valueOf(column, i) {
+// The value of a document in a column: a number, one of the values of the column, an array of them
+// for a list, or null.
+function valueOf(column, i, values = column.values) {
   if (column.numbers) return Number.isNaN(column.numbers[i]) ? null : column.numbers[i];
   const [start, stop] = [column.starts[i], column.starts[i + 1]];
-  if (start === stop) return null;
-  if (column.kind === "text") return column.values[column.codes[start]];
-  return Array.from(column.codes.subarray(start, stop), (code) => column.values[code]);
+  if (column.missing.has(i)) return null;
+  if (column.kind !== "list") return values[column.codes[start]];
+  return Array.from(column.codes.subarray(start, stop), (code) => values[code]);
 }
 
 function shownNumber(kind, number) {
@@ -49,9 +52,13 @@ function shownNumber(kind, number) {
   return Number.isInteger(number) ? String(number) : String(Number(number.toPrecision(6)));
 }
 
+function shortened(text) {
+  return text.length > SHOWN_CHARACTERS ? `${text.slice(0, SHOWN_CHARACTERS - 1)}…` : text;
+}
+
 function shownValue(column, i) {
   const value = valueOf(column, i);
   if (value === null) return null;
   if (column.numbers) return shownNumber(column.kind, value);
-  return Array.isArray(value) ? value.join(", ") : value;
+  return Array.isArray(value) ? value.map(shortened).join(", ") : shortened(value);
 }

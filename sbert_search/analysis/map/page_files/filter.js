@@ -1,10 +1,21 @@
 // Filters over metadata, with the syntax of --where: comparisons, AND, OR, NOT, IN, BETWEEN, LIKE,
-// ILIKE and IS NULL. A condition is true, false or null for a document, as in SQL.
+// ILIKE, IS NULL and IS TRUE. A condition is true, false or null for a document, as in SQL.
 
-const TOKEN = /\s*(?:('(?:[^']|'')*')|("(?:[^"]|"")*")|(-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)|([\p{L}_][\p{L}\p{N}_.]*)|(<>|!=|<=|>=|[=<>(),]))/uy;
+const TOKEN = /\s*(?:('(?:[^']|'')*')|("(?:[^"]|"")*")|(-?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)|([\p{L}_][\p{L}\p{N}_.]*)|(<>|!=|<=|>=|[=<>(),]))/uy;
 const KEYWORDS = new Set(["AND", "OR", "NOT", "IN", "BETWEEN", "LIKE", "ILIKE", "IS", "NULL", "TRUE", "FALSE"]);
+const TIME = /^(\d{4}-\d\d-\d\d)(?:[T ](\d\d)(?::(\d\d)(?::(\d\d)(?:[.,](\d{1,6}))?)?)?(Z|[+-]\d\d:?\d\d)?)?$/;
+const NUMBERS = ["number", "integer"];
+const LITERALS = { // types of the literals of each kind, and their name
+  number: [["number", "bigint"], "a number"],
+  integer: [["number", "bigint"], "a number"],
+  text: [["string"], "a text in single quotes"],
+  flag: [["boolean"], "TRUE or FALSE"],
+  date: [["string"], "a date such as '2024-12-31'"],
+  time: [["string"], "a time such as '2024-12-31T23:59:59'"],
+};
+// A bigint and a number are compared by their exact values, but only if not by === or !==.
 const COMPARE = {
-  "=": (a, b) => a === b, "<>": (a, b) => a !== b, "!=": (a, b) => a !== b,
+  "=": (a, b) => a == b, "<>": (a, b) => a != b, "!=": (a, b) => a != b,
   "<": (a, b) => a < b, "<=": (a, b) => a <= b, ">": (a, b) => a > b, ">=": (a, b) => a >= b,
 };
 
@@ -19,11 +30,30 @@ function tokens(text) {
     const upper = word?.toUpperCase();
     if (string !== undefined) found.push({ value: string.slice(1, -1).replaceAll("''", "'") });
     else if (quoted !== undefined) found.push({ name: quoted.slice(1, -1).replaceAll('""', '"') });
-    else if (number !== undefined) found.push({ value: Number(number), digits: number });
+    else if (number !== undefined) found.push({ value: /^-?\d+$/.test(number) ? BigInt(number) : Number(number) });
     else if (KEYWORDS.has(upper)) found.push({ sign: upper });
     else found.push(word !== undefined ? { name: word } : { sign });
   }
   return found;
+}
+
+// Milliseconds since 1970 of a date or time, in UTC if it has no zone; NaN for any other text.
+function instant(kind, text) {
+  const match = TIME.exec(text);
+  if (!match || (kind === "date" && text.length > 10)) return NaN;
+  const [, day, hour = "00", minute = "00", second = "00", decimals = "", zone = "Z"] = match;
+  const whole = Date.parse(`${day}T${hour}:${minute}:${second}Z`);
+  if (Number.isNaN(whole) || !new Date(whole).toISOString().startsWith(day)) return NaN;
+  const ahead = zone === "Z" ? 0 : Number(`${zone[0]}1`) * (60 * Number(zone.slice(1, 3)) + Number(zone.slice(-2)));
+  return ((whole - 60_000 * ahead) * 1000 + Number(decimals.padEnd(6, "0"))) / 1000;
+}
+
+// A stored text as a value that can be compared.
+function parsed(kind, text) {
+  if (kind === "integer") return BigInt(text);
+  if (kind === "number") return Number(text);
+  if (kind === "flag") return text === "true";
+  return kind === "text" ? text : instant(kind, text);
 }
 
 // Returns a function from the number of a document to true, false or null.
@@ -41,31 +71,54 @@ function parseFilter(text, data) {
     if (!take(sign)) throw new Error(`Expected ${sign}${left.length ? "" : " at the end"}.`);
   };
 
+  const named = (name) => data.columns.find((each) => each.name === name);
+
   function column(name) {
-    const known = data.columns.find((each) => each.name === name);
-    if (known) return { kind: known.kind, get: (i) => valueOf(known, i) };
+    const [, prefix, field] = /^(meta|own)\.(doc_id|title)$/.exec(name) ?? [];
+    const known = named(name);
+    if (field && named(field)) {
+      if (known) throw new Error(`"${name}" is a column, and also the way to write "${field}".`);
+      return prefix === "own" ? own[field] : stored(named(field));
+    }
+    if (known && ["doc_id", "title"].includes(name)) {
+      throw new Error(`"${name}" is both a metadata column and a field of every document; write meta.${name} or own.${name}.`);
+    }
+    if (known) return stored(known);
     if (Object.hasOwn(own, name)) return own[name];
     const names = [...data.columns.map((each) => each.name), ...Object.keys(own)];
     throw new Error(`There is no column "${name}"; there are ${names.join(", ")}.`);
   }
+  function stored(known) {
+    if (known.values) known.parsed ??= known.values.map((text) => parsed(known.item, text));
+    return { kind: known.kind, item: known.item, get: (i) => valueOf(known, i, known.parsed) };
+  }
   function operand() {
     const token = left.shift();
     if (token?.name !== undefined) return column(token.name);
-    if (token && "value" in token) return { literal: token.value, digits: token.digits };
-    if (token?.sign === "TRUE" || token?.sign === "FALSE") return { literal: token.sign.toLowerCase() };
+    if (token && "value" in token) return { literal: token.value };
+    if (token?.sign === "TRUE" || token?.sign === "FALSE") return { literal: token.sign === "TRUE" };
     throw new Error(`Expected a column or a value${token ? ` and not ${token.sign}` : " at the end"}.`);
   }
-  // A literal as the values of a column are stored: dates and times are milliseconds.
-  // Integers that a number would round are stored as texts.
-  function literalFor(kind, { literal: value, digits }) {
-    if (kind === "text" || kind === "list") return digits ?? String(value);
-    const number = typeof value === "string" && kind !== "number" ? Date.parse(value) : value;
-    if (typeof number === "string" || Number.isNaN(number)) throw new Error(`"${value}" is not a ${kind}.`);
-    return number;
+  // A literal as a value of a kind: dates and times are milliseconds.
+  function literalFor(kind, literal) {
+    const [types, expected] = LITERALS[kind];
+    const value = types.includes(typeof literal) ? literal : NaN;
+    const read = ["date", "time"].includes(kind) ? instant(kind, value) : value;
+    if (Number.isNaN(read)) throw new Error(`${literal} is not ${expected}.`);
+    return read;
   }
+  const isNumber = (side) => NUMBERS.includes(side.kind);
+  // A function from the number of a document to a side of a comparison.
   function getter(side, other) {
-    if (!("literal" in side)) return side.get;
-    const value = "literal" in other ? side.literal : literalFor(other.kind, side);
+    if ([side.kind, other.kind].includes("list")) throw new Error("For a column of lists, write a value IN the column.");
+    if (!("literal" in side)) {
+      if (other.kind && other.kind !== side.kind && !(isNumber(side) && isNumber(other))) {
+        throw new Error(`A column of the kind ${side.kind} cannot be compared with one of the kind ${other.kind}.`);
+      }
+      return side.get;
+    }
+    if ("literal" in other) throw new Error("A comparison needs a column.");
+    const value = literalFor(other.kind, side.literal);
     return () => value;
   }
   const both = (a, b, test) => (i) => {
@@ -76,8 +129,9 @@ function parseFilter(text, data) {
   function membership(one) {
     if (left[0]?.name !== undefined) {
       const list = operand();
-      if (list.kind !== "list") throw new Error("After IN comes a column of lists, or values in parentheses.");
-      return both(getter(one, list), list.get, (value, values) => values.includes(value));
+      if (list.kind !== "list" || !("literal" in one)) throw new Error("After IN comes a column of lists, or values in parentheses.");
+      const value = literalFor(list.item, one.literal);
+      return both(() => value, list.get, (_, values) => values.some((each) => COMPARE["="](each, value)));
     }
     need("(");
     const values = [];
@@ -87,11 +141,16 @@ function parseFilter(text, data) {
     return tests.reduce((a, b) => either(a, b));
   }
   function pattern(one, ignoresCase) {
+    if (one.kind !== "text") throw new Error("LIKE needs a text column.");
     const { literal } = operand();
     if (typeof literal !== "string") throw new Error("After LIKE comes a text in quotes.");
-    const escaped = literal.replace(/[.*+?^${}()|[\]\\]/g, "\\$&").replaceAll("%", ".*").replaceAll("_", ".");
-    const regex = new RegExp(`^${escaped}$`, ignoresCase ? "isu" : "su");
-    return both(getter(one, one), () => 0, (value) => regex.test(String(value)));
+    const regex = literal.replace(/\\(.?)|%|_|[^\\%_]+/gsu, (part, escaped) => {
+      if (part === "\\") throw new Error("A backslash at the end of a pattern escapes nothing; write two.");
+      if (part === "%") return ".*";
+      return part === "_" ? "." : (escaped ?? part).replace(/[.*+?^${}()|[\]\\]/g, "\\$&");
+    });
+    const expression = new RegExp(`^${regex}$`, ignoresCase ? "isu" : "su");
+    return both(one.get, () => 0, (value) => expression.test(value));
   }
   function comparison() {
     if (take("(")) {
@@ -102,9 +161,10 @@ function parseFilter(text, data) {
     const one = operand();
     if (take("IS")) {
       const not = take("NOT");
-      need("NULL");
-      const get = getter(one, one);
-      return (i) => (get(i) === null) !== not;
+      const flag = one.kind === "flag" && ["TRUE", "FALSE"].includes(next()) ? left.shift().sign === "TRUE" : null;
+      if (flag === null) need("NULL");
+      if (!one.get) throw new Error("IS needs a column.");
+      return (i) => (one.get(i) === flag) !== not;
     }
     const not = take("NOT");
     const negated = (condition) => (not ? opposite(condition) : condition);
@@ -122,8 +182,8 @@ function parseFilter(text, data) {
     }
     const test = COMPARE[next()];
     if (!test || not) {
-      if (not || left.length && !["AND", "OR", ")"].includes(next())) throw new Error("Expected a comparison, such as year >= 2000.");
-      return both(getter(one, one), () => "true", COMPARE["="]);
+      if (not || one.kind !== "flag" || left.length && !["AND", "OR", ")"].includes(next())) throw new Error("Expected a comparison, such as year >= 2000.");
+      return one.get;
     }
     left.shift();
     const other = operand();
