@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -10,21 +11,24 @@ from sbert_search.errors import CorpusError
 from sbert_search.exchange.extras import needs
 from sbert_search.exchange.importing.found import Asked, Found
 from sbert_search.exchange.plan import VECTOR
+from sbert_search.index.storage.columns import PREFIX
 from sbert_search.index.storage.manifest import Metric
 
 _PAGE = 1000  # records read at a time
 _METRICS: Mapping[str, Metric] = {"cosine": "cosine", "ip": "dot", "l2": "euclidean"}
 _ID, _TEXT = "_id", "text"
+_TAKEN = re.compile(rf"(?:{re.escape(PREFIX)})*(?:{_ID}|{_TEXT}|{VECTOR})")
 
 
 def found_in_chroma(folder: Path, asked: Asked) -> Found:
     """Find ids, vectors, documents and metadata of a collection, which are read page by page.
 
     Raises:
-        ConfigError: chromadb is not installed.
+        ConfigError: chromadb is not installed, or an option has no effect on a collection.
         CorpusError: The folder holds no such collection, or the collection compares vectors by
             another metric and the user named none.
     """
+    asked.require_only(f"the Chroma folder {folder}", "--table", "--text-field", "--title-field")
     with needs("chromadb", "chromadb"):
         import chromadb
     settings = chromadb.Settings(anonymized_telemetry=False)
@@ -48,10 +52,23 @@ def found_in_chroma(folder: Path, asked: Asked) -> Found:
             )
             parts = (page["ids"], page["documents"], page["metadatas"], page["embeddings"])
             for doc_id, text, metadata, vector in zip(*parts, strict=True):
-                yield {**(metadata or {}), _ID: doc_id, _TEXT: text, VECTOR: vector}
+                yield {**_with_text(metadata or {}, text), _ID: doc_id, VECTOR: vector}
 
-    fields = FieldNames(id=_ID, text=_TEXT, title=asked.fields.title, vector=VECTOR)
+    text_field = asked.fields.text or _TEXT
+    fields = FieldNames(id=_ID, text=text_field, title=asked.fields.title, vector=VECTOR)
     return Found(rows=rows(), fields=fields, metric=metric, keeps=(client,))
+
+
+def _with_text(metadata: Mapping[str, object], text: str | None) -> dict[str, object]:
+    """Return the metadata of a record with its text in the field ``text``.
+
+    Metadata with the name of a field of the record get the prefix once more, so no two names become
+    one. But if the record has no document, a text in the metadata field ``text`` is its text.
+    """
+    if text is None and isinstance(own := metadata.get(_TEXT), str):
+        text, metadata = own, {name: metadata[name] for name in metadata if name != _TEXT}
+    renamed = {PREFIX + n if _TAKEN.fullmatch(n) else n: value for n, value in metadata.items()}
+    return {**renamed, _TEXT: text}
 
 
 def chosen(asked: str | None, names: list[str], shown: str, kind: str) -> str:

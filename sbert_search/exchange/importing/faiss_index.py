@@ -22,7 +22,7 @@ def found_in_faiss(path: Path, asked: Asked) -> Found:
     Raises:
         CorpusError: The file cannot be read, holds compressed vectors or compares them by another
             metric.
-        ConfigError: FAISS is not installed.
+        ConfigError: FAISS is not installed, or an option has no effect on the file.
     """
     faiss = import_faiss()
     try:
@@ -54,7 +54,10 @@ def found_in_faiss(path: Path, asked: Asked) -> Found:
     found = Found(
         vectors=vectors, ids=ids, metric=metrics[index.metric_type], keeps=(whole, index, flat)
     )
-    return found if ids is not None and asked.ids is None else with_ids(found, path, asked)
+    if ids is None or asked.ids is not None:
+        return with_ids(found, path, asked)
+    asked.require_only(f"{path}, which has ids of its own")
+    return found
 
 
 def _view(faiss: FaissIndex, flat: FaissIndex) -> NDArray[np.float32]:

@@ -9,7 +9,10 @@ from sbert_search.corpus.fields import FieldNames
 from sbert_search.corpus.id_column import IdsLike
 from sbert_search.corpus.spool import Sources
 from sbert_search.corpus.vectors import RowVectors
+from sbert_search.errors import ConfigError
 from sbert_search.index.storage.manifest import Metric
+
+FIELDS = ("--id-field", "--text-field", "--title-field")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -53,3 +56,25 @@ class Asked:
     fields: FieldNames = FieldNames()  # noqa: RUF009 (frozen)
     table: str | None = None
     metric: Metric | None = None
+
+    def require_only(self, shown: str, *options: str) -> None:
+        """Refuse what has no effect on a source.
+
+        Args:
+            shown: The source in messages.
+            options: The options of `index import` that have an effect on it.
+
+        Raises:
+            ConfigError: Another option has a value.
+        """
+        values = {
+            "--ids": self.ids,
+            "--table": self.table,
+            "--id-field": self.fields.id,
+            "--text-field": self.fields.text,
+            "--title-field": self.fields.title,
+            "--vector-field": self.fields.vector,
+        }
+        for option, value in values.items():
+            if value is not None and option not in options:
+                raise ConfigError(f"{option} has no effect on {shown}; leave it out.")

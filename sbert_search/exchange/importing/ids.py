@@ -26,8 +26,11 @@ def with_ids(found: Found, source: Path, asked: Asked) -> Found:
 
     Raises:
         CorpusError: The file of ids cannot be read.
+        ConfigError: An option has no effect on these files.
     """
     path = asked.ids or _beside(source)
+    if path is None or path.suffix.lower() != ".parquet":
+        asked.require_only(f"{source} without a Parquet file of ids", "--ids")
     if path is None:
         note(f"{source} has no file of ids beside it; the number of a vector from 0 is its id.")
         return found

@@ -59,7 +59,8 @@ def import_index(
     Raises:
         CorpusError: The source cannot be read or holds a bad row: a vector that is not finite or
             has another dimension, or an id that occurs twice with other content.
-        ConfigError: A setting has a wrong value, or a package to read the source is missing.
+        ConfigError: A setting has a wrong value or no effect on the source, or a package to read
+            the source is missing.
         IndexStoreError: The folder cannot become an index.
         ModelMismatch: The vectors have another dimension than those of the model.
     """

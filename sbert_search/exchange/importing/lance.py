@@ -12,7 +12,7 @@ import pyarrow as pa
 from sbert_search.errors import CorpusError
 from sbert_search.exchange.extras import needs
 from sbert_search.exchange.importing.chroma import chosen
-from sbert_search.exchange.importing.found import Asked, Found
+from sbert_search.exchange.importing.found import FIELDS, Asked, Found
 from sbert_search.exchange.importing.parquet import vector_field
 from sbert_search.index.storage.manifest import Metric
 
@@ -47,10 +47,12 @@ def found_in_lance(folder: Path, asked: Asked) -> Found:
     default.
 
     Raises:
-        ConfigError: lancedb is not installed.
+        ConfigError: lancedb is not installed, or an option has no effect on a table.
         CorpusError: There is no such table, it has no column of vectors, or its index compares
             vectors by another metric and the user named none.
     """
+    table_option = () if folder.suffix == ENDING else ("--table",)
+    asked.require_only(f"the LanceDB folder {folder}", *table_option, *FIELDS, "--vector-field")
     if folder.suffix == ENDING:
         folder, asked = folder.parent, replace(asked, table=folder.stem)
     names = sorted(path.stem for path in folder.glob(f"*{ENDING}") if path.is_dir())

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from sbert_search.errors import CorpusError
-from sbert_search.exchange.importing.found import Asked, Found
+from sbert_search.exchange.importing.found import FIELDS, Asked, Found
 from sbert_search.exchange.parquet_file import METRIC_KEY
 from sbert_search.exchange.passages import OWN
 from sbert_search.exchange.plan import VECTOR
@@ -42,7 +42,9 @@ def found_in_parquet(path: Path, asked: Asked, *, has_vectors: bool = False) -> 
 
     Raises:
         CorpusError: The file cannot be read, or has no column of vectors.
+        ConfigError: An option has no effect on it.
     """
+    asked.require_only(str(path), "--ids" if has_vectors else "--vector-field", *FIELDS)
     try:
         schema = pq.read_schema(path)
     except (OSError, pa.ArrowException) as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import faiss
 import numpy as np
@@ -11,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from sbert_search.corpus.fields import FieldNames
-from sbert_search.errors import CorpusError, ModelMismatch
+from sbert_search.errors import ConfigError, CorpusError, ModelMismatch
 from sbert_search.exchange.export import export_index
 from sbert_search.exchange.importing.import_index import import_index
 from sbert_search.exchange.plan import Target
@@ -171,6 +172,45 @@ def test_a_parquet_file_of_another_program_is_read_by_its_fields(tmp_path: Path)
         ("y", "", {"year": 2}),
         ("z", "mill", {}),
     ]
+
+
+@pytest.mark.parametrize(
+    ("source", "options", "message"),
+    [
+        ("a.npy", {"fields": FieldNames(id="key")}, "--id-field has no effect on a.npy without"),
+        ("a.npy", {"table": "t", "ids": "ids.txt"}, "--table has no effect on a.npy without a Pa"),
+        ("a.npy", {"table": "t", "ids": "a.parquet"}, "--table has no effect on a.parquet"),
+        ("a.npy", {"fields": FieldNames(vector="v"), "ids": "a.parquet"}, "--vector-field has no"),
+        ("a.parquet", {"ids": "ids.txt"}, "--ids has no effect on a.parquet; leave it out."),
+        ("a.parquet", {"table": "t"}, "--table has no effect on a.parquet; leave it out."),
+        ("a.faiss", {"fields": FieldNames(text="body")}, "--text-field .* a.faiss, which has ids"),
+        ("l/t.lance", {"table": "t"}, "--table has no effect on the LanceDB folder l/t.lance"),
+        ("l", {"ids": "ids.txt"}, "--ids has no effect on the LanceDB folder l; leave it out."),
+        ("c", {"ids": "ids.txt"}, "--ids has no effect on the Chroma folder c; leave it out."),
+        ("c", {"fields": FieldNames(id="key")}, "--id-field has no effect on the Chroma folder c"),
+        ("c", {"fields": FieldNames(vector="v")}, "--vector-field has no effect on the Chroma fo"),
+    ],
+)
+def test_options_without_effect_are_refused(
+    source: str,
+    options: dict[str, Any],
+    message: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    np.save("a.npy", VECTORS)
+    Path("ids.txt").write_text("x\ny\nz\n")
+    pq.write_table(pa.table({"_id": list("xyz"), "vector": VECTORS.tolist()}), "a.parquet")
+    index = faiss.index_factory(2, "IDMap,Flat")
+    index.add_with_ids(VECTORS, np.arange(3))
+    faiss.write_index(index, "a.faiss")
+    Path("l/t.lance").mkdir(parents=True)
+    Path("c").mkdir()
+    Path("c/chroma.sqlite3").touch()
+    with pytest.raises(ConfigError, match=message):
+        import_index(source, "i", **options)
+    assert not Path("i").exists()
 
 
 def write_faults(folder: Path) -> None:

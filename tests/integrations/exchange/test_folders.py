@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 from lancedb.index import IvfFlat
 
+from sbert_search.corpus.fields import FieldNames
 from sbert_search.errors import CorpusError
 from sbert_search.exchange.importing import chroma, lance
 from sbert_search.exchange.importing.import_index import import_index
@@ -56,6 +57,29 @@ def test_a_chroma_collection_comes_over_whole(space: str, tmp_path: Path) -> Non
     with pytest.raises(CorpusError, match="no collection 'nots'; there are: 'more', 'notes'"):
         import_index(tmp_path / "c", tmp_path / "j", table="nots")
     assert len(import_index(tmp_path / "c", tmp_path / "j", table="notes")) == len(kept)
+
+
+def test_chroma_metadata_with_the_names_of_other_fields_are_kept(tmp_path: Path) -> None:
+    settings = chromadb.Settings(anonymized_telemetry=False)
+    client = chromadb.PersistentClient(str(tmp_path / "c"), settings=settings)
+    made = client.create_collection("notes", embedding_function=None)
+    taken = {"_id": 1, "text": "mine", "vector": 2, "meta.text": 3, "body": "other", "meta.n": 4}
+    made.add(ids=["a"], embeddings=VECTORS[:1], documents=["river"], metadatas=[taken])
+    made.add(ids=["b"], embeddings=VECTORS[1:2], metadatas=[{"text": "mill", "n": 5}])
+    made.add(ids=["c"], embeddings=VECTORS[2:3], metadatas=[{"n": 6}])
+    kept = {"meta._id": 1, "meta.text": "mine", "meta.vector": 2, "meta.meta.text": 3, "meta.n": 4}
+    index = import_index(tmp_path / "c", tmp_path / "i")
+    assert {d.doc_id: (d.text, dict(d.metadata)) for d in index} == {
+        "a": ("river", {**kept, "body": "other"}),
+        "b": ("mill", {"n": 5}),
+        "c": ("", {"n": 6}),
+    }
+    named = import_index(tmp_path / "c", tmp_path / "j", fields=FieldNames(text="body"))
+    assert {d.doc_id: (d.text, dict(d.metadata)) for d in named} == {
+        "a": ("other", {**kept, "text": "river"}),
+        "b": ("", {"text": "mill", "n": 5}),
+        "c": ("", {"n": 6}),
+    }
 
 
 @pytest.mark.parametrize("metric", [None, "cosine", "dot", "l2"])
