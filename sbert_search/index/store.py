@@ -24,6 +24,7 @@ from sbert_search.index.storage.manifest import (
 )
 from sbert_search.runtime.disk import files, locks
 from sbert_search.runtime.disk.folders import Folder
+from sbert_search.runtime.remedies import if_offered
 
 # A search must not wait for the import of code that writes, so the methods that write import it.
 if TYPE_CHECKING:
@@ -285,9 +286,10 @@ def take_lock(stack: contextlib.ExitStack, path: Path, wait_s: float) -> tuple[F
                     return folder, lock
         except locks.LockHeld as error:
             if left_s <= LOOK_AGAIN_S:
+                wait = f"wait for it{if_offered('--wait', ' (--wait SECONDS)')}"
                 raise IndexLocked(
-                    f"{path} is being written by process {error.pid} since {error.since}; "
-                    "wait for it (--wait SECONDS), or end it. Searching is possible meanwhile."
+                    f"{path} is being written by process {error.pid} since {error.since}; {wait}, "
+                    "or end it. Searching is possible meanwhile."
                 ) from error
 
 

@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from sbert_search.index.index import Index
 from sbert_search.index.maintenance.check import check
 from sbert_search.index.store import IndexStore
+from sbert_search.index.writer import IndexWriter
 from tests.cli.process import command, environment
 from tests.faults import FULL, keep_result
 
@@ -44,4 +46,24 @@ def test_who_does_not_wait_is_told_how_to(index: Path, change: tuple[object, ...
         line = command("index", change[0], index, *change[1:], "--wait", 0.1)
         done = subprocess.run(line, capture_output=True, text=True, env=environment())
     assert done.returncode == 1
-    assert "wait for it (--wait SECONDS)" in done.stderr
+    assert "wait for it (--wait SECONDS), or end it." in done.stderr
+
+
+def test_a_second_build_into_a_folder_is_not_told_of_an_option_that_it_lacks(
+    tmp_path: Path, corpus: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "i"
+
+    def stop(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(IndexWriter, "finish_build", stop)
+        with pytest.raises(KeyboardInterrupt):
+            Index.build(corpus, out=out, model="hashing")
+    line = command("index", "build", corpus, "--out", out, "--model", "hashing")
+    with IndexStore.open(out).writer():
+        done = subprocess.run(line, capture_output=True, text=True, env=environment())
+    assert done.returncode == 1
+    assert "; wait for it, or end it. " in done.stderr
+    assert subprocess.run(line, capture_output=True, env=environment()).returncode == 0
