@@ -10,7 +10,7 @@ import numpy as np
 from sbert_search.corpus.fields import FieldNames
 from sbert_search.corpus.vectors import RowVectors
 from sbert_search.embedding.arguments import ModelLike
-from sbert_search.errors import CorpusError
+from sbert_search.errors import ConfigError, CorpusError
 from sbert_search.exchange.importing.chroma import found_in_chroma
 from sbert_search.exchange.importing.faiss_index import found_in_faiss
 from sbert_search.exchange.importing.found import Asked, Found
@@ -19,9 +19,10 @@ from sbert_search.exchange.importing.lance import ENDING, found_in_lance
 from sbert_search.exchange.importing.parquet import found_in_parquet
 from sbert_search.index.index import Index
 from sbert_search.index.ingestion.build import BuildKeywords
-from sbert_search.runtime.progress import note
+from sbert_search.runtime.progress import note, warn
 
 _FAISS = (".faiss", ".index")
+_OF_COLUMNS = {"metadata_fields": "--metadata-fields", "column_types": "--column-type"}
 _UNIT = 1e-3  # a vector whose norm differs from 1 by more counts as not normalized
 _SAMPLE = 1024  # vectors whose norms are looked at
 
@@ -53,7 +54,8 @@ def import_index(
             file ``SOURCE.ids.parquet``, ``.ids.npy`` or ``.ids.txt`` if there is one; else numbers
             from 0.
         table: Name of the Chroma collection or the LanceDB table; None: the only one.
-        memory_bytes: As for `Index.build`.
+        memory_bytes: As for `Index.build`. It does not limit the import of vectors with ids and
+            nothing else; a warning says so.
         keywords: As for `Index.build`. ``metric`` is by default that of the source, or cosine.
 
     Raises:
@@ -81,6 +83,11 @@ def import_index(
         note("The vectors are scaled to norm 1, which the metric cosine needs.")
     if found.rows is None:
         assert found.vectors is not None
+        for name, option in _OF_COLUMNS.items():
+            if name in keywords:
+                raise ConfigError(f"{option} has no effect: {path} has no metadata; leave it out.")
+        if memory_bytes is not None:
+            warn(f"{path} has no texts and metadata; --memory does not limit such an import.")
         array = found.vectors.array
         return Index.from_vectors(array, ids=found.ids, out=out, model=model, **keywords)
     keywords["fields"] = found.fields

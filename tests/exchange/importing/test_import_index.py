@@ -181,6 +181,8 @@ def test_a_parquet_file_of_another_program_is_read_by_its_fields(tmp_path: Path)
         ("a.npy", {"table": "t", "ids": "ids.txt"}, "--table has no effect on a.npy without a Pa"),
         ("a.npy", {"table": "t", "ids": "a.parquet"}, "--table has no effect on a.parquet"),
         ("a.npy", {"fields": FieldNames(vector="v"), "ids": "a.parquet"}, "--vector-field has no"),
+        ("a.npy", {"metadata_fields": ["year"]}, "--metadata-fields has no effect: a.npy has no m"),
+        ("a.faiss", {"column_types": {"n": "int"}}, "--column-type has no effect: a.faiss has no "),
         ("a.parquet", {"ids": "ids.txt"}, "--ids has no effect on a.parquet; leave it out."),
         ("a.parquet", {"table": "t"}, "--table has no effect on a.parquet; leave it out."),
         ("a.faiss", {"fields": FieldNames(text="body")}, "--text-field .* a.faiss, which has ids"),
@@ -211,6 +213,17 @@ def test_options_without_effect_are_refused(
     with pytest.raises(ConfigError, match=message):
         import_index(source, "i", **options)
     assert not Path("i").exists()
+
+
+def test_a_memory_limit_that_is_not_kept_is_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    np.save(tmp_path / "a.npy", VECTORS)
+    table = pa.table({"_id": list("xyz"), "text": ["t"] * 3})
+    pq.write_table(table, tmp_path / "ids.parquet")
+    for ids, said in ((None, True), (tmp_path / "ids.parquet", False)):
+        import_index(tmp_path / "a.npy", ids=ids, memory_bytes=1 << 40)
+        assert ("--memory does not limit such an import" in capsys.readouterr().err) == said
 
 
 def write_faults(folder: Path) -> None:
