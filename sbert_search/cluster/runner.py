@@ -28,7 +28,7 @@ from sbert_search.cluster.worker import OpenModel, Passages, Texts
 from sbert_search.embedding.embedder import Embedder
 from sbert_search.embedding.pipeline import EmbeddedBatch, OnTruncate, TruncatedTexts
 from sbert_search.embedding.protocol import TextEmbedder
-from sbert_search.errors import ConfigError
+from sbert_search.errors import ClusterError, ConfigError
 from sbert_search.index.snapshot import Snapshot
 from sbert_search.records import Document
 from sbert_search.runtime.memory import MAX_WAITING_BYTES
@@ -144,7 +144,7 @@ class RayRunner:
         Raises:
             ConfigError: The model is an object in memory, or the cluster has too few CPUs or GPUs.
             ClusterError: A machine has another model, the model fails on it, or too many processes
-                have ended.
+                have ended; or the runner is not connected.
             CorpusError: As for `embed_batches`.
         """
         pool: Pool[tuple[Sequence[Document], T]] = self._pool_of(embedder)
@@ -170,9 +170,10 @@ class RayRunner:
         Raises:
             ConfigError: The index has no shards, or the cluster has too few CPUs for ``workers`` or
                 ``replicas`` processes.
-            ClusterError: A process cannot be started, or a machine cannot open the index.
+            ClusterError: A process cannot be started, a machine cannot open the index, or the
+                runner is not connected.
         """
-        assert self._cluster is not None, "use the runner as a context: with RayRunner() as runner"
+        cluster = self._connection()
         if not isinstance(state, ShardedSnapshot):
             raise ConfigError(
                 f"{state.path} has no shards, and --runner ray searches shards. Build the index "
@@ -184,9 +185,7 @@ class RayRunner:
         with self._lock:
             self._holders()
             if state not in self._placed:
-                placed = PlacedSnapshot(
-                    state, self._cluster.put, self._holders, partial=self._partial
-                )
+                placed = PlacedSnapshot(state, cluster.put, self._holders, partial=self._partial)
                 placed.open()
                 self._placed[state] = placed
             return self._placed[state]
@@ -197,10 +196,10 @@ class RayRunner:
             return held
         with self._lock:
             if self._held is None:
-                assert self._cluster is not None, "the runner's context has ended"
+                cluster = self._connection()
                 self._end_pool()
                 share = self._share_with_replicas()
-                self._held = Holders(self._cluster, share, self._replicas, self._shard_timeout_s)
+                self._held = Holders(cluster, share, self._replicas, self._shard_timeout_s)
             return self._held
 
     def _end_holders(self) -> None:
@@ -211,7 +210,7 @@ class RayRunner:
 
     def _pool_of(self, embedder: TextEmbedder) -> Pool[T]:
         """Return the workers of an embedder; those of another embedder end."""
-        assert self._cluster is not None, "use the runner as a context: with RayRunner() as runner"
+        cluster = self._connection()
         if self._pool is not None and self._embedder is embedder:
             return cast("Pool[T]", self._pool)
         self._end_pool()
@@ -222,13 +221,20 @@ class RayRunner:
         if isinstance(embedder, Embedder):
             make = embedder.opener("cuda" if on_gpu else embedder.device)
         model = OpenModel(make, embedder.identity, host_and_python()[1], share.cpus)
-        pool: Pool[T] = Pool(self._cluster, model, share)
+        pool: Pool[T] = Pool(cluster, model, share)
         self._pool, self._embedder = cast("Pool[object]", pool), embedder
         return pool
 
+    def _connection(self) -> Cluster:
+        if self._cluster is None:
+            raise ClusterError(
+                "The RayRunner is not connected. Use it inside of its context: `with "
+                "RayRunner(...) as runner:`."
+            )
+        return self._cluster
+
     def _share(self, *, on_gpu: bool) -> Share:
-        assert self._cluster is not None
-        machines = self._cluster.machines()
+        machines = self._connection().machines()
         return share_of(machines, self._n_workers, on_gpu=on_gpu, cpus=self._cpus)
 
     def _share_with_replicas(self) -> Share:

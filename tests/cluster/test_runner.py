@@ -59,6 +59,22 @@ def test_without_ray_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None
         RayRunner().__enter__()
 
 
+def test_a_runner_outside_of_its_context_says_how_to_use_it(
+    connections: list[str], tmp_path: Path
+) -> None:
+    index = ShardedIndex.build(ROWS, out=tmp_path / "two", model=MODEL, n_shards=2)
+    runner = RayRunner()
+    with pytest.raises(ClusterError, match=r"not connected\. Use it .*`with RayRunner"):
+        SearchEngine(index, MODEL, runner=runner)
+    with pytest.raises(ClusterError, match="not connected"):
+        Index.build(ROWS, model=MODEL, runner=runner)
+    with runner:
+        engine = SearchEngine(index, MODEL, runner=runner)
+        assert len(engine.search("river", 20)) == 20
+    with pytest.raises(ClusterError, match="not connected"):
+        engine.search("river")
+
+
 @pytest.mark.parametrize("fails", [False, True])
 def test_the_settings_of_ray_are_as_before_after_a_connection(
     fails: bool, monkeypatch: pytest.MonkeyPatch
