@@ -312,7 +312,7 @@ def map_file(path: Place) -> memoryview:
     try:
         status = os.fstat(fd)
         if not stat.S_ISREG(status.st_mode):
-            raise OSError(f"{path} is not a regular file.")
+            raise OSError(f"{path} is not a regular file")
         if status.st_size == 0:
             return memoryview(b"")  # mmap refuses a length of 0
         return mapped(fd, status.st_size)

@@ -144,5 +144,5 @@ def test_a_link_or_a_folder_in_the_place_of_a_file_is_refused(small: Path) -> No
         IndexStore.open(small)
     vectors.unlink()
     vectors.mkdir()
-    with pytest.raises(CorruptIndex, match="is not a regular file"):
+    with pytest.raises(CorruptIndex, match=r"is not a regular file\. Restore"):
         IndexStore.open(small)
