@@ -13,7 +13,7 @@ from sbert_search.analysis.errors.words import WordReader, coverage
 from sbert_search.records import Document, Qrels, Query, Run
 
 SHOWN = 3  # number of relevant documents, and of found ones, that are described for a query
-_READ, _KEPT = 20_000, 600  # characters of a described document: compared, and shown
+_KEPT = 600  # characters of a described document that are shown
 
 
 @dataclass(slots=True)
@@ -23,13 +23,14 @@ class _Corpus:
     Attributes:
         size: Number of documents.
         frequency: Number of documents with each word of a query.
-        relevant: Words of queries in each relevant document, and the number of all its words.
-        texts: The first `_READ` characters of each document that is described.
+        known: Words of queries in each relevant or described document, and the number of all its
+            words.
+        texts: The begin of each document that is described.
     """
 
     size: int = 0
     frequency: Counter[int] = field(default_factory=Counter)
-    relevant: dict[str, tuple[frozenset[int], int]] = field(default_factory=dict)
+    known: dict[str, tuple[frozenset[int], int]] = field(default_factory=dict)
     texts: dict[str, str] = field(default_factory=dict)
 
 
@@ -129,24 +130,24 @@ def _read_corpus(
         terms = reader.terms(text) & wanted
         corpus.size += 1
         corpus.frequency.update(terms)
-        if document.doc_id in relevant:
-            corpus.relevant[document.doc_id] = terms, reader.length(text)
+        if document.doc_id in relevant or document.doc_id in described:
+            corpus.known[document.doc_id] = terms, reader.length(text)
         if document.doc_id in described:
-            corpus.texts[document.doc_id] = text[:_READ]
+            corpus.texts[document.doc_id] = cut(text, _KEPT)
     return corpus
 
 
 def _best(judged: _Judged, corpus: _Corpus) -> str | None:
     """Return the relevant document with the most words of the query; None: the corpus has none."""
-    present = [doc_id for doc_id in judged.relevant if doc_id in corpus.relevant]
+    present = [doc_id for doc_id in judged.relevant if doc_id in corpus.known]
     return max(
-        present, key=lambda doc_id: len(judged.terms & corpus.relevant[doc_id][0]), default=None
+        present, key=lambda doc_id: len(judged.terms & corpus.known[doc_id][0]), default=None
     )
 
 
 def _features(judged: _Judged, corpus: _Corpus, reader: WordReader) -> dict[str, float | None]:
     best = _best(judged, corpus)
-    known = corpus.relevant.get(best) if best is not None else None
+    known = corpus.known.get(best) if best is not None else None
     return {
         "words in the query": float(reader.length(judged.query.text)),
         "largest share of its words in a relevant text": coverage(judged.terms, known[0])
@@ -173,7 +174,7 @@ def _item(judged: _Judged, corpus: _Corpus, reader: WordReader) -> ErrorItem:
         words=(reader.length(query.text),),
         expected=_where(ranks, missing),
         came=f"{first.doc_id}: {cut(first.text, 50)}" if first else "nothing",
-        shared=() if best is None else reader.words_among(query.text, corpus.relevant[best][0]),
+        shared=() if best is None else reader.words_among(query.text, corpus.known[best][0]),
         features=_features(judged, corpus, reader),
         relevant=tuple(
             _described(doc_id, judged, corpus, reader) for doc_id in judged.relevant[:SHOWN]
@@ -191,14 +192,15 @@ def _where(ranks: Sequence[int], missing: int) -> str:
 
 
 def _described(doc_id: str, judged: _Judged, corpus: _Corpus, reader: WordReader) -> JudgedText:
-    text = corpus.texts.get(doc_id, "")
-    missing = "(no text)" if doc_id in corpus.texts else "(not in the corpus)"
+    text = corpus.texts.get(doc_id)
+    terms, words = corpus.known.get(doc_id, (frozenset[int](), 0))
+    missing = "(not in the corpus)" if text is None else "(no text)"
     return JudgedText(
         doc_id=doc_id,
         rank=judged.ranks.get(doc_id),
         score=judged.scores.get(doc_id),
         grade=judged.grades.get(doc_id),
-        text=cut(text, _KEPT) if text else missing,
-        words=reader.length(text),
-        shared=reader.shared(judged.query.text, text),
+        text=text or missing,
+        words=words,
+        shared=reader.words_among(judged.query.text, terms),
     )

@@ -104,6 +104,22 @@ def test_of_equally_bad_queries_the_farther_relevant_document_is_worse() -> None
     assert [each.item for each in found.worst] == ["q1"]
 
 
+def test_all_words_of_a_long_document_count() -> None:
+    long = Document("long", f"bees {'x1 ' * 9_998}honey")  # 10,000 words, 30,000 characters
+    found = analyze_queries(
+        [Query("q", "honey of bees")],
+        [long],
+        {"q": {"long": 1}},
+        {"q": {"long": 0.5}},
+        {"q": 1.0},
+        reader=WordReader(),
+        worst=1,
+    )
+    [relevant] = found.worst[0].relevant
+    assert (relevant.words, relevant.shared) == (10_000, ("honey", "bees"))
+    assert len(relevant.text) <= 600
+
+
 def test_a_document_without_a_text_is_in_the_corpus() -> None:
     found = analyze_queries(
         [Query("q", "bees")],
