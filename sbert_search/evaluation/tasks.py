@@ -234,9 +234,11 @@ def check_files(task: EvalTask, data: Path, files: Sequence[Path]) -> dict[str, 
     hashes: dict[str, str] = {}
     for file in files:
         if not file.is_file():
-            raise EvaluationError(
-                f"{task.name}: {file} does not exist; point --data at the folder of the data sets."
+            absolute = Path(task.path).is_absolute()
+            remedy = (
+                "correct its path" if absolute else "point --data at the folder of the data sets"
             )
+            raise EvaluationError(f"{task.name}: {file} does not exist; {remedy}.")
         name = file.relative_to(data).as_posix() if file.is_relative_to(data) else file.name
         hashes[name] = sha256_of(file)
         if task.sha256.get(name, hashes[name]) != hashes[name]:

@@ -1,4 +1,5 @@
 import hashlib
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -109,6 +110,9 @@ def test_another_revision_of_the_data_is_refused(tmp_path: Path) -> None:
         check_files(task, tmp_path, [file])
     with pytest.raises(EvaluationError, match=r"gone\.tsv does not exist; point --data at"):
         check_files(task, tmp_path, [tmp_path / "gone.tsv"])
+    elsewhere = replace(task, path=tmp_path / "gone.tsv")
+    with pytest.raises(EvaluationError, match=r"gone\.tsv does not exist; correct its path\."):
+        check_files(elsewhere, tmp_path, [tmp_path / "gone.tsv"])
 
 
 def test_a_verdict_says_what_was_expected() -> None:

@@ -176,14 +176,18 @@ def _documents(corpus: CorpusReader) -> Iterator[Document]:
 
 def _check_data(task: EvalTask, record: EvaluationRecord, files: list[Path]) -> None:
     """Refuse files that are not those of the run."""
+    relative = not Path(task.path).is_absolute()  # --data has no effect on an absolute path
+    again = "put back the file of the run, or run the evaluation again"
     recorded = {Path(n).name: sha256 for n, sha256 in record["manifest"]["data_sha256"].items()}
     for file in files:
         if not file.is_file():
             raise EvaluationError(
-                f"{task.name}: {file} does not exist; point --data at the folder of the data sets."
+                f"{task.name}: {file} does not exist; "
+                f"{'point --data at the folder of the data sets' if relative else again}."
             )
         if (sha256 := sha256_of(file)) != recorded.get(file.name):
             raise EvaluationError(
                 f"{task.name}: {file} has sha256 {sha256}, but the run was made with "
-                f"{recorded.get(file.name, 'no such file')}; point --data at the data of the run."
+                f"{recorded.get(file.name, 'no such file')}; "
+                f"{'point --data at the data of the run' if relative else again}."
             )

@@ -76,6 +76,18 @@ def test_data_of_another_run_are_refused(run: Path, data: Path) -> None:
         analyze_errors(run / "pairs.json", data=data / "mini")
 
 
+def test_data_of_an_absolute_path_cannot_be_pointed_at(run: Path, data: Path) -> None:
+    record = json.loads((run / "pairs.json").read_text())
+    record["task"]["path"] = str(data / "pairs.tsv")
+    (run / "pairs.json").write_text(json.dumps(record))
+    (data / "pairs.tsv").write_text("sentence1\tsentence2\tscore\na\tb\t1\n")
+    with pytest.raises(EvaluationError, match=r"has sha256 .*; put back the file of the run"):
+        analyze_errors(run / "pairs.json", data=data)
+    (data / "pairs.tsv").unlink()
+    with pytest.raises(EvaluationError, match=r"does not exist; put back the file of the run"):
+        analyze_errors(run / "pairs.json", data=data)
+
+
 def test_a_run_file_that_is_absent_is_named(run: Path, data: Path) -> None:
     (run / "mini.trec").unlink()
     with pytest.raises(EvaluationError, match=r"mini\.trec does not exist"):
