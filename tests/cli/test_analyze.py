@@ -58,6 +58,11 @@ def test_json_is_one_line_and_the_remedy_is_chosen(folder: Path) -> None:
         (("bi", "texts.txt", "--save-whitened", "bi"), 2, "bi already exists"),
         (("bi", "texts.txt", "--sts", "absent.tsv"), 1, "absent.tsv is not a file"),
         (("bi", "texts.txt", "--directions", "16"), 2, "directions is 16"),
+        (
+            ("bi", "texts.txt", "--remedy", "standardising"),
+            2,
+            "--remedy has no effect without --save-whitened",
+        ),
     ],
 )
 def test_bad_lines_end_by_name(folder: Path, line: tuple[str, ...], code: int, says: str) -> None:
@@ -106,6 +111,8 @@ def test_json_has_a_line_for_each_head(folder: Path) -> None:
         (("absent", "cat"), 1, "absent"),
         (("bi", "cat", "--sts", "texts.txt"), 2, "--sts needs --source"),
         (("bi", "cat", "--source", "absent.txt"), 1, "absent.txt"),
+        (("bi", "cat", "--texts", "5"), 2, "--texts has no effect without --source"),
+        (("bi", "cat", "--seed", "5"), 2, "--seed has no effect without --source"),
     ],
 )
 def test_bad_lines_of_attention_end_by_name(

@@ -17,7 +17,7 @@ from sbert_search.corpus.documents import CorpusReader
 from sbert_search.corpus.labelled.beir import read_qrels, read_queries
 from sbert_search.corpus.labelled.pairs import read_pairs
 from sbert_search.corpus.labelled.trec import read_run
-from sbert_search.errors import EvaluationError
+from sbert_search.errors import ConfigError, EvaluationError
 from sbert_search.evaluation.compare import read_runs
 from sbert_search.evaluation.manifest import EvaluationRecord
 from sbert_search.evaluation.retrieval import collection_files
@@ -65,7 +65,7 @@ def analyze_errors(run: str | Path, **options: Unpack[ErrorOptions]) -> list[Err
         A report for each task.
 
     Raises:
-        ConfigError: The language is unknown.
+        ConfigError: The language is unknown, or a metric is given for a run over pairs only.
         CorpusError: Data or a run file cannot be read.
         EvaluationError: A record cannot be read, is of another kind or lacks the metric, its run
             file is absent, no query has a relevant document, or the data are not those of the run.
@@ -79,6 +79,11 @@ def analyze_errors(run: str | Path, **options: Unpack[ErrorOptions]) -> list[Err
                 f"{name} is a task for eval {record['task']['kind']}; name a record of eval "
                 "retrieval or eval sts."
             )
+    if options.get("metric") and all(r["task"]["kind"] == "sts" for r in records.values()):
+        raise ConfigError(
+            f"metric has no effect on {path}, a run over pairs, which are ordered by their "
+            f"{RANK_ERROR}; leave it out."
+        )
     reader = WordReader(options.get("language", "english"))
     return [_report(record, folder, reader, options) for record in records.values()]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TypedDict, Unpack
 
@@ -31,6 +31,13 @@ from sbert_search.runtime.disk.files import replace_file
 from sbert_search.runtime.progress import duration, note
 from sbert_search.runtime.provenance import made_with
 from sbert_search.training.loop.log import LOG
+
+
+class PlannedPiece(TypedDict):
+    """A piece of a comparison and its estimated seconds; None: it is finished."""
+
+    piece: str
+    seconds: float | None
 
 
 class VariantsOptions(TypedDict, total=False):
@@ -79,19 +86,42 @@ def analyze_variants(
         EvaluationError: A test task does not exist, or its data differ from those it names.
         SbertSearchError: A training fails; the message names the cause.
     """
-    data, folder = Path(options.get("data", "data")), Path(out)
-    settings = load_variants(recipe, data)
-    pieces = Pieces(folder / "work" / "pieces")
-    claim(folder / "work", settings, record=False)
-    run = _Run(settings, pieces, folder, data, options)
-    run.show_plan()
+    run = _opened(recipe, out, options)
+    for line in plan_lines(run.planned()):
+        note(line)
     if not options.get("plan_only", False):
-        claim(folder / "work", settings)
+        claim(run.out / "work", run.recipe)
         run.work_off(options.get("minutes"))
     report = run.report()
     if not options.get("plan_only", False):
-        write_variants(report, folder)
+        write_variants(report, run.out)
     return report
+
+
+def plan_variants(
+    recipe: str | Path, out: str | Path, **options: Unpack[VariantsOptions]
+) -> list[PlannedPiece]:
+    """List the pieces of a comparison with their estimated times; nothing is written.
+
+    The arguments are those of `analyze_variants`, and so is the `ConfigError`.
+    """
+    return _opened(recipe, out, options).planned()
+
+
+def plan_lines(planned: Sequence[PlannedPiece]) -> Iterator[str]:
+    """Describe each piece in a line, then the number of those that are left and their time."""
+    for each in planned:
+        seconds = each["seconds"]
+        yield f"{each['piece']}: {'done' if seconds is None else f'about {duration(seconds)}'}"
+    left = [each["seconds"] for each in planned if each["seconds"] is not None]
+    yield f"{len(left)} of {len(planned)} pieces are left; they take about {duration(sum(left))}."
+
+
+def _opened(recipe: str | Path, out: str | Path, options: VariantsOptions) -> _Run:
+    data, folder = Path(options.get("data", "data")), Path(out)
+    settings = load_variants(recipe, data)
+    claim(folder / "work", settings, record=False)
+    return _Run(settings, Pieces(folder / "work" / "pieces"), folder, data, options)
 
 
 class _Run:
@@ -123,17 +153,13 @@ class _Run:
         )
         return estimator(self.plan, self.pieces.found, cost)
 
-    def show_plan(self) -> None:
-        """Report each piece with its estimated time, and their sum."""
-        estimate, total, left = self.estimate(), 0.0, 0
-        for piece in self.plan:
-            if self.pieces.found(piece):
-                note(f"{piece.name}: done")
-                continue
-            seconds = estimate(piece)
-            total, left = total + seconds, left + 1
-            note(f"{piece.name}: about {duration(seconds)}")
-        note(f"{left} of {len(self.plan)} pieces are left; they take about {duration(total)}.")
+    def planned(self) -> list[PlannedPiece]:
+        """Return each piece with its estimated time."""
+        estimate = self.estimate()
+        return [
+            {"piece": each.name, "seconds": None if self.pieces.found(each) else estimate(each)}
+            for each in self.plan
+        ]
 
     def work_off(self, minutes: float | None) -> None:
         """Carry out the pieces in turn, without those that would exceed the time limit."""

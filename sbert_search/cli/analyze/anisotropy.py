@@ -15,7 +15,7 @@ from sbert_search.cli.analyze.options import (
     texts_option,
 )
 from sbert_search.cli.console import emit, say, show_table
-from sbert_search.cli.options.shared import shared_options
+from sbert_search.cli.options.shared import refuse_typed, shared_options
 from sbert_search.runtime.progress import note
 
 if TYPE_CHECKING:
@@ -113,7 +113,9 @@ def anisotropy(
             "Name SOURCE: a text file with a sentence in each line; some hundred sentences of the "
             "kind that the model will embed."
         )
-    if save_whitened is not None:
+    if save_whitened is None:
+        refuse_typed(click.get_current_context(), ["remedy"], "without --save-whitened")
+    else:
         require_free(save_whitened)
     report = analyze_anisotropy(
         model,

@@ -14,7 +14,7 @@ from sbert_search.cli.analyze.options import (
     texts_option,
 )
 from sbert_search.cli.console import emit, say, show_table
-from sbert_search.cli.options.shared import shared_options
+from sbert_search.cli.options.shared import refuse_typed, shared_options
 from sbert_search.runtime.progress import note
 
 if TYPE_CHECKING:
@@ -75,6 +75,9 @@ def attention(
 
     if sts is not None and not sources:
         raise click.UsageError("--sts needs --source, the texts over which heads are measured.")
+    if not sources:
+        unused = ["most_texts", "text_field", "seed"]
+        refuse_typed(click.get_current_context(), unused, "without --source")
     maps = analyze_attention(model, text, second, device=device)
     _emit_maps(maps) if as_json else _show_heads(f"{len(maps.tokens)} tokens", maps.heads)
     written = maps.write(out) if out else []

@@ -55,13 +55,16 @@ def variants(
     with its estimated time is printed first. A command that is repeated goes on where it ended.
     """
     from sbert_search.analysis.variants.report import TITLES, table_of
-    from sbert_search.analysis.variants.run import analyze_variants
+    from sbert_search.analysis.variants.run import analyze_variants, plan_lines, plan_variants
 
-    report = analyze_variants(
-        recipe, out, data=data, seeds=seeds, minutes=minutes, device=device, plan_only=plan
-    )
     if plan:
+        planned = plan_variants(recipe, out, data=data, seeds=seeds, device=device)
+        for piece in planned if as_json else ():
+            emit({**piece})
+        for line in () if as_json else plan_lines(planned):
+            say(line)
         return
+    report = analyze_variants(recipe, out, data=data, seeds=seeds, minutes=minutes, device=device)
     if as_json:
         emit(report.to_mapping())
     else:

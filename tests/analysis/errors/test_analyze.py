@@ -5,7 +5,7 @@ import pytest
 
 from sbert_search.analysis.errors.analyze import analyze_errors
 from sbert_search.embedding.hashing import HashingEmbedder
-from sbert_search.errors import EvaluationError
+from sbert_search.errors import ConfigError, EvaluationError
 from sbert_search.evaluation.report import write_reports
 from sbert_search.evaluation.retrieval import evaluate_retrieval
 from sbert_search.evaluation.sts import evaluate_sts
@@ -86,6 +86,12 @@ def test_data_of_an_absolute_path_cannot_be_pointed_at(run: Path, data: Path) ->
     (data / "pairs.tsv").unlink()
     with pytest.raises(EvaluationError, match=r"does not exist; put back the file of the run"):
         analyze_errors(run / "pairs.json", data=data)
+
+
+def test_a_metric_for_pairs_alone_is_refused(run: Path, data: Path) -> None:
+    with pytest.raises(ConfigError, match=r"metric has no effect on .*pairs"):
+        analyze_errors(run / "pairs.json", data=data, metric="MRR@10")
+    assert len(analyze_errors(run, data=data, metric="MRR@10")) == 2
 
 
 def test_a_run_file_that_is_absent_is_named(run: Path, data: Path) -> None:
