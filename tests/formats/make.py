@@ -25,7 +25,6 @@ import json
 import os
 import random
 import re
-import runpy
 import shutil
 import signal
 import subprocess
@@ -44,6 +43,7 @@ import pyarrow.parquet as pq
 
 import sbert_search
 from sbert_search import Embedder, Index, Reranker, SearchEngine
+from sbert_search.cli.main import run
 
 WORKPLACE = Path("/tmp/sbert-search-formats")  # indexes and model cards keep the paths of models
 CODE = Path(sbert_search.__file__).parents[1]
@@ -176,14 +176,9 @@ def open_bi_encoder(folder: Path) -> Embedder:
 
 
 def cli(*arguments: object) -> None:
-    """Run a command in this process, which has loaded torch already."""
-    words = ["sbert-search", *map(str, arguments)]
-    with patch.object(sys, "argv", words):
-        try:
-            runpy.run_module("sbert_search", run_name="__main__")
-        except SystemExit as end:
-            if end.code:
-                raise
+    """Run a command in this process, which has loaded torch already, and goes on afterwards."""
+    if code := run([*map(str, arguments)]):
+        raise SystemExit(code)
 
 
 # What is written.
