@@ -70,7 +70,13 @@ def score_table(evaluations: Sequence[Evaluation], suite: EvalSuite | None = Non
     """Return the columns and rows of a table of scores, with one row per task.
 
     The row of an absent task, which the suite names as not runnable, shows the reason. The mean of
-    the main metric is added only if the suite requests it and no task is absent.
+    the main metric is added only if the suite requests it, no task is absent, and the tasks of the
+    mean have the same main metric. The interval is
+    that of the first task's main metric; it is empty for a task with another main metric.
+
+    Args:
+        evaluations: At least one evaluation.
+        suite: A suite that names its tasks as the evaluations do; see `suite_of`.
     """
     first = evaluations[0]
     units = _UNITS[first.task.kind]
@@ -85,14 +91,16 @@ def score_table(evaluations: Sequence[Evaluation], suite: EvalSuite | None = Non
     if first.interval is not None:
         columns.insert(4, "95 % interval")
         for row, evaluation in zip(rows, evaluations, strict=True):
-            row.insert(4, _shown_interval(evaluation))
+            beside_own = evaluation.task.main_metric == first.task.main_metric
+            row.insert(4, _shown_interval(evaluation) if beside_own else "")
     blanks = [""] * (len(columns) - 3)
     if suite:
         rows += [[name, "absent", reason, *blanks] for name, reason in suite.absent.items()]
-    if suite and suite.average and not suite.absent:
-        metric = first.task.main_metric
-        averaged = [e.scores[metric] for e in evaluations if e.task.name in suite.tasks]
-        mean = _shown(metric, sum(averaged) / len(averaged))
+    averaged = [e for e in evaluations if suite and e.task.name in suite.tasks]
+    metrics = {e.task.main_metric for e in averaged}
+    if suite and suite.average and not suite.absent and len(metrics) == 1:
+        (metric,) = metrics
+        mean = _shown(metric, sum(e.main_score for e in averaged) / len(averaged))
         index = columns.index(_shown_name(metric))
         rows.append(["mean" if n == 0 else mean if n == index else "" for n in range(len(columns))])
     return columns, rows
@@ -118,7 +126,7 @@ def markdown(
 
     Args:
         evaluations: The evaluations of the model.
-        suite: The suite that the tasks belong to.
+        suite: The suite that the tasks belong to; see `score_table`.
         beside: Evaluations of other systems on the same tasks, by system name; they are shown in a
             table for comparison.
     """

@@ -131,6 +131,28 @@ class EvalSuite:
         return [name for name in (*self.tasks, *self.beside) if name not in self.absent]
 
 
+def suite_of(suite: EvalSuite, tasks: Sequence[EvalTask]) -> EvalSuite:
+    """Return a suite that names its tasks as `distinct_tasks` names them in reports.
+
+    Args:
+        suite: A suite, which may name a task by its path or twice.
+        tasks: The tasks of ``suite.runnable``, in its order.
+
+    Raises:
+        ConfigError: The mean is over tasks with different main metrics.
+    """
+    own = tasks[: sum(name not in suite.absent for name in suite.tasks)]
+    metrics = dict.fromkeys(task.main_metric for task in own)
+    if suite.average and not suite.absent and len(metrics) > 1:
+        raise ConfigError(
+            f"The suite {suite.title!r} has average = true, but its tasks have different main "
+            f"metrics: {', '.join(metrics)}; remove average, or set main_metric in the task files."
+        )
+    names = [task.name for task in distinct_tasks(tasks)]
+    n_own = len(distinct_tasks(own))
+    return replace(suite, tasks=tuple(names[:n_own]), beside=tuple(names[n_own:]))
+
+
 def load_task(path: Path) -> EvalTask:
     """Read a task file.
 

@@ -116,6 +116,18 @@ def test_data_of_one_name_get_reports_of_their_own(data: Path) -> None:
     assert "b-pairs" in done.out
 
 
+def test_a_split_that_has_no_effect_is_refused(data: Path) -> None:
+    (data / "mini.toml").write_text('kind = "sts"\npath = "pairs.jsonl"\nsplit = "dev"\n')
+    line = ("eval", "sts", data / "mini.toml", "--data", data, "--model", "hashing", "--json")
+    refused = sbert_search(*line, "--split", "test")
+    assert (refused.code, refused.out) == (2, "")
+    assert "mini.toml, which is a task of the split dev; leave it out." in refused.err
+    (data / "sbert-search.toml").write_text('[eval.sts]\nsplit = "test"\n')  # a default for folders
+    for more in ((), ("--split", "dev")):
+        done = sbert_search(*line, *more, cwd=data)
+        assert (done.code, done.records[0]["split"]) == (0, "dev"), done.err
+
+
 def test_a_missed_expectation_exits_with_1(data: Path) -> None:
     weights = HashingEmbedder().identity.weights_sha256
     expected = data / "expected.toml"
@@ -144,6 +156,31 @@ def test_a_suite_lists_what_is_absent(data: Path) -> None:
     assert "absent" in done.out
     assert "held out" in done.out
     assert "mean" not in done.out
+
+
+def test_a_suite_may_name_its_tasks_by_path(data: Path) -> None:
+    shifted = [
+        {"sentence1": a, "sentence2": b, "score": score}
+        for (a, b, _), (*_, score) in zip(PAIRS, [*PAIRS[1:], PAIRS[0]], strict=True)
+    ]
+    for name in ("a", "b"):
+        (data / name).mkdir()
+    (data / "a" / "pairs.jsonl").write_text((data / "pairs.jsonl").read_text())
+    write_lines(data / "b" / "pairs.jsonl", shifted)
+    suite = data / "suite.toml"
+    suite.write_text(
+        'title = "Both"\ntasks = ["a/pairs.jsonl", "b/pairs.jsonl"]\naverage = true\n'
+        'beside = ["pairs.jsonl"]\n'
+    )
+    done = sbert_search(
+        *("eval", "sts", "--suite", suite, "--model", "hashing", "--out", "out"), cwd=data
+    )
+    assert done.code == 0, done.err
+    # The similarities have the ranks 2, 1, 3, and the shifted scores 1, 3, 2: 1 - 6 * 6 / (3 * 8).
+    report = (data / "out" / "sts.md").read_text()
+    assert "| a-pairs | test | 3 | 100.00 |" in report
+    assert "| b-pairs | test | 3 | -50.00 |" in report
+    assert "| mean |  |  | 25.00 |" in report
 
 
 @pytest.mark.parametrize("options", [(), ("--out", "reports")])

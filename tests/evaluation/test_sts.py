@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,7 @@ from sbert_search.encoder.packed import PackedTokens
 from sbert_search.errors import ConfigError, CorpusError, EvaluationError
 from sbert_search.evaluation.manifest import Evaluation, read_evaluation
 from sbert_search.evaluation.plots import draw
-from sbert_search.evaluation.report import markdown, write_reports
+from sbert_search.evaluation.report import markdown, score_table, write_reports
 from sbert_search.evaluation.sts import evaluate_sts
 from sbert_search.evaluation.tasks import EvalSuite, EvalTask, TaskColumns
 from sbert_search.metrics.correlation import pearson, spearman
@@ -137,6 +138,27 @@ def test_an_absent_task_is_listed_and_takes_the_mean_away(result: Evaluation) ->
     assert "| mean |" not in text
     assert "| other | absent | held out |" in text
     assert "Tasks are absent, so no mean is given." in text
+
+
+def test_a_mean_and_an_interval_are_of_one_metric(result: Evaluation) -> None:
+    suite = EvalSuite(title="All", tasks=("mini", "other"), average=True)
+    accuracy = replace(
+        result,
+        task=replace(result.task, name="other", main_metric="accuracy"),
+        scores={"spearman": 0.25, "accuracy": 0.5},
+        per_item={"accuracy": {"a": 0.0, "b": 1.0}},
+    )
+    same = replace(accuracy, task=replace(accuracy.task, name="mini"))
+    columns, rows = score_table([same, accuracy], suite)
+    assert columns[3:5] == ["accuracy x 100", "95 % interval"]
+    assert rows[0][3:] == rows[1][3:] == ["50.00", "0.00 to 100.00", "25.00"]
+    assert rows[2] == ["mean", "", "", "50.00", "", ""]
+    other = replace(accuracy, task=replace(accuracy.task, main_metric="spearman"))
+    _, rows = score_table([same, other], suite)
+    assert [row[:1] + row[3:] for row in rows] == [
+        ["mini", "50.00", "0.00 to 100.00", "25.00"],
+        ["other", "50.00", "", "25.00"],
+    ]
 
 
 def test_other_systems_stand_beside_the_model(tmp_path: Path) -> None:

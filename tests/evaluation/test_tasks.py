@@ -7,12 +7,14 @@ import pytest
 from sbert_search.errors import ConfigError, EvaluationError
 from sbert_search.evaluation.expected import ExpectedScore, Verdict, load_expected
 from sbert_search.evaluation.tasks import (
+    EvalSuite,
     EvalTask,
     check_files,
     distinct_tasks,
     find_task,
     load_suite,
     load_task,
+    suite_of,
 )
 
 EVAL = Path(__file__).parents[2] / "eval"
@@ -142,6 +144,22 @@ def test_tasks_get_names_of_their_own(tmp_path: Path, paths: list[str], names: l
         (tmp_path / path).touch()
     tasks = distinct_tasks([find_task("sts", str(tmp_path / path)) for path in paths])
     assert [task.name for task in tasks] == names
+
+
+def test_a_suite_names_its_tasks_as_their_reports_do(tmp_path: Path) -> None:
+    for path in ("a/t.jsonl", "b/t.jsonl", "c.jsonl"):
+        (tmp_path / path).parent.mkdir(exist_ok=True)
+        (tmp_path / path).touch()
+    one, two, three = (str(tmp_path / path) for path in ("a/t.jsonl", "b/t.jsonl", "c.jsonl"))
+    suite = EvalSuite(title="All", tasks=(one, two, one), beside=(three, two), average=True)
+    tasks = [find_task("sts", name) for name in suite.runnable]
+    named = suite_of(suite, tasks)
+    assert (named.tasks, named.beside) == (("a-t", "b-t"), ("c",))
+    tasks[1] = tasks[-1] = replace(tasks[1], main_metric="pearson")
+    with pytest.raises(ConfigError, match=r"'All' has average = true, .*: spearman, pearson; rem"):
+        suite_of(suite, tasks)
+    for alike in (replace(suite, average=False), replace(suite, absent={"x": "held out"})):
+        assert suite_of(alike, tasks).tasks == ("a-t", "b-t")
 
 
 def test_the_same_data_under_another_setting_get_a_number() -> None:

@@ -124,7 +124,12 @@ def _with_options(function: F, precisions: Sequence[str], *model: str) -> F:
             help="File of expected scores; exit with 1 if a score is outside its tolerance.",
         ),
         click.option("--out", type=FOLDER, help="Folder for reports with the score of each item."),
-        click.option("--split", default="test", show_default=True, help="Split of a DATA folder."),
+        click.option(
+            "--split",
+            default="test",
+            show_default=True,
+            help="Split of a DATA folder; a TASK has its own.",
+        ),
         click.option(
             "--data",
             type=FOLDER,

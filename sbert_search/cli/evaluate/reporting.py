@@ -10,6 +10,7 @@ import click
 
 from sbert_search.cli.console import emit, show_table
 from sbert_search.cli.evaluate.options import EvalOptions
+from sbert_search.cli.options.shared import refuse_typed
 from sbert_search.errors import EvaluationError
 from sbert_search.runtime.progress import note
 
@@ -38,21 +39,29 @@ def report(
         Exit code: 1 if a score is outside the tolerance of its expected score, else 0.
 
     Raises:
-        UsageError: The command names both tasks and a suite, or neither.
+        UsageError: The command names both tasks and a suite, or neither, or a split on the command
+            line that a task file contradicts.
         EvaluationError: The suite has no task that can be run.
+        ConfigError: The suite requests the mean of different metrics.
     """
     from sbert_search.evaluation.expected import judge, load_expected
     from sbert_search.evaluation.report import refuse_overwriting, write_reports
-    from sbert_search.evaluation.tasks import distinct_tasks, find_task, load_suite
+    from sbert_search.evaluation.tasks import distinct_tasks, find_task, load_suite, suite_of
 
     tasks, suite, out = options.tasks, options.suite, options.out
     if bool(tasks) == bool(suite):
         raise click.UsageError("Name at least one TASK or DATA, or a --suite instead.")
     loaded_suite = load_suite(suite) if suite else None
     names = loaded_suite.runnable if loaded_suite else tasks
-    to_run = distinct_tasks([find_task(kind, name, split=options.split) for name in names])
+    found = [find_task(kind, name, split=options.split) for name in names]
+    for name, task in zip(names, found, strict=True):
+        if task.split != options.split:
+            where = f"on {name}, which is a task of the split {task.split}"
+            refuse_typed(click.get_current_context(), {"split"}, where)
+    to_run = distinct_tasks(found)
     if not to_run:
         raise EvaluationError(f"{suite}: no task can be run, as tasks is empty or all are absent.")
+    loaded_suite = suite_of(loaded_suite, found) if loaded_suite else None
     if out:
         paths = [*names, suite, options.expect, options.model]
         data = [options.data / task.path for task in to_run]
