@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import cast
 
 import torch
@@ -11,7 +12,11 @@ from torch import Tensor
 def has_varlen_kernel(query: Tensor) -> bool:
     """Whether `varlen_attention` supports a query's device, type and shape (..., head_dim)."""
     half = query.dtype in (torch.float16, torch.bfloat16)
-    return query.is_cuda and half and query.shape[-1] % 8 == 0 and query.shape[-1] <= 256
+    fits = query.is_cuda and half and query.shape[-1] % 8 == 0 and query.shape[-1] <= 256
+    return fits and _capability(query.device) >= (8, 0)  # Ampere
+
+
+_capability = cache(torch.cuda.get_device_capability)
 
 
 def varlen_attention(

@@ -6,9 +6,26 @@ import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
+from sbert_search.encoder.attention import varlen
 from sbert_search.encoder.attention.selected_tokens import SelectedTokens, selected_attention
 from sbert_search.encoder.attention.self_attention import Heads, packed_attention
+from sbert_search.encoder.attention.varlen import has_varlen_kernel
 from sbert_search.encoder.packed import PackedTokens
+
+
+@pytest.fixture(autouse=True)
+def ampere(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(varlen, "_capability", lambda device: (8, 0))
+
+
+def test_a_gpu_before_ampere_has_no_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    with FakeTensorMode():
+        query = torch.empty(20, 4, 64, dtype=torch.float16, device="cuda")
+        narrow = torch.empty(20, 4, 20, dtype=torch.float16, device="cuda")
+    assert has_varlen_kernel(query)
+    assert not has_varlen_kernel(narrow)
+    monkeypatch.setattr(varlen, "_capability", lambda device: (7, 5))
+    assert not has_varlen_kernel(query)
 
 
 @pytest.mark.parametrize("dropout", [0.0, 0.1])
