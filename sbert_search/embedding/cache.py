@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from sbert_search.embedding.delegation import DelegatingEmbedder
 from sbert_search.embedding.protocol import TextEmbedder, TokenizedTexts, Vectors
-from sbert_search.runtime.cache import cache_folder, digest_of
+from sbert_search.runtime.cache import cache_folder, digest_of, write_cached
 from sbert_search.runtime.disk import files
 from sbert_search.runtime.progress import warn
 
@@ -76,8 +76,7 @@ class VectorCache:
         self._index(list(self._unwritten), vectors)
         self._unwritten = {}
         try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            files.replace_file(path, data)
+            write_cached(path, data)
         except OSError as error:
             warn(f"{path} could not be written: {error}.")
 
@@ -92,7 +91,8 @@ class VectorCache:
                 warn(f"{path} is damaged; its texts are embedded again.")
                 files.disk.unlink(path)
                 return
-            os.utime(path)  # `evict` removes the blocks that were opened least recently
+            with contextlib.suppress(OSError):  # the block may belong to another user
+                os.utime(path)  # `evict` removes the blocks that were opened least recently
             keys = bytes(view[: rows * _KEY_BYTES])
             vectors = np.frombuffer(view, "<f4", offset=rows * _KEY_BYTES).reshape(rows, self.dim)
             starts = range(0, len(keys), _KEY_BYTES)

@@ -6,11 +6,15 @@ import contextlib
 import hashlib
 import json
 import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from sbert_search.runtime.disk import files
+
+# Age in seconds at which an unfinished file is that of a killed process; writing takes minutes.
+ABANDONED_S = 24 * 3600
 
 
 def cache_folder(name: str) -> Path:
@@ -63,6 +67,23 @@ def remembered(
     path = _path(name, key)
     value = compute()
     with contextlib.suppress(OSError):  # a read-only folder: the value is computed again next time
-        path.parent.mkdir(parents=True, exist_ok=True)
-        files.replace_file(path, json.dumps(value).encode())
+        write_cached(path, json.dumps(value).encode())
     return value
+
+
+def write_cached(path: Path, data: bytes) -> None:
+    """Write a file of the cache, which several processes may do at once; the last one wins.
+
+    Each process has its own temporary file. Temporary files in the folder that are older than a day
+    are removed, as their processes were killed.
+
+    Raises:
+        OSError: The file cannot be written.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    for temporary in path.parent.glob("*.tmp"):
+        with contextlib.suppress(OSError):  # another process removed it
+            if time.time() - temporary.stat().st_mtime > ABANDONED_S:
+                files.disk.unlink(temporary)
+    with files.replacing(path, ending=f".{os.getpid()}.tmp") as file:
+        file.write(data)

@@ -68,6 +68,17 @@ def test_a_damaged_block_is_embedded_again(home: Path, capsys: pytest.CaptureFix
     assert unused.embedded == []
 
 
+def test_a_block_of_another_user_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    vectors_of(TEXTS, Counted())
+    monkeypatch.setattr("os.utime", refuse)
+    assert vectors_of(TEXTS, unused := Counted()).shape == (4, 384)
+    assert unused.embedded == []
+
+
+def refuse(path: Path) -> None:
+    raise PermissionError(path)
+
+
 def test_work_before_an_error_is_kept(home: Path) -> None:
     with closing(CachedEmbedder(Counted())) as wrapped:
         wrapped.encode(TEXTS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,19 @@ def test_a_value_is_computed_once_a_key() -> None:
     assert remember(["a", 1], 10) == 10
     assert remember(["a", 1], 20) == 10
     assert remember(["a", 2], 30) == 30
+
+
+def test_each_process_has_its_own_temporary_file() -> None:
+    remember("key", 10)
+    (file,) = cache_folder("test").iterdir()
+    file.write_bytes(b"")
+    running, other = (file.with_name(file.name + end) for end in (".tmp", ".1.tmp"))
+    killed = file.with_name("other.json.2.tmp")
+    for temporary in (running, other, killed):
+        temporary.write_bytes(b"half")
+    os.utime(killed, (0, 0))
+    assert remember("key", 20) == 20
+    assert {*cache_folder("test").iterdir()} == {file, running, other}
 
 
 @pytest.mark.parametrize("damage", [b"", b"\xff", b"{}", b'"text"', b"[1"])

@@ -22,11 +22,11 @@ import numpy as np
 from sbert_search.embedding.engines.protocol import Engine, EngineName, OpenedModel
 from sbert_search.embedding.protocol import TokenizedTexts, Vectors
 from sbert_search.embedding.selfcheck import SELF_CHECK_TEXTS
-from sbert_search.errors import ConfigError, ModelError, SbertSearchError
+from sbert_search.errors import ConfigError, ModelError
 from sbert_search.models.loading.folder import ModelFolder, load_tokenizer, read_folder
 from sbert_search.models.loading.identity import sha256_of
 from sbert_search.models.loading.resolve import resolve_model
-from sbert_search.runtime.cache import cache_folder, digest_of
+from sbert_search.runtime.cache import ABANDONED_S, cache_folder, digest_of
 from sbert_search.runtime.disk import files
 from sbert_search.runtime.processor.cores import thread_count
 from sbert_search.runtime.progress import note, warn
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 FORMAT = 2  # increase it with every change of the export, so that older graphs are not used
 GRAPH, WEIGHTS, MANIFEST = "model.onnx", "model.onnx.data", "manifest.json"
 _TOLERANCE = 1e-5  # absolute difference allowed from the native engine in fp32
-_ABANDONED_S = 24 * 3600  # an export takes seconds to minutes
 _PACKAGES = ("onnxruntime", "onnx", "onnxscript")
 
 
@@ -132,7 +131,7 @@ def keep_graph(folder: ModelFolder) -> None:
     note(f"Exporting {folder.path} once, so that searches do not load torch.")
     try:
         make_graph(folder)
-    except (SbertSearchError, OSError) as error:
+    except Exception as error:  # PyTorch's exporter and ONNX Runtime raise errors of many types
         warn(f"The export failed; searches will load torch. {error}")
 
 
@@ -199,7 +198,7 @@ def _remove_abandoned(path: Path) -> None:
     """Remove the unfinished graphs of processes that were killed."""
     for partial in path.parent.glob(f"{path.name}.*"):
         with contextlib.suppress(OSError):  # another process removed it
-            if time.time() - partial.stat().st_mtime > _ABANDONED_S:
+            if time.time() - partial.stat().st_mtime > ABANDONED_S:
                 files.remove_tree(partial)
 
 

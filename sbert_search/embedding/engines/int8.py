@@ -28,9 +28,8 @@ from sbert_search.encoder.precision import fastest_with_int8
 from sbert_search.errors import ConfigError, CorpusError
 from sbert_search.models.loading.folder import ModelFolder
 from sbert_search.models.loading.resolve import ResolvedModel
-from sbert_search.runtime.cache import cache_folder, digest_of
+from sbert_search.runtime.cache import cache_folder, digest_of, write_cached
 from sbert_search.runtime.device import DTYPES, Precision, resolve_device
-from sbert_search.runtime.disk import files
 from sbert_search.runtime.progress import note, progress, warn
 
 FOLDER = "calibrations"  # in the user's cache
@@ -189,8 +188,7 @@ def _calibration(folder: ModelFolder, engine: PackedEngine, texts: Sequence[str]
         made = calibrate(engine.encoder, batches, advance)
     data = _to_bytes(made)
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        files.replace_file(path, hashlib.sha256(data).digest() + data)
+        write_cached(path, hashlib.sha256(data).digest() + data)
     except OSError as error:
         warn(f"{path} could not be written: {error}.")
     return made

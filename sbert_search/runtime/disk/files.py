@@ -188,12 +188,16 @@ class ReplaceUnknown(OSError):  # noqa: N818 (each subpackage turns it into an e
 
 
 @contextlib.contextmanager
-def replacing(place: Place, *, ready: Callable[[], object] | None = None) -> Iterator[NewFile]:
+def replacing(
+    place: Place, *, ready: Callable[[], object] | None = None, ending: str = ".tmp"
+) -> Iterator[NewFile]:
     """Write a temporary file, and rename it over ``place`` once it is durable.
 
     Args:
         place: The final name; an existing regular file is replaced.
         ready: Called right before the rename; if it raises, the old file stays.
+        ending: What is added to the name for the temporary file, which only one process may write
+            at a time.
 
     Raises:
         OSError: The temporary file cannot be written, or ``place`` is the path of a folder, a
@@ -203,7 +207,7 @@ def replacing(place: Place, *, ready: Callable[[], object] | None = None) -> Ite
     """
     if isinstance(place, Path) and place.exists() and not place.is_file():
         raise OSError(errno.EINVAL, "Not a regular file", str(place))
-    temporary = place.with_name(place.name + ".tmp")
+    temporary = place.with_name(place.name + ending)
     with contextlib.suppress(FileNotFoundError):
         disk.unlink(temporary)
     try:
