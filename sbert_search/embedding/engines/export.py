@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from sbert_search.errors import ConfigError
+from sbert_search.errors import ConfigError, ModelError
 from sbert_search.models.bi_encoder import BiEncoder
 from sbert_search.models.padded_bi_encoder import PaddedBiEncoder
 from sbert_search.runtime.disk import files
@@ -33,7 +33,7 @@ def export_graph(model: BiEncoder, graph: Path, weights: Path) -> None:
 
     Raises:
         ConfigError: The packages that the export needs are not installed.
-        ModelError: `PaddedBiEncoder` does not support the model.
+        ModelError: `PaddedBiEncoder` does not support the model, or PyTorch cannot export it.
     """
     padded = PaddedBiEncoder(model).eval()
     ids = torch.ones(2, 3, dtype=torch.int64)
@@ -52,6 +52,10 @@ def export_graph(model: BiEncoder, graph: Path, weights: Path) -> None:
         except ImportError as error:
             raise ConfigError(
                 f"Exporting a graph needs {error.name}: pip install -U 'sbert-search[cpu]'."
+            ) from error
+        except Exception as error:  # the exporter's errors share no other base class
+            raise ModelError(
+                f"PyTorch cannot export the model as a graph; use --engine native. {error}"
             ) from error
     assert program is not None  # None is returned only with dynamo=False
     proto = program.model_proto

@@ -129,6 +129,23 @@ def test_an_export_removes_what_killed_ones_have_left(folder: Path, exported: Em
         shutil.rmtree(running)
 
 
+def test_a_failed_export_is_an_error_of_the_engine_alone(
+    tmp_path: Path, monkeypatch: Any, capsys: Any
+) -> None:
+    def fail(*_: Any, **__: Any) -> None:
+        raise RuntimeError("no rule for this operator")
+
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    tiny_bi_encoder(tmp_path / "tokens").save(tmp_path / "model")
+    monkeypatch.setattr("torch.onnx.export", fail)
+    with pytest.raises(ModelError, match=r"use --engine native\. no rule for this operator"):
+        Embedder(tmp_path / "model", engine="onnx")
+    keep_graph(read_folder(tmp_path / "model"))
+    monkeypatch.setattr(graph, "make_graph", fail)
+    keep_graph(read_folder(tmp_path / "model"))
+    assert capsys.readouterr().err.count("The export failed; searches will load torch.") == 2
+
+
 @pytest.mark.usefixtures("exported")
 def test_other_settings_or_weights_have_no_graph_yet(folder: Path, tmp_path: Path) -> None:
     model = BiEncoder.load(folder)
