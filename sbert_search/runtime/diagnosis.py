@@ -13,7 +13,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from sbert_search.runtime.cache import cache_folder
-from sbert_search.runtime.processor.cores import thread_count, usable_cores
+from sbert_search.runtime.processor.cores import physical_cores, thread_count, usable_cores
 from sbert_search.runtime.processor.cpu import cpu, switches
 from sbert_search.runtime.processor.verdicts import Verdict, stored_verdicts
 from sbert_search.runtime.provenance import LIBRARIES, Code, code, library_versions, machine
@@ -118,7 +118,7 @@ def diagnose() -> Diagnosis:
         caches=tuple(_caches()),
         advice=tuple(
             advise(
-                usable=usable_cores(),
+                usable=physical_cores(),
                 quota=quota,
                 threads=thread_count(),
                 switches=switches(),
@@ -150,7 +150,7 @@ def advise(
     """List what would make an installation faster; each line ends with a command.
 
     Args:
-        usable: Number of cores that the process may use.
+        usable: Number of physical cores that the process may use.
         quota: Cores' worth of time that it may use; None: all.
         threads: Number of threads that torch starts.
         switches: Environment variables that hide instructions of the processor.
@@ -185,8 +185,8 @@ def advise(
         )
     if gpus and "+cpu" in torch:
         lines.append(
-            f"There is a GPU ({gpus[0]}), and torch {torch} cannot use it: pip install torch "
-            "--index-url https://download.pytorch.org/whl/cu128"
+            f"There is a GPU ({gpus[0]}), and torch {torch} cannot use it: pip install "
+            "--force-reinstall torch --index-url https://download.pytorch.org/whl/cu128"
         )
     if not _is_writable(cache):
         lines.append(
@@ -197,7 +197,8 @@ def advise(
         threads_text = "1 thread" if threads == 1 else f"{threads} threads"
         lines.append(
             f"The speed of fp32 and bf16 was not measured with {threads_text} yet; the first use "
-            "of a model measures it. To measure now: sbert-search doctor --measure MODEL"
+            "of a model measures it, unless its layers are tiny. To measure now: "
+            "sbert-search doctor --measure MODEL"
         )
     return lines
 

@@ -30,20 +30,29 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_this_machine_is_described(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
     folder = cache_folder("graphs")
     folder.mkdir(parents=True)
     (folder / "a").write_bytes(b"12345")
     found = diagnose()
     assert found.cpu
     assert 1 <= found.usable <= found.cores
-    assert found.threads == 3
+    assert found.threads == 1
     assert 0 < (found.available_bytes or 1) <= found.memory_bytes
     assert found.libraries["torch"]
     assert found.verdicts == ()
     (cache,) = found.caches
     assert (cache.folder, cache.files, cache.size_bytes) == (str(folder), 1, 5)
-    assert "was not measured with 3 threads yet" in found.advice[-1]
+    assert "was not measured with 1 thread yet" in found.advice[-1]
+
+
+def test_a_thread_for_each_physical_core_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    for name, count in (("usable_cores", 8), ("physical_cores", 4), ("thread_count", 4)):
+        monkeypatch.setattr(diagnosis, name, lambda count=count: count)
+    found = diagnose()
+    assert (found.usable, found.threads) == (8, 4)
+    assert not [line for line in found.advice if "OMP_NUM_THREADS" in line]
 
 
 def test_the_extras_are_those_of_the_package() -> None:
@@ -67,7 +76,10 @@ def test_the_extras_are_those_of_the_package() -> None:
         ({"switches": {"ONEDNN_MAX_CPU_ISA": "AVX2"}}, ["unset ONEDNN_MAX_CPU_ISA"]),
         ({"extras": {"cpu": ("onnxruntime",)}}, ["pip install 'sbert-search[cpu]'"]),
         ({"extras": {"cpu": ("faiss",)}}, ["faiss of the extra cpu are missing"]),
-        ({"gpus": ("NVIDIA A",)}, ["There is a GPU (NVIDIA A), and torch 2.13.0+cpu"]),
+        (
+            {"gpus": ("NVIDIA A",)},
+            ["(NVIDIA A), and torch 2.13.0+cpu cannot use it: pip install --force-reinstall torch"],
+        ),
         ({"gpus": ("NVIDIA A",), "torch": "2.13.0+cu128"}, []),
         ({"measured": False}, ["sbert-search doctor --measure MODEL"]),
         ({"measured": False, "threads": 1, "usable": 1}, ["with 1 thread yet"]),
