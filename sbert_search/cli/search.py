@@ -185,13 +185,14 @@ def search(
     hardware = model_options(ctx)
     reranker = None
     if rerank:
+        from sbert_search.embedding.engines.protocol import pair_engine
         from sbert_search.search.rerankers.maxp import BestWindow
         from sbert_search.search.rerankers.reranker import Reranker
 
         scorer = Reranker(
             rerank,
             device=hardware["device"],
-            engine=hardware["engine"],
+            engine=pair_engine(hardware["engine"]),
             precision=hardware["precision"],
             calibrate=hardware.get("calibrate"),
         )

@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from sbert_search.embedding.arguments import EmbedderOptions
+from sbert_search.embedding.engines.protocol import pair_engine
 from sbert_search.embedding.protocol import TextEmbedder
 from sbert_search.errors import ConfigError
 from sbert_search.index.index import Index
@@ -181,7 +182,7 @@ def _open_reranker(name: str, options: EmbedderOptions) -> Reranker:
     reranker = Reranker(
         name,
         device=options.get("device", "auto"),
-        engine=options.get("engine", "native"),
+        engine=pair_engine(options.get("engine", "native")),
         precision=options.get("precision", "auto"),
         calibrate=options.get("calibrate"),
     )

@@ -12,7 +12,7 @@ from sbert_search.evaluation.tasks import find_task
 from sbert_search.index.index import Index
 from sbert_search.models.loading.card import read_scores
 from tests.cli.process import sbert_search
-from tests.models.tiny import tiny_cross_encoder
+from tests.models.tiny import tiny_bi_encoder, tiny_cross_encoder
 
 PAIRS = [("a dog runs", "a dog ran", 4.0), ("a dog", "the moon", 0.5), ("one two", "one two", 5)]
 
@@ -81,6 +81,11 @@ def test_options_of_a_search_are_refused_for_an_encoder(option: tuple[str, str])
 def test_a_head_has_no_option_that_it_ignores(command: str) -> None:
     done = sbert_search("eval", command, "data.jsonl", "--model", "m", "--engine", "onnx")
     assert (done.code, "No such option '--engine'" in done.err) == (2, True)
+
+
+def test_examples_of_fewer_tokens_than_possible_are_wrong_usage() -> None:
+    done = sbert_search("eval", "mlm", "text.txt", "--model", "m", "--max-len", "7")
+    assert (done.code, "7 is not in the range x>=8" in done.err) == (2, True), done.err
 
 
 def test_json_has_one_line_a_task(data: Path) -> None:
@@ -239,6 +244,20 @@ def test_cross_encoders_are_evaluated_in_every_role(data: Path) -> None:
     )
     assert found.code == 0, found.err
     assert found.records[0]["settings"]["reranker"] == "reranker"
+    tiny_bi_encoder(data / "other").save(data / "model")
+    onnx = sbert_search(
+        *("eval", "retrieval", "mini", "--rerank", "reranker", "--model", "model"),
+        *("--engine", "onnx", "--json", "--quiet"),
+        cwd=data,
+    )
+    assert onnx.code == 0, onnx.err
+    Index.build(data / "mini" / "corpus.jsonl", out=data / "mini.index", model=data / "model")
+    hits = sbert_search(
+        *("search", "mini.index", "the moon", "--rerank", "reranker", "--engine", "onnx"),
+        *("--json", "--quiet"),
+        cwd=data,
+    )
+    assert (hits.code, len(hits.records)) == (0, 3), hits.err
     wrong = sbert_search("eval", "nli", "graded.jsonl", *by_model, cwd=data)
     assert (wrong.code, "Unknown label '1'" in wrong.err) == (1, True)
     both = ("--cross-encoder", "reranker", "--baselines")

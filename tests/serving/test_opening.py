@@ -47,6 +47,21 @@ def test_a_reranker_with_several_labels_is_refused(tmp_path: Path) -> None:
         open_served(settings)
 
 
+def test_a_reranker_beside_the_engine_onnx_is_computed_by_torch(tmp_path: Path) -> None:
+    tiny_cross_encoder(tmp_path / "tokens").save(tmp_path / "model")
+    settings = ServeSettings(
+        indexes={},
+        rerankers=[str(tmp_path / "model")],
+        tokens=AccessTokens({}),
+        options={**FP32, "engine": "onnx"},
+    )
+    (served,) = open_served(settings).rerankers.values()
+    try:
+        assert served.reranker.identity.engine == "native"
+    finally:
+        served.queue.close()
+
+
 def test_models_of_the_same_name_are_all_served(tmp_path: Path) -> None:
     for folder in ("a", "b"):
         tiny_cross_encoder(tmp_path / folder / "tokens").save(tmp_path / folder / "model")

@@ -118,6 +118,7 @@ def retrieval(
     The corpus of each folder is searched with its queries. With --index, the model is that of the
     index; --model can name another place to find it.
     """
+    from sbert_search.embedding.engines.protocol import pair_engine
     from sbert_search.evaluation.retrieval import evaluate_retrieval
     from sbert_search.search.rerankers.maxp import BestWindow
 
@@ -130,7 +131,8 @@ def retrieval(
         identity = open_index(index).identity
         require_model(identity, index)
         options = replace(options, model=identity.name)
-    reranker = BestWindow(options.cross_encoder(rerank), rerank_windows) if rerank else None
+    scorer = replace(options, engine=pair_engine(options.engine))
+    reranker = BestWindow(scorer.cross_encoder(rerank), rerank_windows) if rerank else None
     with options.embedder() as embedder:
         run = partial(
             evaluate_retrieval,

@@ -17,6 +17,11 @@ if TYPE_CHECKING:
 EngineName = Literal["native", "onnx", "sentence-transformers"]
 
 
+def pair_engine(engine: EngineName) -> EngineName:
+    """Return the engine of a reranker beside an embedder; onnx computes no cross-encoder."""
+    return "native" if engine == "onnx" else engine
+
+
 class Engine(Protocol):
     """The software that computes a model; it computes the vectors of one batch at a time.
 
