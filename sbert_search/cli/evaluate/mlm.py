@@ -14,7 +14,11 @@ from sbert_search.cli.options.shared import shared_options
 @click.argument("sources", metavar="SOURCE...", nargs=-1, required=True)
 @click.option("--model", required=True, metavar="NAME|FOLDER", help="Masked language model.")
 @click.option(
-    "--max-len", default=128, show_default=True, help="Maximum number of tokens of one example."
+    "--max-len",
+    type=click.IntRange(min=8),
+    default=128,
+    show_default=True,
+    help="Maximum number of tokens of one example.",
 )
 @click.option(
     "--examples",
