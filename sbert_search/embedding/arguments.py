@@ -114,6 +114,16 @@ class AnyEncodeOptions(_EncodeOptions, total=False):
     convert_to_tensor: bool
 
 
+def check_batch_tokens(batch_tokens: int | Literal["auto"] | None) -> None:
+    """Refuse a number of tokens below 1.
+
+    Raises:
+        ConfigError: It is below 1.
+    """
+    if isinstance(batch_tokens, int) and batch_tokens < 1:
+        raise ConfigError(f"batch_tokens is {batch_tokens}; it must be at least 1.")
+
+
 def check_calibrate(precision: str, texts: CalibrationTexts) -> None:
     """Refuse texts for a calibration that the precision does not need.
 

@@ -22,6 +22,7 @@ from sbert_search.embedding.arguments import (
     CalibrationTexts,
     EmbedderOptions,
     TorchModel,
+    check_batch_tokens,
     check_calibrate,
 )
 from sbert_search.embedding.encode_methods import EncodeMethods
@@ -118,6 +119,7 @@ class Embedder(EncodeMethods):
             batch_tokens=batch_tokens,
         )
         _check_dim(truncate_dim)
+        check_batch_tokens(batch_tokens)
         check_calibrate(precision, calibrate)
         devices = device_names(device)
         if len(devices) > 1:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Unpack
 import numpy as np
 from numpy.typing import NDArray
 
+from sbert_search.embedding.arguments import check_batch_tokens
 from sbert_search.embedding.protocol import Vectors
 from sbert_search.embedding.token_budget import BatchLauncher, Started, collect_all, launch_windows
 from sbert_search.errors import ConfigError
@@ -83,6 +84,7 @@ class Predictor:
         batch_tokens: int | None = None,
         no_answer_threshold: float | None = None,
     ) -> None:
+        check_batch_tokens(batch_tokens)
         self._again = partial(
             type(self),
             model,

@@ -301,6 +301,8 @@ def test_impossible_settings_are_named(folder: Path) -> None:
     for wrong in (0, -3):
         with pytest.raises(ConfigError, match=f"truncate_dim is {wrong}; it must be at least 1"):
             Embedder(folder, device="cpu", truncate_dim=wrong)
+        with pytest.raises(ConfigError, match=f"batch_tokens is {wrong}; it must be at least 1"):
+            Embedder(folder, device="cpu", batch_tokens=wrong)
     with pytest.raises(ModelError, match="no model folder"):
         Embedder("./nowhere")
 

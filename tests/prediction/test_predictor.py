@@ -95,6 +95,11 @@ def test_temperature_threshold_and_kinds(tmp_path: Path) -> None:
     assert value.score == pytest.approx(float(Predictor(number).logits(["cat"])[0, 0]))
 
 
+def test_a_batch_of_no_tokens_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="batch_tokens is 0; it must be at least 1"):
+        Predictor(tmp_path, batch_tokens=0)
+
+
 def test_order_and_batches_do_not_change_predictions(tmp_path: Path) -> None:
     model = classifier(tmp_path)
     whole = Predictor(model).logits(TEXTS * 3)

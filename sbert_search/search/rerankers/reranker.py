@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NotRequired, TypedDict, Unpack, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from sbert_search.embedding.arguments import CalibrationTexts, check_calibrate
+from sbert_search.embedding.arguments import CalibrationTexts, check_batch_tokens, check_calibrate
 from sbert_search.embedding.protocol import Vectors
 from sbert_search.embedding.token_budget import BatchLauncher, Started, collect_all, launch_windows
 from sbert_search.errors import ConfigError
@@ -79,6 +79,7 @@ class Reranker:
     ) -> None:
         from sbert_search.search.rerankers.pair_engines import open_pair_model
 
+        check_batch_tokens(batch_tokens)
         check_calibrate(precision, calibrate)
         self._again = partial(
             type(self),

@@ -109,6 +109,12 @@ def test_the_measured_precision_is_taken(folder: Path, monkeypatch: pytest.Monke
     assert (library.identity.precision, library.opened.verdict) == ("fp32", None)
 
 
+@pytest.mark.parametrize("wrong", [0, -1])
+def test_a_batch_of_no_tokens_is_refused(folder: Path, wrong: int) -> None:
+    with pytest.raises(ConfigError, match=f"batch_tokens is {wrong}; it must be at least 1"):
+        Reranker(folder, device="cpu", batch_tokens=wrong)
+
+
 def test_bf16_ranks_alike(folder: Path, tiny: Reranker) -> None:
     half = Reranker(folder, device="cpu", precision="bf16")
     assert half.identity.precision == "bf16"
