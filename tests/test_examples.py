@@ -36,7 +36,7 @@ def test_an_example_runs(name: str, tmp_path: Path) -> None:
     assert len(script.read_text(encoding="utf-8").splitlines()) <= 40
     command = [sys.executable, str(script)]
     done = subprocess.run(
-        command, cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=300
+        command, cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=500
     )
     assert done.returncode == 0, done.stderr
     for text in PRINTED[name]:

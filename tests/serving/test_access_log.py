@@ -54,7 +54,8 @@ def test_no_text_is_logged_by_default(folder: Path, token_file: Path) -> None:
         assert live.stop() == 0
     assert len(live.log) == 13
     assert MARK not in json.dumps(live.log)
-    assert live.notes == before  # nor does a wrong request write anything else
+    # Nor does a wrong request write anything else. A slow machine shows the progress of a write.
+    assert [note for note in live.notes if not note.startswith("Copying rows: ")] == before
 
 
 def test_texts_are_logged_on_request(folder: Path, token_file: Path) -> None:
