@@ -137,24 +137,23 @@ class ReadableIndex:
         Raises:
             NotAnIndex: The folder no longer holds an index.
             CorruptIndex: A file differs from what was committed.
-            IndexStoreError: The folder now holds an index with another model or metric, or an
-                unfinished build in place of a finished index.
+            IndexStoreError: The folder now holds an index with another model or metric.
+            IndexStoreError: The folder now holds an unfinished build in place of a finished index.
         """
-        before = self.state
-        moved = self.store.refresh()
-        settings = self.state.settings
-        refused = [
-            f"another index: its {name} differs from the {name} of the index that was opened. Open "
-            "the index again."
-            for name in ("identity", "metric")
-            if getattr(settings, name) != getattr(before.settings, name)
-        ]
-        if _is_finished(before) and not _is_finished(self.state):
-            refused.append("an unfinished build. The state that was opened stays; try again later.")
-        if refused:
-            self.store.snapshot = before
-            raise IndexStoreError(f"{self.path} now holds {refused[0]}")
-        return moved
+        before, newest = self.state, self.store.newest()
+        for name in ("identity", "metric"):
+            if getattr(newest.settings, name) != getattr(before.settings, name):
+                raise IndexStoreError(
+                    f"{self.path} now holds another index: its {name} differs from the {name} of "
+                    "the index that was opened. Open the index again."
+                )
+        if _is_finished(before) and not _is_finished(newest):
+            raise IndexStoreError(
+                f"{self.path} now holds an unfinished build. The state that was opened stays; try "
+                "again later."
+            )
+        self.store.snapshot = newest
+        return newest is not before
 
     def require_finished(self) -> None:
         """Refuse an index whose build is not complete.

@@ -154,10 +154,17 @@ class IndexStore:
         """Pickle the path, since mapped files cannot be sent; unpickling opens the newest state."""
         return partial(IndexStore.open, wait_s=self.wait_s), (str(self.path),)
 
+    def newest(self) -> Snapshot:
+        """Open the newest state of the index, which is `snapshot` if nothing was committed since.
+
+        `snapshot` stays, so that searches of other threads go on with it.
+        """
+        return open_snapshot(self.path, self.snapshot)
+
     def refresh(self) -> bool:
         """Move to the newest state of the index; return whether it differs from the old one."""
         before = self.snapshot
-        self.snapshot = open_snapshot(self.path, before)
+        self.snapshot = self.newest()
         return self.snapshot is not before
 
     @contextlib.contextmanager

@@ -59,11 +59,9 @@ class ShardedStore(IndexStore):
         """Pickle the path, since mapped files cannot be sent; unpickling opens the newest state."""
         return partial(ShardedStore.open, wait_s=self.wait_s), (str(self.path),)
 
-    def refresh(self) -> bool:
-        """Move to the newest state of the index; return whether it differs from the old one."""
-        before = self.snapshot
-        self.snapshot = open_state(self.path, before)
-        return self.snapshot is not before
+    def newest(self) -> ShardedSnapshot:
+        """Open the newest state of the index; see `IndexStore.newest`."""
+        return open_state(self.path, self.snapshot)
 
     @contextlib.contextmanager
     def writer(self, *, at_least_s: float = 0.0) -> Iterator[ShardedWriter]:

@@ -79,9 +79,13 @@ def test_refresh_moves_to_a_new_build_when_it_is_finished(
         with pytest.raises(KeyboardInterrupt):
             kind.build(new, out=path, model="hashing")
     assert "new" in kind.open(path)
-    for _ in range(2):
-        with pytest.raises(IndexStoreError, match="now holds an unfinished build"):
-            reader.refresh()
+    seen: list[object] = []  # by a search in another thread
+    with monkeypatch.context() as patch:
+        patch.setattr(type(reader.store), "__setattr__", lambda *change: seen.append(change))
+        for _ in range(2):
+            with pytest.raises(IndexStoreError, match="now holds an unfinished build"):
+                reader.refresh()
+    assert seen == []
     assert [document.doc_id for document in reader] == ["old"]
     kind.build(new, out=path, model="hashing")
     assert reader.refresh()
