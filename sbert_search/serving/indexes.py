@@ -56,6 +56,7 @@ class ServedIndex:
     reload_error: str = ""
     _seen: tuple[int, ...] = ()  # stamp of the manifest that was last looked at
     _refused: tuple[int, ...] = ()  # stamp of the last manifest that was refused
+    _reason: str = ""  # why it was refused; "": it was not
     _retry_s: float = math.inf  # when a refused manifest is looked at again
     _readers: ThreadPoolExecutor = field(init=False, repr=False)
     _writer: ThreadPoolExecutor = field(init=False, repr=False)
@@ -157,14 +158,15 @@ class ServedIndex:
             moved = await loop.run_in_executor(self._writer, self.index.refresh)
         except (SbertSearchError, OSError) as error:
             self._retry_s = monotonic() + RETRY_S  # its files may be copied, or restored, later
-            if stamp == self._refused:
+            known = stamp == self._refused or str(error) == self._reason
+            self._refused, self._reason = stamp, str(error)
+            if known:  # each commit of an unfinished build is refused for the same reason
                 return
-            self._refused = stamp
             self.reload_error = f"The newest commit was refused ({type(error).__name__})."
             self.metrics.reload_failures.add(labels={"index": self.name})
             warn(f"{self.name}: the new commit is refused, the one before goes on: {error}")
             return
-        self.reload_error = ""
+        self.reload_error = self._reason = ""
         if moved:
             self.loaded_at = time()
             self.metrics.reloads.add(labels={"index": self.name})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import shutil
 import threading
 import time
@@ -10,11 +11,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from sbert_search.corpus.fields import FieldNames
 from sbert_search.embedding.hashing import HashingEmbedder
 from sbert_search.embedding.protocol import TokenizedTexts, Vectors
 from sbert_search.index.index import Index
+from sbert_search.index.writer import IndexWriter
 from sbert_search.search.engine import SearchEngine
 from sbert_search.serving.indexes import ServedIndex
 from sbert_search.serving.limits import ServerLimits
@@ -111,6 +114,33 @@ def test_a_commit_before_the_first_reload_is_served(folder: Path) -> None:
     try:
         asyncio.run(served.reload())
         assert opened.get("cheese") is not None
+    finally:
+        served.close()
+
+
+def test_an_unfinished_build_is_reported_once(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    opened, metrics = Index.open(folder), Metrics()
+    served = ServedIndex("mine", opened, None, SearchEngine(opened), None, metrics)
+    try:
+        for n_builds in (1, 2):
+            shutil.rmtree(folder)
+            with monkeypatch.context() as patch:
+                patch.setattr(IndexWriter, "finish_build", stop)
+                with pytest.raises(KeyboardInterrupt):
+                    Index.build(ROWS, out=folder, model="hashing")
+            for second in (1, 2, 3):  # as if the build had committed again
+                os.utime(folder / "MANIFEST.json", (second, second))
+                asyncio.run(served.reload())
+            assert "UnfinishedBuild" in served.reload_error
+            assert metrics.reload_failures.total() == n_builds
+            Index.build(ROWS, out=folder, model="hashing")
+            asyncio.run(served.reload())
+            assert (served.reload_error, metrics.reloads.total()) == ("", n_builds)
     finally:
         served.close()
 
