@@ -117,6 +117,8 @@ def open_served(settings: ServeSettings) -> Served:
         from sbert_search.embedding.embedder import open_embedder
 
         embedder = open_embedder(model_name, **settings.options)
+        if any(_is_same(embedder, served) for served in embedders.values()):
+            continue
         shown = _free_name(model_name, embedders)
         embedders[shown] = ServedEmbedder(shown, embedder, settings.limits, metrics)
     end_idle_workers()  # OpenMP threads of this thread would slow the threads of the models
@@ -145,6 +147,12 @@ def _free_name(model: str, taken: Container[str]) -> str:
     name = short_name(model)
     numbered = (f"{name}-{n}" for n in itertools.count(2))
     return next(each for each in itertools.chain([name], numbered) if each not in taken)
+
+
+def _is_same(one: TextEmbedder, other: TextEmbedder) -> bool:
+    """Whether a request that names one of the models may be answered by the other one."""
+    same_name = short_name(one.identity.name) == short_name(other.identity.name)
+    return same_name and not one.identity.differences(other.identity)
 
 
 def _model_of(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 import time
 from pathlib import Path
@@ -11,9 +12,10 @@ import torch
 
 from sbert_search.embedding.arguments import EmbedderOptions
 from sbert_search.errors import ConfigError
+from sbert_search.index.index import Index
 from sbert_search.serving.access import AccessTokens
 from sbert_search.serving.opening import ServeSettings, open_served
-from tests.models.tiny import tiny_cross_encoder
+from tests.models.tiny import TEXTS, tiny_bi_encoder, tiny_cross_encoder
 
 FP32 = EmbedderOptions(device="cpu", precision="fp32")
 
@@ -63,22 +65,46 @@ def test_a_reranker_beside_the_engine_onnx_is_computed_by_torch(tmp_path: Path) 
 
 
 def test_models_of_the_same_name_are_all_served(tmp_path: Path) -> None:
-    for folder in ("a", "b"):
-        tiny_cross_encoder(tmp_path / folder / "tokens").save(tmp_path / folder / "model")
+    models, rerankers = tmp_path / "models", tmp_path / "rerankers"
+    for folder, pooling in (("a", "cls"), ("b", "mean")):
+        tiny_bi_encoder(models / folder / "tokens", pooling=[pooling]).save(
+            models / folder / "model"
+        )
+        tiny_cross_encoder(rerankers / folder / "tokens").save(rerankers / folder / "model")
     settings = ServeSettings(
         indexes={},
-        models=["hashing", "hashing"],
-        rerankers=[str(tmp_path / folder / "model") for folder in ("a", "b")],
+        models=[str(models / folder / "model") for folder in ("a", "b", "b", "a")],
+        rerankers=[str(rerankers / folder / "model") for folder in ("a", "b")],
         tokens=AccessTokens({}),
         options=FP32,
     )
     served = open_served(settings)
     try:
         assert [*served.rerankers] == ["model", "model-2"]
-        assert [*served.embedders] == ["hashing", "hashing-2"]
+        assert [*served.embedders] == ["model", "model-2"]
     finally:
         for one in served.models:
             one.queue.close()
+
+
+def test_the_model_of_an_index_is_served_once_under_each_of_its_names(tmp_path: Path) -> None:
+    tiny_bi_encoder(tmp_path / "tokens").save(tmp_path / "mine")
+    shutil.copytree(tmp_path / "mine", tmp_path / "copy")
+    model, copy = str(tmp_path / "mine"), str(tmp_path / "copy")
+    Index.build([{"_id": "a", "text": TEXTS[0]}], out=tmp_path / "i", model=model, **FP32)
+    settings = ServeSettings(
+        indexes={"i": tmp_path / "i"},
+        models=[model, copy],
+        tokens=AccessTokens({}),
+        options=FP32,
+    )
+    served = open_served(settings)
+    try:
+        assert [*served.embedders] == ["mine", "copy"]
+    finally:
+        for one in served.models:
+            one.queue.close()
+        served.indexes["i"].close()
 
 
 def _native_threads() -> int:
