@@ -70,6 +70,7 @@ class Conditions:
 
     def equals(self, column: str, value: object) -> str:
         """Match documents with this value in a column; no text equals a number."""
+        value = plain_value(value)
         if value is None:
             return self.is_null(column)
         if not self._comparable(column, value):
@@ -78,7 +79,7 @@ class Conditions:
 
     def is_in(self, column: str, values: Iterable[object]) -> str:
         """Match documents with one of these values in a column."""
-        values = list(values)
+        values = list(map(plain_value, values))
         same = [value for value in values if self._comparable(column, value)]
         found = self.never
         if same:
@@ -88,6 +89,7 @@ class Conditions:
 
     def compares(self, column: str, order: Ordering, value: object) -> str:
         """Match documents whose value in a column is above or below a value of the same type."""
+        value = plain_value(value)
         if self.kind(column) == "bool" and isinstance(value, (int, float)):
             # To Python, True and False are 1 and 0.
             return self.is_in(column, [f for f in (True, False) if _ORDERS[order](f, value)])
@@ -97,9 +99,10 @@ class Conditions:
 
     def contains(self, column: str, value: object) -> str:
         """Match documents whose list in a column contains a value."""
-        if not _fits(self.item_kind(column), value):
+        kind, value = self.item_kind(column), plain_value(value)
+        if not _fits(kind, value):
             return self.never
-        return self._known(column, f"{literal(value)} IN {self.name(column)}")
+        return self._known(column, f"{_typed(kind, value)} IN {self.name(column)}")
 
     def has_text(self, column: str, text: str, *, ignore_case: bool = False) -> str:
         """Match documents whose text in a column contains ``text``."""
@@ -113,17 +116,14 @@ class Conditions:
         return _fits(self.kind(column), value)
 
     def _value(self, column: str, value: object) -> str:
-        if self.kind(column) == "bool":
-            return literal(value == 1)
-        return literal(int(value) if isinstance(value, bool) else value)
+        return _typed(self.kind(column), value)
 
     def _known(self, column: str, condition: str) -> str:
         return f"({condition} AND {self.name(column)} IS NOT NULL)"
 
 
 def literal(value: object) -> str:
-    """Write a value: a text, a number, a flag, a date or a time; also one of numpy."""
-    value = _plain(value)
+    """Write a value: a text, a number, a flag, a date or a time."""
     if isinstance(value, bool):
         return "TRUE" if value else "FALSE"
     if isinstance(value, datetime):
@@ -136,6 +136,11 @@ def literal(value: object) -> str:
     if isinstance(value, (int, float)):
         return repr(value)
     return "'" + str(value).replace("'", "''") + "'"
+
+
+def plain_value(value: object) -> object:
+    """Return a value of numpy as one of Python, and any other value as it is."""
+    return value.item() if isinstance(value, np.generic) else value
 
 
 def all_of(conditions: Iterable[str]) -> str:
@@ -153,13 +158,15 @@ def none_of(condition: str) -> str:
     return f"NOT ({condition})"
 
 
-def _plain(value: object) -> object:
-    return value.item() if isinstance(value, np.generic) else value
+def _typed(kind: str | None, value: object) -> str:
+    """Write a value that fits a type: numbers as flags, or flags as numbers."""
+    if kind == "bool":
+        return literal(value == 1)
+    return literal(int(value) if isinstance(value, bool) else value)
 
 
 def _fits(kind: str | None, value: object) -> bool:
     """Whether a value can be compared with those of a column."""
-    value = _plain(value)
     if isinstance(value, float) and math.isnan(value):
         return False
     if kind == "bool":

@@ -103,6 +103,19 @@ def test_numbers_of_numpy_are_those_of_python(stored: Collection) -> None:
     assert _found(stored, columns.is_in("x", [np.float32(0.5), np.float64(3)])) == [0, 1]
     assert _found(stored, columns.compares("n", "<", np.int32(0))) == [1]
     assert _found(stored, columns.equals("b", np.True_)) == [0]
+    assert _found(stored, columns.equals("n", np.False_)) == [2]
+    assert _found(stored, columns.is_in("n", [np.False_, None])) == [2, 3, 4]
+    assert _found(stored, columns.compares("n", ">", np.True_)) == [0]
+    assert _found(stored, columns.compares("b", "<", np.int64(2))) == [0, 1]
+
+
+@pytest.mark.parametrize("kind", [int, bool, np.int64, np.bool_])
+def test_numbers_and_flags_are_the_same_in_lists(kind: Callable[[int], object]) -> None:
+    collection = Collection(model="hashing")
+    collection.write([Record("a", "x", {"n": [1], "b": [True]}), Record("b", "y", {"n": [0]})])
+    columns = Conditions(collection.columns)
+    for name in ("n", "b"):
+        assert _found_ids(collection, columns.contains(name, kind(1))) == ["a"]
 
 
 def test_times_are_compared_in_utc() -> None:

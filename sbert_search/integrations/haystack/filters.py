@@ -12,7 +12,13 @@ from datetime import UTC, datetime
 
 from haystack.errors import FilterError
 
-from sbert_search.integrations.conditions import Conditions, all_of, any_of, none_of
+from sbert_search.integrations.conditions import (
+    Conditions,
+    all_of,
+    any_of,
+    none_of,
+    plain_value,
+)
 
 TIMES = "_time."  # with a field's name after it: the column with the times of its ISO dates
 _OWN = ("content", "blob", "score", "embedding", "sparse_embedding")
@@ -95,6 +101,7 @@ def _equal(name: str, value: object, columns: Conditions, *, is_id: bool) -> str
 
 
 def _ordered(name: str, order: str, value: object, columns: Conditions) -> str:
+    value = plain_value(value)
     if value is None:
         return columns.never
     if isinstance(value, (str, datetime)):

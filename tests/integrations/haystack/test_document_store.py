@@ -241,7 +241,7 @@ LEAF = st.one_of(
     st.builds(
         lambda operator, value: {"field": "meta.number", "operator": operator, "value": value},
         st.sampled_from(["<", "<=", ">", ">="]),
-        st.sampled_from([1, 2, 1.5, None]),
+        st.sampled_from([1, 2, 1.5, None, np.int64(2)]),
     ),
 )
 FILTERS = st.recursive(
