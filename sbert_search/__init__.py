@@ -57,6 +57,7 @@ if TYPE_CHECKING:  # for type checkers and editors; a test compares the names wi
         QueryError as QueryError,
         SbertSearchError as SbertSearchError,
         TrainingError as TrainingError,
+        UnfinishedBuild as UnfinishedBuild,
         WeightsError as WeightsError,
     )
     from sbert_search.exchange.export import export_index as export_index
@@ -173,6 +174,7 @@ _NAMES_IN = {  # public names by the module that defines them
         "QueryError",
         "SbertSearchError",
         "TrainingError",
+        "UnfinishedBuild",
         "WeightsError",
     ],
     "exchange.export": ["export_index"],

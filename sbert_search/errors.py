@@ -9,6 +9,7 @@ SbertSearchError
 ├── IndexStoreError        an index on disk cannot be used
 │   ├── NotAnIndex         the folder contains no index
 │   ├── CorruptIndex       a file differs from what the manifest recorded
+│   ├── UnfinishedBuild    the build of the index is not complete
 │   ├── IndexLocked        another process is writing to the index
 │   ├── CommitUnknown      a commit failed at its last step: reopen to see its outcome
 │   ├── ModelMismatch      the index was built with another model
@@ -75,6 +76,10 @@ class CorruptIndex(IndexStoreError):  # noqa: N818
         self.file, self.expected, self.got = file, expected, got
         self.remedy = remedy or "Restore the file from a backup, or build the index again."
         super().__init__(f"{file} is corrupt: expected {expected}, got {got}. {self.remedy}")
+
+
+class UnfinishedBuild(IndexStoreError):  # noqa: N818
+    """The build of an index is not complete: it is still running, or it was interrupted."""
 
 
 class IndexLocked(IndexStoreError):  # noqa: N818

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sbert_search.errors import IndexStoreError
+from sbert_search.errors import IndexStoreError, UnfinishedBuild
 from sbert_search.index.documents import (
     Page,
     get_document,
@@ -138,7 +138,7 @@ class ReadableIndex:
             NotAnIndex: The folder no longer holds an index.
             CorruptIndex: A file differs from what was committed.
             IndexStoreError: The folder now holds an index with another model or metric.
-            IndexStoreError: The folder now holds an unfinished build in place of a finished index.
+            UnfinishedBuild: The folder now holds an unfinished build in place of a finished index.
         """
         before, newest = self.state, self.store.newest()
         for name in ("identity", "metric"):
@@ -148,7 +148,7 @@ class ReadableIndex:
                     "the index that was opened. Open the index again."
                 )
         if _is_finished(before) and not _is_finished(newest):
-            raise IndexStoreError(
+            raise UnfinishedBuild(
                 f"{self.path} now holds an unfinished build. The state that was opened stays; try "
                 "again later."
             )
@@ -159,11 +159,11 @@ class ReadableIndex:
         """Refuse an index whose build is not complete.
 
         Raises:
-            IndexStoreError: The build is not complete.
+            UnfinishedBuild: The build is not complete.
         """
         build = self.state.manifest.build
         if build is not None and not build.finished:
-            raise IndexStoreError(
+            raise UnfinishedBuild(
                 f"{self.path} is an unfinished build ({build.rows:,} rows are done). Run its "
                 "`index build` command again: it resumes from there."
             )

@@ -6,6 +6,7 @@ import tempfile
 import threading
 import weakref
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 from typing import Unpack
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 
 from sbert_search.embedding.arguments import ModelLike
 from sbert_search.embedding.protocol import TextEmbedder
-from sbert_search.errors import NotAnIndex, QueryError
+from sbert_search.errors import NotAnIndex, QueryError, UnfinishedBuild
 from sbert_search.index.index import Index
 from sbert_search.index.ingestion.build import BuildKeywords
 from sbert_search.index.ingestion.ingest import IngestReport, Mode
@@ -110,7 +111,8 @@ class Collection:
                 return None
         elif self._writing.acquire(blocking=False):  # a write refreshes the index itself
             try:
-                self._engine.refresh()
+                with suppress(UnfinishedBuild):  # the state before it is read until it is finished
+                    self._engine.refresh()
             finally:
                 self._writing.release()
         return self._engine

@@ -23,6 +23,7 @@ from sbert_search.errors import (
     ModelError,
     ModelMismatch,
     QueryError,
+    UnfinishedBuild,
 )
 from sbert_search.index.documents import DocIds
 from sbert_search.index.index import Index
@@ -83,7 +84,7 @@ def test_refresh_moves_to_a_new_build_when_it_is_finished(
     with monkeypatch.context() as patch:
         patch.setattr(type(reader.store), "__setattr__", lambda *change: seen.append(change))
         for _ in range(2):
-            with pytest.raises(IndexStoreError, match="now holds an unfinished build"):
+            with pytest.raises(UnfinishedBuild, match="now holds an unfinished build"):
                 reader.refresh()
     assert seen == []
     assert [document.doc_id for document in reader] == ["old"]

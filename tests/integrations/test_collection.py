@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 import threading
@@ -13,6 +14,7 @@ import pytest
 
 from sbert_search.errors import CorpusError, IndexStoreError, ModelMismatch, QueryError
 from sbert_search.index.index import Index
+from sbert_search.index.writer import IndexWriter
 from sbert_search.integrations.collection import Collection
 from sbert_search.integrations.records import Record
 from sbert_search.records import RowCounts
@@ -87,6 +89,26 @@ def test_commits_of_other_objects_are_seen(tmp_path: Path) -> None:
     assert first.get(["0", "1"]) == [Record("0", "tides", {"n": 0})]
     assert first.delete(where="n = 0") == 1
     assert list(second.answers(["tides"], DENSE)) == [[]]
+
+
+def test_documents_are_read_while_another_index_is_built_in_the_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    collection = Collection(tmp_path / "i", "hashing")
+    collection.write(_records("tides"))
+    shutil.rmtree(tmp_path / "i")
+    new = [{"_id": "new", "text": "dunes"}]
+    with monkeypatch.context() as patch:
+        patch.setattr(IndexWriter, "finish_build", stop)
+        with pytest.raises(KeyboardInterrupt):
+            Index.build(new, out=tmp_path / "i", model="hashing")
+    assert collection.documents() == _records("tides")
+    assert [hit.doc_id for hit in collection.search("tides", DENSE)] == ["0"]
+    Index.build(new, out=tmp_path / "i", model="hashing")
+    assert [record.doc_id for record in collection.documents()] == ["new"]
 
 
 def test_a_delete_is_durable(tmp_path: Path) -> None:

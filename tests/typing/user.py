@@ -86,6 +86,7 @@ from sbert_search import (
     TrainingError,
     TuneReport,
     TuneSettings,
+    UnfinishedBuild,
     VariantsRecipe,
     VariantsReport,
     WeightsError,
@@ -297,7 +298,7 @@ def failures() -> list[type[SbertSearchError]]:
         *(CheckpointError, CommitUnknown, ConfigError, CorpusError, CorruptIndex, EvaluationError),
         ExchangeError,
         *(IndexLocked, IndexStoreError, ModelError, ModelMismatch, NoLexicalData, NotAnIndex),
-        *(ClusterError, LostShards, QueryError, TrainingError, WeightsError),
+        *(ClusterError, LostShards, QueryError, TrainingError, UnfinishedBuild, WeightsError),
     ]
 
 
