@@ -9,11 +9,13 @@ from importlib import import_module
 from pathlib import Path
 
 import click
+from click.core import ParameterSource
 
 from sbert_search.cli.examples import with_examples
 from sbert_search.runtime.remedies import offer_options
 
 CONFIG_FILE = "sbert-search.toml"  # read from the current folder
+_IN_TABLE = "sbert_search.cli.lazy_group"  # key in ctx.meta: options in the table of the command
 NEAR = 0.7  # similarity from which a known name is suggested for an unknown one
 
 
@@ -89,8 +91,16 @@ def _configured(ctx: click.Context, name: str, command: click.Command) -> click.
             contexts.insert(0, contexts[0].parent)
         groups = [each.command for each in contexts if isinstance(each.command, click.Group)]
         names = [*(each.info_name or "" for each in contexts[1:]), name]
-        ctx.default_map = {name: ConfigFile(path).defaults(command, groups, names)}
+        file = ConfigFile(path)
+        ctx.default_map = {name: file.defaults(command, groups, names)}
+        ctx.meta[_IN_TABLE] = file.own(groups, names).keys()
     return shown_instead(command, path) if shows else command
+
+
+def is_for_all_commands(ctx: click.Context, name: str) -> bool:
+    """Whether the value of an option is at the top of the configuration file."""
+    in_file = ctx.get_parameter_source(name) is ParameterSource.DEFAULT_MAP
+    return in_file and name not in ctx.meta[_IN_TABLE]
 
 
 def lazy_group(

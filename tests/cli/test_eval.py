@@ -63,6 +63,8 @@ def test_retrieval_in_an_index_takes_the_model_of_the_index(data: Path) -> None:
     refused = sbert_search(*line, "--model", "hashing:4", cwd=data)
     assert refused.code == 1
     assert "hashing:4 is another model" in refused.err
+    (data / "sbert-search.toml").write_text('[eval.retrieval]\nmodel = "hashing:4"\n')
+    assert "hashing:4 is another model" in sbert_search(*line, cwd=data).err
     vectors = np.eye(3, dtype=np.float32)
     Index.from_vectors(vectors, ids=["1", "2", "3"], out=data / "vectors.index")
     none = sbert_search("eval", "retrieval", data / "mini", "--index", "vectors.index", cwd=data)

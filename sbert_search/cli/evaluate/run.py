@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
-from click.core import ParameterSource
 
 from sbert_search.cli.evaluate.compare import compare
 from sbert_search.cli.evaluate.fusion import fusion
@@ -17,7 +16,7 @@ from sbert_search.cli.evaluate.mlm import mlm
 from sbert_search.cli.evaluate.mteb import mteb
 from sbert_search.cli.evaluate.options import FILE, FOLDER, EvalOptions, eval_options, no_cache
 from sbert_search.cli.evaluate.reporting import report
-from sbert_search.cli.lazy_group import GuidedGroup
+from sbert_search.cli.lazy_group import GuidedGroup, is_for_all_commands
 from sbert_search.cli.options.ranking import ranking_options, search_options
 
 if TYPE_CHECKING:
@@ -123,8 +122,7 @@ def retrieval(
     from sbert_search.search.rerankers.maxp import BestWindow
 
     options, search = EvalOptions.of(ctx), search_options(ctx)
-    in_file = ctx.get_parameter_source("model") is ParameterSource.DEFAULT_MAP
-    if index is not None and (options.model is None or in_file):
+    if index is not None and (options.model is None or is_for_all_commands(ctx, "model")):
         from sbert_search.index.ingestion.model_check import require_model
         from sbert_search.shards.index import open_index
 

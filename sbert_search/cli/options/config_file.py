@@ -52,7 +52,7 @@ class ConfigFile:
         Raises:
             ConfigError: A table, an option or a value is wrong; the message has its line.
         """
-        options, own = _options(command), self._own(groups, names)
+        options, own = _options(command), self.own(groups, names)
         for name in own.keys() - options.keys():
             known = unknown_name(name, name, options, f"option of {' '.join(names)}")
             raise ConfigError(f"{self._place(names, name)}: {known}")
@@ -85,8 +85,12 @@ class ConfigFile:
             raise ConfigError(f"{self._place([], name)}: {hint}")
         return values
 
-    def _own(self, groups: Sequence[click.Group], names: Sequence[str]) -> dict[str, object]:
+    def own(self, groups: Sequence[click.Group], names: Sequence[str]) -> dict[str, object]:
         """Return the values of a command's table.
+
+        Args:
+            groups: The groups that contain the command, outermost first.
+            names: Names of these groups, but not of the first, and of the command.
 
         Raises:
             ConfigError: A table at the top of the file, or in the table of one of the groups, has
