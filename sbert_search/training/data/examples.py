@@ -266,13 +266,17 @@ def _groups(path: Path, data: DataConfig, target: TargetKind) -> list[Example]:
 
 
 def _texts(path: Path, data: DataConfig, target: TargetKind) -> list[Example]:
-    """Pair every distinct text with itself; in a file of pairs, both texts of a pair are used."""
+    """Pair every distinct text with itself; in a file of pairs, both texts of a pair are used.
+
+    If only one column is named, and no other has a usual name, the texts are those of this column.
+    """
+    one, two = data.columns.text1, data.columns.text2
     try:
-        pairs = read_pairs(path, text1=data.columns.text1, text2=data.columns.text2)
+        pairs = read_pairs(path, text1=one, text2=two)
     except MissingColumnError:
-        sources = {document.full_text: document.source for document in _documents(path)}
-    else:
-        sources = {text: pair.source for pair in pairs for text in (pair.text1, pair.text2)}
+        pairs = read_pairs(path, text1=one or two, text2=one or two) if one or two else []
+    sources = {text: pair.source for pair in pairs for text in (pair.text1, pair.text2)}
+    sources = sources or {document.full_text: document.source for document in _documents(path)}
     return [Example((text, text), None, source) for text, source in sources.items()]
 
 

@@ -83,6 +83,12 @@ def test_texts_are_taken_twice_each_once(path: Path) -> None:
     assert texts(read(path, [pair()], form="texts")) == [("a", "a"), ("b", "b")]
 
 
+@pytest.mark.parametrize("columns", [ColumnNames(text1="answer"), ColumnNames(text2="answer")])
+def test_texts_of_one_named_column(path: Path, columns: ColumnNames) -> None:
+    rows = [{"text": "q", "answer": "a"}]
+    assert texts(read(path, rows, form="texts", columns=columns)) == [("a", "a")]
+
+
 def test_a_bad_row_of_a_file_of_pairs_is_named_where_texts_are_wanted(path: Path) -> None:
     rows = [pair(), pair(sentence2=" ")]
     with pytest.raises(CorpusError, match=f"{path}:2: 'sentence2' must be a text"):
