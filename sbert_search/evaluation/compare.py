@@ -194,12 +194,6 @@ def _why_not_comparable(first: EvaluationRecord, second: EvaluationRecord) -> It
     items = [set(next(iter(record["per_item"].values()))) for record in (first, second)]
     if unshared := sorted(items[0] ^ items[1]):
         yield f"{len(unshared)} items are in only one of the runs, the first is {unshared[0]!r}"
-    gold = [record["per_item"].get(CLASSES[0]) for record in (first, second)]
-    if gold[0] and gold[1] and gold[0] != gold[1]:
-        yield (
-            "the classes of the items have different numbers; evaluate both models again, and "
-            "compare models of the same classes"
-        )
 
 
 def _compared(
@@ -256,6 +250,9 @@ def _compared_sums(
 
     Such a metric has no value for one item. The changes therefore show the first metric in the
     records that has one, such as accuracy.
+
+    Raises:
+        EvaluationError: The metric is one of classes, which the runs number differently.
     """
     shown = next(iter(first["per_item"]))
     items = list(first["per_item"][shown])
@@ -263,7 +260,15 @@ def _compared_sums(
         {name: {item: values[item] for item in items} for name, values in record.items()}
         for record in (first["per_item"], second["per_item"])
     ]
-    n_classes = class_count(*records) if all(CLASSES[0] in own for own in records) else None
+    n_classes = None
+    if all(CLASSES[0] in own for own in records):
+        if records[0][CLASSES[0]] != records[1][CLASSES[0]]:
+            raise EvaluationError(
+                f"The runs cannot be compared by {metric}: the classes of the items have different "
+                "numbers. Evaluate both models again, compare models of the same classes, or "
+                "choose another metric."
+            )
+        n_classes = class_count(*records)
     sums = [summed(metric, own, n_classes) for own in records]
     assert sums[0] is not None
     assert sums[1] is not None

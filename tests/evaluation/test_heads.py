@@ -210,8 +210,10 @@ def test_models_with_the_classes_in_another_order_are_compared(tmp_path: Path) -
     assert (found.difference.value, found.difference.p_value) == (0, 1)
     wider = classifier(tmp_path / "m", (*LABELS, "both"))
     write_reports([evaluate_classify(measured, Predictor(wider), data=tmp_path)], tmp_path / "c")
-    with pytest.raises(EvaluationError, match="classes of the items have different numbers"):
+    with pytest.raises(EvaluationError, match=r"by Matthews: the classes .* different numbers"):
         compare_runs(tmp_path / "a", tmp_path / "c")
+    (found,) = compare_runs(tmp_path / "a", tmp_path / "c", metrics=["accuracy"])
+    assert (found.metric, found.first) == ("accuracy", results[0].scores["accuracy"])
 
 
 def test_labels_that_are_no_classes_and_classes_without_names(tmp_path: Path) -> None:
