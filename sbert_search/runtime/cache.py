@@ -74,8 +74,9 @@ def remembered(
 def write_cached(path: Path, data: bytes) -> None:
     """Write a file of the cache, which several processes may do at once; the last one wins.
 
-    Each process has its own temporary file. Temporary files in the folder that are older than a day
-    are removed, as their processes were killed.
+    Each call has its own temporary file; processes in two containers may have the same id.
+    Temporary files in the folder that are older than a day are removed, as their processes were
+    killed.
 
     Raises:
         OSError: The file cannot be written.
@@ -85,5 +86,5 @@ def write_cached(path: Path, data: bytes) -> None:
         with contextlib.suppress(OSError):  # another process removed it
             if time.time() - temporary.stat().st_mtime > ABANDONED_S:
                 files.disk.unlink(temporary)
-    with files.replacing(path, ending=f".{os.getpid()}.tmp") as file:
+    with files.replacing(path, ending=f".{os.urandom(8).hex()}.tmp") as file:
         file.write(data)

@@ -26,10 +26,11 @@ def test_a_value_is_computed_once_a_key() -> None:
 
 
 def test_each_process_has_its_own_temporary_file() -> None:
+    """Also a process of the same id, in another container."""
     remember("key", 10)
     (file,) = cache_folder("test").iterdir()
     file.write_bytes(b"")
-    running, other = (file.with_name(file.name + end) for end in (".tmp", ".1.tmp"))
+    running, other = (file.with_name(file.name + end) for end in (".tmp", f".{os.getpid()}.tmp"))
     killed = file.with_name("other.json.2.tmp")
     for temporary in (running, other, killed):
         temporary.write_bytes(b"half")

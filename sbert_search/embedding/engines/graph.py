@@ -164,9 +164,8 @@ def make_graph(folder: ModelFolder) -> Path:
     inputs = _inputs(folder)
     path = _graph_folder(inputs)
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f"{path.name}.{os.getpid()}")
+    partial = path.with_name(f"{path.name}.{os.urandom(8).hex()}")
     _remove_abandoned(path)
-    files.remove_tree(partial)
     files.disk.make_folder(partial)
     try:
         export_graph(model, partial / GRAPH, partial / WEIGHTS)
