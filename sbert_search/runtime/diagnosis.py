@@ -13,7 +13,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from sbert_search.runtime.cache import cache_folder
-from sbert_search.runtime.processor.cores import physical_cores, thread_count, usable_cores
+from sbert_search.runtime.processor.cores import physical_cores, torch_threads, usable_cores
 from sbert_search.runtime.processor.cpu import cpu, switches
 from sbert_search.runtime.processor.verdicts import Verdict, stored_verdicts
 from sbert_search.runtime.provenance import LIBRARIES, Code, code, library_versions, machine
@@ -106,7 +106,7 @@ def diagnose() -> Diagnosis:
         cores=os.cpu_count() or 1,
         usable=usable_cores(),
         quota=quota,
-        threads=thread_count(),
+        threads=torch_threads(),
         memory_bytes=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         available_bytes=_available(Path("/proc/meminfo")),
         gpus=gpus,
@@ -120,13 +120,13 @@ def diagnose() -> Diagnosis:
             advise(
                 usable=physical_cores(),
                 quota=quota,
-                threads=thread_count(),
+                threads=torch_threads(),
                 switches=switches(),
                 extras=extras,
                 gpus=gpus,
                 torch=versions.get("torch", ""),
                 measured=any(
-                    (verdict.cpu, verdict.threads) == (cpu().title, thread_count())
+                    (verdict.cpu, verdict.threads) == (cpu().title, torch_threads())
                     for verdict in verdicts
                 ),
                 cache=cache_folder("verdicts"),

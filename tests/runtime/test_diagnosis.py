@@ -48,7 +48,7 @@ def test_this_machine_is_described(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_thread_for_each_physical_core_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    for name, count in (("usable_cores", 8), ("physical_cores", 4), ("thread_count", 4)):
+    for name, count in (("usable_cores", 8), ("physical_cores", 4), ("torch_threads", 4)):
         monkeypatch.setattr(diagnosis, name, lambda count=count: count)
     found = diagnose()
     assert (found.usable, found.threads) == (8, 4)

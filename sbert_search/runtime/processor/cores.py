@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 from pathlib import Path
 
 _CORES = Path("/sys/devices/system/cpu")
@@ -27,11 +28,21 @@ def physical_cores() -> int:
 
 
 def thread_count() -> int:
-    """Return the number of threads that torch starts.
+    """Return OMP_NUM_THREADS if it is set, otherwise the number of usable cores."""
+    return _requested_threads() or usable_cores()
 
-    It is OMP_NUM_THREADS if that is set, and at most one for each usable physical core, since torch
-    asks MKL for the number.
+
+def torch_threads() -> int:
+    """Return the number of threads that torch starts; torch is not imported.
+
+    It is OMP_NUM_THREADS if that is set, and otherwise one for each usable physical core. MKL, with
+    which torch is built for x86-64, never starts more than that.
     """
+    requested, limit = _requested_threads() or physical_cores(), physical_cores()
+    return min(requested, limit) if platform.machine() in ("x86_64", "AMD64") else requested
+
+
+def _requested_threads() -> int:
+    """Return OMP_NUM_THREADS; 0: it is not set, or is no number."""
     requested = os.environ.get("OMP_NUM_THREADS", "")
-    limit = physical_cores()
-    return min(int(requested), limit) if requested.isdecimal() and int(requested) else limit
+    return int(requested) if requested.isdecimal() else 0
