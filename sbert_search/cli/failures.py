@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import errno
 import os
-import sys
 
 from sbert_search.cli.streams import STDOUT
+from sbert_search.runtime.out_of_memory import has_memory_limit, ran_out_of_memory
 from sbert_search.runtime.progress import tell
 
 DEBUG = "SBERT_SEARCH_DEBUG"
@@ -22,11 +22,6 @@ _REMEDIES = {
     errno.ENOMEM: " Memory ran out: raise the limit of this process (ulimit -v), or free some.",
     errno.EAGAIN: " Raise the limit on processes and threads of this user (ulimit -u).",
 }
-# Parts of the messages of errors that occur if memory runs out. Those of _OUT_OF_MEMORY are from
-# Python's threads, torch's allocators and C++. Those of _MAYBE_OUT_OF_MEMORY are from oneDNN. They
-# name no cause, so they count as lack of memory only if the memory of this process is limited.
-_OUT_OF_MEMORY = ("can't start new thread", "can't allocate memory", "out of memory", "bad_alloc")
-_MAYBE_OUT_OF_MEMORY = ("could not create a primitive", "could not create a memory object")
 
 
 def describe(error: Exception) -> str:
@@ -40,12 +35,12 @@ def describe(error: Exception) -> str:
         tell("".join(traceback.format_exception(error)).rstrip("\n"))
     if isinstance(error, OSError):
         return _of_the_system(error)
-    if _ran_out_of_memory(error):
+    if ran_out_of_memory(error):
         return f"Memory ran out{_detail(error)}. Raise the limit of this process, or free some."
     if isinstance(error, ImportError):
         why = "The limit on the memory of this process (ulimit -v) may be too low."
         return f"A library cannot be loaded{_detail(error)}. " + (
-            why if _has_memory_limit() else "Install sbert-search again."
+            why if has_memory_limit() else "Install sbert-search again."
         )
     return (
         f"Unexpected {type(error).__name__}{_detail(error)}. This is a bug of sbert-search; please "
@@ -63,25 +58,6 @@ def _of_the_system(error: OSError) -> str:
 def _detail(error: Exception) -> str:
     lines = str(error).splitlines()
     return f": {lines[0].rstrip('.')}" if lines else ""
-
-
-def _ran_out_of_memory(error: Exception) -> bool:
-    """Whether memory ran out, as a MemoryError or a RuntimeError of torch or oneDNN says."""
-    if isinstance(error, MemoryError):
-        return True
-    message = str(error)
-    if any(words in message for words in _OUT_OF_MEMORY):
-        return True
-    return _has_memory_limit() and any(words in message for words in _MAYBE_OUT_OF_MEMORY)
-
-
-def _has_memory_limit() -> bool:
-    """Whether the address space of this process is limited (ulimit -v)."""
-    if sys.platform == "win32":
-        return False
-    import resource
-
-    return resource.getrlimit(resource.RLIMIT_AS)[0] != resource.RLIM_INFINITY
 
 
 def _record(error: Exception) -> str:

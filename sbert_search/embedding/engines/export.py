@@ -15,6 +15,7 @@ from sbert_search.errors import ConfigError, ModelError
 from sbert_search.models.bi_encoder import BiEncoder
 from sbert_search.models.padded_bi_encoder import PaddedBiEncoder
 from sbert_search.runtime.disk import files
+from sbert_search.runtime.out_of_memory import ran_out_of_memory
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -34,6 +35,8 @@ def export_graph(model: BiEncoder, graph: Path, weights: Path) -> None:
     Raises:
         ConfigError: The packages that the export needs are not installed.
         ModelError: `PaddedBiEncoder` does not support the model, or PyTorch cannot export it.
+        OSError: A file cannot be read or written. This error, and those of a lack of memory, are
+            raised as they are, also where the exporter has replaced them by its own.
     """
     padded = PaddedBiEncoder(model).eval()
     ids = torch.ones(2, 3, dtype=torch.int64)
@@ -54,6 +57,7 @@ def export_graph(model: BiEncoder, graph: Path, weights: Path) -> None:
                 f"Exporting a graph needs {error.name}: pip install -U 'sbert-search[cpu]'."
             ) from error
         except Exception as error:  # the exporter's errors share no other base class
+            _let_through_failures_of_the_machine(error)
             raise ModelError(
                 f"PyTorch cannot export the model as a graph; use --engine native. {error}"
             ) from error
@@ -61,6 +65,16 @@ def export_graph(model: BiEncoder, graph: Path, weights: Path) -> None:
     proto = program.model_proto
     _move_weights(proto, weights)
     files.write_new(graph, proto.SerializeToString())
+
+
+def _let_through_failures_of_the_machine(error: BaseException) -> None:
+    """Raise the cause of an export's error if memory ran out or a system call failed."""
+    cause: BaseException | None = error
+    while cause is not None:
+        # PyTorch raises an OSError without a number if it finds no source code.
+        if ran_out_of_memory(cause) or (isinstance(cause, OSError) and cause.errno):
+            raise cause
+        cause = cause.__cause__
 
 
 def _move_weights(proto: ModelProto, path: Path) -> None:

@@ -10,10 +10,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from torch import nn
 
 from sbert_search.embedding.embedder import Embedder
 from sbert_search.embedding.engines import graph
+from sbert_search.embedding.engines.export import export_graph
 from sbert_search.embedding.engines.graph import (
     MANIFEST,
     WEIGHTS,
@@ -144,6 +146,31 @@ def test_a_failed_export_is_an_error_of_the_engine_alone(
     monkeypatch.setattr(graph, "make_graph", fail)
     keep_graph(read_folder(tmp_path / "model"))
     assert capsys.readouterr().err.count("The export failed; searches will load torch.") == 2
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        MemoryError(),
+        OSError(28, "No space left on device"),
+        torch.OutOfMemoryError("CUDA out of memory."),
+        RuntimeError("DefaultCPUAllocator: can't allocate memory: 8 bytes"),
+    ],
+)
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_an_export_that_the_machine_ended_is_no_fault_of_the_model(
+    tmp_path: Path, monkeypatch: Any, error: Exception, wrapped: bool
+) -> None:
+    def fail(*_: Any, **__: Any) -> None:
+        if wrapped:
+            raise RuntimeError("Failed to export the model.") from error
+        raise error
+
+    monkeypatch.setattr("torch.onnx.export", fail)
+    model = tiny_bi_encoder(tmp_path)
+    with pytest.raises(type(error)) as raised:
+        export_graph(model, tmp_path / "graph", tmp_path / "weights")
+    assert raised.value is error
 
 
 @pytest.mark.usefixtures("exported")
