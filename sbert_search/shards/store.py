@@ -25,7 +25,7 @@ from sbert_search.runtime.disk.folders import Folder
 from sbert_search.shards import manifest as shard_manifests
 from sbert_search.shards.manifest import ShardManifest, ShardRecord
 from sbert_search.shards.snapshot import ShardedSnapshot
-from sbert_search.shards.states import StaleShard, open_snapshots
+from sbert_search.shards.states import StaleShard, naming_shard, open_snapshots
 
 # A search must not wait for the import of code that writes, so the methods that write import it.
 if TYPE_CHECKING:
@@ -80,8 +80,10 @@ class ShardedStore(IndexStore):
 
         with held(self.path, max(self.wait_s, at_least_s)) as (shards, manifest):
             self.snapshot = _opened(shards.root, manifest, self.snapshot)
-            for shard, state in zip(shards.shards, self.snapshot.shards, strict=True):
-                require_files(shard.folder, state.manifest)
+            states = zip(shards.shards, manifest.shards, self.snapshot.shards, strict=True)
+            for shard, record, state in states:
+                with naming_shard(record):
+                    require_files(shard.folder, state.manifest)
                 remove_unreferenced(shard, state.manifest)
             yield ShardedWriter(self.snapshot, shards, self._move)
 

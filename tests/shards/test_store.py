@@ -66,6 +66,14 @@ def test_a_missing_file_is_named_also_after_a_relative_path(
         ShardedStore.open(sharded.name)
 
 
+def test_a_writer_names_the_shard_of_a_file_that_was_removed(sharded: Path) -> None:
+    store = ShardedStore.open(sharded)
+    file = next((sharded / "shard-0001" / "seg").glob("*.vec.npy"))
+    file.unlink()
+    with pytest.raises(CorruptIndex, match=f"^shard-0001/seg/{file.name} is"), store.writer():
+        pass
+
+
 @pytest.mark.parametrize("name", ["MANIFEST.json", "seg/*.vec.npy", "seg/*.docs.arrow"])
 def test_a_damaged_file_is_named_with_its_shard(sharded: Path, name: str) -> None:
     file = next((sharded / "shard-0001").glob(name))
