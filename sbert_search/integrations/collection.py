@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from sbert_search.embedding.arguments import ModelLike
 from sbert_search.embedding.protocol import TextEmbedder
 from sbert_search.errors import NotAnIndex, QueryError, UnfinishedBuild
+from sbert_search.index.documents import iter_documents
 from sbert_search.index.index import Index
 from sbert_search.index.ingestion.build import BuildKeywords
 from sbert_search.index.ingestion.ingest import IngestReport, Mode
@@ -209,24 +210,32 @@ class Collection:
         rows = state.lookup(wanted)
         return [record_of(passage.document) for passage in state.fetch(rows[rows >= 0])]
 
-    def given_vectors(self, ids: Sequence[str]) -> list[NDArray[np.float32] | None]:
-        """Read the vectors, float32 (dim,), that were written with documents.
+    def with_given_vectors(
+        self, where: str | None = None
+    ) -> list[tuple[Record, NDArray[np.float32] | None]]:
+        """Read the documents that match a filter, and the vectors that were written with them.
 
-        The vector is None for a document that the model has embedded, or that is absent.
+        Returns:
+            The documents with their vectors, float32 (dim,). The vector is None for a document that
+            the model has embedded.
         """
-        vectors: list[NDArray[np.float32] | None] = [None] * len(ids)
         if (index := self.index) is None:
-            return vectors
-        rows, contents = index.state.find(ids)
-        held = np.flatnonzero(rows >= 0)
-        passages = index.state.fetch(rows[held])
-        # The hash of a document's content includes a given vector, and only then differs here.
-        made = hash_contents([passage.document for passage in passages]) == contents[held]
-        for at, passage, by_model in zip(held.tolist(), passages, made.tolist(), strict=True):
-            is_whole = passage.char_end == len(passage.document.full_text)
-            if is_whole and not by_model:
-                vectors[at] = index.state.vectors(rows[[at]])[0]
-        return vectors
+            return []
+        state = index.state
+        documents = list(iter_documents(state, where))
+        rows, contents = state.find([document.doc_id for document in documents])
+        given = np.full(len(rows), not index.identity.is_model)
+        if index.identity.is_model:
+            # The hash of a document's content includes a given vector. A document that was made of
+            # a whole file also has another hash, and its vector is that of the model all the same.
+            given = hash_contents(documents) != contents
+            for at, passage in enumerate(state.fetch(rows)):
+                given[at] &= passage.char_end == len(passage.document.full_text)
+        vectors = iter(state.vectors(rows[given]))
+        return [
+            (record_of(document), next(vectors) if has_vector else None)
+            for document, has_vector in zip(documents, given, strict=True)
+        ]
 
     def example(self) -> tuple[str, NDArray[np.float32]] | None:
         """Return the text of a passage, and its vector; None: no document has a text."""

@@ -18,7 +18,7 @@ from haystack.document_stores.types import DuplicatePolicy
 from sbert_search.errors import CorpusError, ModelMismatch
 from sbert_search.index.ingestion.ingest import Mode
 from sbert_search.integrations.collection import Collection
-from sbert_search.integrations.haystack.documents import record_of, vectors_of
+from sbert_search.integrations.haystack.documents import document_of, record_of, vectors_of
 from sbert_search.integrations.haystack.readable import Filters, ReadableStore
 
 # Dimension of a store whose first documents have no embedding, as in other stores of Haystack.
@@ -159,14 +159,11 @@ class SbertSearchDocumentStore(ReadableStore):
         In a store with a model, documents that came with an embedding keep it. They are written in
         a commit of their own.
         """
-        found = self._documents(self.collection.documents(self._where(filters)), embedding=True)
-        changed = [replace(each, meta={**each.meta, **meta}) for each in found]
-        parts = [changed]
-        if self.has_model:
-            vectors = self.collection.given_vectors([each.id for each in changed])
-            pairs = list(zip(changed, vectors, strict=True))
-            given = [replace(d, embedding=v.tolist()) for d, v in pairs if v is not None]
-            parts = [given, [document for document, vector in pairs if vector is None]]
+        parts: tuple[list[Document], list[Document]] = [], []
+        for record, vector in self.collection.with_given_vectors(self._where(filters)):
+            embedding = None if vector is None else vector.tolist()
+            found = document_of(record.doc_id, record.text, record.metadata, embedding=embedding)
+            parts[vector is None].append(replace(found, meta={**found.meta, **meta}))
         return sum(self.write_documents(part, DuplicatePolicy.OVERWRITE) for part in parts)
 
     async def count_documents_async(self) -> int:

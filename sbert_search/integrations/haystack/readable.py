@@ -144,7 +144,7 @@ class ReadableStore:
         return self._found(hits)
 
     def _found(self, hits: Hits) -> list[Document]:
-        vectors = self._embeddings([hit.doc_id for hit in hits], self.return_embedding)
+        vectors = self._embeddings([hit.doc_id for hit in hits])
         return [
             document_of(
                 hit.doc_id,
@@ -156,17 +156,16 @@ class ReadableStore:
             for hit, vector in zip(hits, vectors, strict=True)
         ]
 
-    def _documents(self, records: list[Record], *, embedding: bool | None = None) -> list[Document]:
-        wanted = self.return_embedding if embedding is None else embedding
-        vectors = self._embeddings([record.doc_id for record in records], wanted)
+    def _documents(self, records: list[Record]) -> list[Document]:
+        vectors = self._embeddings([record.doc_id for record in records])
         return [
             document_of(record.doc_id, record.text, record.metadata, embedding=vector)
             for record, vector in zip(records, vectors, strict=True)
         ]
 
-    def _embeddings(self, ids: list[str], wanted: bool) -> Sequence[list[float] | None]:
+    def _embeddings(self, ids: list[str]) -> Sequence[list[float] | None]:
         index = self.collection.seen
-        if index is None or not (ids and wanted) or self.has_model:
+        if index is None or not (ids and self.return_embedding) or self.has_model:
             return [None] * len(ids)
         state = index.state
         rows = state.lookup(ids)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,8 +18,10 @@ from haystack.errors import FilterError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from sbert_search import records
 from sbert_search.errors import CorpusError, ModelMismatch
 from sbert_search.index.index import Index
+from sbert_search.index.snapshot import Snapshot
 from sbert_search.integrations.haystack import (
     SbertSearchBM25Retriever,
     SbertSearchDocumentEmbedder,
@@ -191,6 +194,29 @@ def test_an_update_of_metadata_keeps_given_embeddings(tmp_path: Path) -> None:
     again = Document(id="b", content="moon", meta={"n": 1})
     store.write_documents([again], DuplicatePolicy.OVERWRITE)
     assert store.collection.written.duplicate == 1
+
+
+@pytest.mark.parametrize("model", ["hashing:2", None])
+def test_an_update_of_metadata_keeps_text_and_embedding_together(
+    model: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = str(tmp_path / "i")
+    store, other = (SbertSearchDocumentStore(path, model) for _ in range(2))
+    store.write_documents([Document(id="a", content="dune", embedding=[1.0, 0.0])])
+    read = Snapshot.iter_documents
+
+    def then_replace(snapshot: Snapshot) -> Iterator[records.Document]:
+        yield from read(snapshot)
+        monkeypatch.undo()
+        theirs = Document(id="a", content="theirs", embedding=[0.0, 1.0])
+        other.write_documents([theirs], DuplicatePolicy.OVERWRITE)
+
+    monkeypatch.setattr(Snapshot, "iter_documents", then_replace)
+    assert store.update_by_filter({}, {"n": 1}) == 1
+    assert [document.content for document in store.filter_documents()] == ["dune"]
+    assert store.collection.index is not None
+    state = store.collection.index.state
+    assert state.vectors(state.lookup(["a"])).tolist() == [[1.0, 0.0]]
 
 
 @pytest.mark.parametrize("model", ["hashing", None])
