@@ -13,9 +13,8 @@ import operator
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, date, datetime
 
-import numpy as np
-
 from sbert_search.index.storage.manifest import ColumnType
+from sbert_search.integrations.records import plain_value
 
 Ordering = str
 """One of ``<``, ``<=``, ``>`` and ``>=``."""
@@ -136,11 +135,6 @@ def literal(value: object) -> str:
     if isinstance(value, (int, float)):
         return repr(value)
     return "'" + str(value).replace("'", "''") + "'"
-
-
-def plain_value(value: object) -> object:
-    """Return a value of numpy as one of Python, and any other value as it is."""
-    return value.item() if isinstance(value, np.generic) else value
 
 
 def all_of(conditions: Iterable[str]) -> str:

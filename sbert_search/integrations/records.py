@@ -58,7 +58,7 @@ def row_of(record: Record) -> dict[str, object]:
                 f"Document {record.doc_id!r} has metadata named {name!r}, which cannot be the "
                 "name of a column; rename it."
             )
-        plain = value.item() if isinstance(value, np.generic) else value
+        plain = plain_value(value)
         (row if _fits_a_column(plain) else other)[name] = plain
     if other:
         row[OTHER] = _json(other, record.doc_id)
@@ -68,6 +68,11 @@ def row_of(record: Record) -> dict[str, object]:
 def record_of(document: Document) -> Record:
     """Return the record of an indexed document; its title becomes an entry of the metadata."""
     return Record(document.doc_id, document.text, metadata_of(document.metadata, document.title))
+
+
+def plain_value(value: object) -> object:
+    """Return a value of numpy as one of Python, and any other value as it is."""
+    return value.item() if isinstance(value, np.generic) else value
 
 
 def metadata_of(columns: Mapping[str, object], title: str) -> dict[str, object]:

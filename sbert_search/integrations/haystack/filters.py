@@ -12,13 +12,8 @@ from datetime import UTC, datetime
 
 from haystack.errors import FilterError
 
-from sbert_search.integrations.conditions import (
-    Conditions,
-    all_of,
-    any_of,
-    none_of,
-    plain_value,
-)
+from sbert_search.integrations.conditions import Conditions, all_of, any_of, none_of
+from sbert_search.integrations.records import plain_value
 
 TIMES = "_time."  # with a field's name after it: the column with the times of its ISO dates
 _OWN = ("content", "blob", "score", "embedding", "sparse_embedding")
