@@ -36,6 +36,8 @@ from task_heads_report import write_report
 from task_heads_scores import score
 from task_heads_trials import PARTS, TASKS, Run, Task, plan
 
+from sbert_search.models.loading.folder import read_folder
+from sbert_search.models.loading.resolve import resolve_model
 from sbert_search.runtime.disk.files import remove_tree, replace_file
 from sbert_search.runtime.progress import note
 from sbert_search.training.loop.checkpoint import checkpoints
@@ -57,7 +59,11 @@ class Bench:
         self, data: Path, models: dict[str, str], work: Path, overrides: list[str], report: Path
     ) -> None:
         self.data, self.models, self.work, self.overrides = data, models, work, overrides
-        self.reported = _reported(report / "task-heads.json", models)
+        self.weights = {
+            name: read_folder(resolve_model(model).path).weights_sha256()
+            for name, model in models.items()
+        }
+        self.reported = _reported(report / "task-heads.json", models, self.weights)
         self.rows = {name: _count(data / task.train) for name, task in TASKS.items()}
 
     def result_file(self, run: Run) -> Path:
@@ -75,11 +81,12 @@ class Bench:
             reported = self.reported.get(run)
             return reported if reported and reported["settings"] == settings else None
         found: dict[str, Any] = json.loads(file.read_bytes())
-        model = Path(self.models[run.model]).name
-        if found["settings"] != settings or found.get("model", model) != model:
+        model, weights = self.models[run.model], self.weights[run.model]
+        made_with = found.get("weights_sha256", weights)
+        if found["settings"] != settings or made_with != weights:
             raise SystemExit(
-                f"{file} is the result of {found.get('model', model)} with {found['settings']}, "
-                f"not of {model} with {settings}; name another folder with --work."
+                f"{file} is the result of weights with sha256 {made_with} and {found['settings']}, "
+                f"not of {model} with {weights} and {settings}; name another folder with --work."
             )
         return found
 
@@ -113,7 +120,7 @@ class Bench:
         earlier = max(1.0, ended.state.seconds / seconds)
         return {
             "run": asdict(run),
-            "model": Path(self.models[run.model]).name,
+            "weights_sha256": self.weights[run.model],
             "settings": [*run.settings(), *self.overrides],
             "dev": ended.state.best,
             "test": scores,
@@ -150,8 +157,13 @@ def _train(task: Task, settings: list[str], out: Path) -> Result:
     return train_answerer(answer, out, resume=resume)
 
 
-def _reported(file: Path, models: dict[str, str]) -> dict[Run, dict[str, Any]]:
-    """Read the results of an earlier report for models of the same names; there may be none."""
+def _reported(
+    file: Path, models: dict[str, str], weights: dict[str, str]
+) -> dict[Run, dict[str, Any]]:
+    """Read the results of an earlier report for the same models; there may be none.
+
+    The results of earlier versions have no hash of the weights; only the names are compared then.
+    """
     if not file.exists():
         return {}
     report = json.loads(file.read_bytes())
@@ -159,7 +171,12 @@ def _reported(file: Path, models: dict[str, str]) -> dict[Run, dict[str, Any]]:
     same = {
         name for name, model in models.items() if report["models"].get(name) == Path(model).name
     }
-    return {run: result for run, result in found.items() if run.model in same}
+    return {
+        run: result
+        for run, result in found.items()
+        if run.model in same
+        and result.get("weights_sha256", weights[run.model]) == weights[run.model]
+    }
 
 
 def _count(file: Path) -> int:

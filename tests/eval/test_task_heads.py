@@ -63,6 +63,7 @@ def test_the_plan_is_run_once_and_reported(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     work, out, model = tmp_path / "work", tmp_path / "out", encoder_folder(tmp_path)
+    another = encoder_folder(tmp_path / "another", layers=1)  # a folder of equal name
     monkeypatch.setattr(TRIALS, "SEEDS", 1)
     quick = ("budget={steps=1}", "max_len=24", "device=cpu", "precision=fp32")
     settings = [part for override in quick for part in ("--set", override)]
@@ -82,7 +83,7 @@ def test_the_plan_is_run_once_and_reported(
     script("task_heads", "factors", *line)
     first = kept()
     assert len(first) == 10
-    for changed in (["--set", "seed=1"], ["--model", tmp_path / "another"]):
+    for changed in (["--set", "seed=1"], ["--model", another]):
         with pytest.raises(
             SystemExit, match=r"is the result of .* name another folder with --work"
         ):
@@ -103,7 +104,7 @@ def test_the_plan_is_run_once_and_reported(
     assert "runs, about 0 minutes" in capsys.readouterr().out  # the report has all of them
     script("task_heads", *again, "--set", "seed=1", "--plan")
     assert "runs, about 0 minutes" not in capsys.readouterr().out  # with other settings
-    script("task_heads", *again[:-1], tmp_path / "another", "--plan")
+    script("task_heads", *again[:-1], another, "--plan")
     assert "runs, about 0 minutes" not in capsys.readouterr().out  # with another model
 
 
