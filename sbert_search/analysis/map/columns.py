@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from typing import Literal, TypeAlias
@@ -14,6 +15,7 @@ from sbert_search.index.storage.manifest import ColumnType
 from sbert_search.records import MetadataValue, ScalarValue
 
 MOST_CHARACTERS = 8_000_000  # characters of the different values of a column on a page
+CUT = 200  # characters of a value that are kept of a column that is too long
 _SAFE = 2**53  # float64, the type of numbers in JavaScript, has all integers up to this
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -47,6 +49,8 @@ class TextColumn:
         starts: The codes of document i are ``codes[starts[i]:starts[i + 1]]``, uint32 (n + 1,).
         codes: Indices in ``values``, uint32.
         missing: The documents without a value, uint32; one with an empty list has a value.
+        is_cut: Whether only the first `CUT` characters of the values are kept, since the whole ones
+            are too long in all.
     """
 
     name: str
@@ -55,6 +59,7 @@ class TextColumn:
     starts: NDArray[np.uint32]
     codes: NDArray[np.uint32]
     missing: NDArray[np.uint32]
+    is_cut: bool
 
 
 MapColumn: TypeAlias = NumberColumn | TextColumn
@@ -66,8 +71,8 @@ def gather(
     """Make the columns of a page from the metadata of its documents.
 
     Returns:
-        The columns, sorted by name, and the names of columns that are left out, because the texts
-        of their values are too long in all.
+        The columns, sorted by name, and the names of columns that are left out, because their
+        values are too long in all, also if each is cut.
     """
     columns: list[MapColumn] = []
     left_out = []
@@ -105,13 +110,14 @@ def _number(value: MetadataValue) -> float:
 
 
 def _texts(name: str, kind: ColumnType, values: Sequence[MetadataValue]) -> TextColumn | None:
-    """Make a column of texts; None if they are too long."""
+    """Make a column of texts, which are cut if they are too long; None if they still are."""
     lists = [_as_texts(value) for value in values]
+    is_cut = _are_too_long({text for texts in lists for text in texts})
+    if is_cut:
+        lists = [list(dict.fromkeys(text[:CUT] for text in texts)) for texts in lists]
     flat = [text for texts in lists for text in texts]
-    counts: dict[str, int] = {}
-    for text in flat:
-        counts[text] = counts.get(text, 0) + 1
-    if sum(map(len, counts)) > MOST_CHARACTERS:
+    counts = Counter(flat)
+    if is_cut and _are_too_long(counts):
         return None
     known = sorted(counts, key=lambda text: (-counts[text], text))
     code_of = {text: code for code, text in enumerate(known)}
@@ -119,7 +125,11 @@ def _texts(name: str, kind: ColumnType, values: Sequence[MetadataValue]) -> Text
     np.cumsum([len(texts) for texts in lists], out=starts[1:])
     codes = np.fromiter((code_of[text] for text in flat), np.uint32, len(flat))
     missing = np.flatnonzero([value is None for value in values]).astype(np.uint32)
-    return TextColumn(name, kind, known, starts, codes, missing)
+    return TextColumn(name, kind, known, starts, codes, missing, is_cut)
+
+
+def _are_too_long(texts: Iterable[str]) -> bool:
+    return sum(map(len, texts)) > MOST_CHARACTERS
 
 
 def _as_texts(value: MetadataValue) -> list[str]:

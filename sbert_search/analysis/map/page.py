@@ -12,7 +12,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from sbert_search.analysis.map.columns import MapColumn, NumberColumn
+from sbert_search.analysis.map.columns import CUT, MapColumn, NumberColumn
 from sbert_search.analysis.map.record import CorpusMap
 from sbert_search.analysis.map.table import summary
 from sbert_search.analysis.templates import hash_of
@@ -104,7 +104,9 @@ def _description(column: MapColumn) -> dict[str, object]:
         return {"name": column.name, "kind": column.kind}
     item = column.kind.removeprefix("list[").removesuffix("]")
     kind = _KINDS[item] if item == column.kind else "list"
-    return {"name": column.name, "kind": kind, "item": _KINDS[item], "values": column.values}
+    cut = CUT if column.is_cut else 0
+    names = {"name": column.name, "kind": kind, "item": _KINDS[item]}
+    return {**names, "values": column.values, "cut": cut}
 
 
 def _packed(drawn: CorpusMap) -> tuple[bytes, dict[str, list[object]]]:

@@ -47,7 +47,8 @@ class CorpusMap:
         titles: Titles, or the begin of the text of documents without title.
         texts: The begin of each text.
         columns: Metadata columns.
-        left_out: Metadata columns that are not in ``columns``, because their values are too long.
+        left_out: Metadata columns that are not in ``columns``, because their values are too long,
+            also if each is cut.
         axes: Principal axes, float32 (n, 2).
         layout: Layout that keeps neighbours together, float32 (n, 2).
         cluster: Number of each document's cluster, int32 (n,); cluster 0 is the largest.

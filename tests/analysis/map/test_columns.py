@@ -84,9 +84,20 @@ def test_flags_and_lists_are_texts(
     assert made.missing.tolist() == [1]
 
 
-def test_a_column_of_too_long_texts_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_long_texts_are_cut_and_left_out_if_they_are_still_too_long(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr("sbert_search.analysis.map.columns.MOST_CHARACTERS", 10)
-    values = [{"long": "0123456789", "short": "x"}, {"long": "a"}]
+    monkeypatch.setattr("sbert_search.analysis.map.columns.CUT", 4)
+    cut = column("list[string]", ["012345", "012389"], None, ["0123", "abc"])
+    assert texts_of(cut) == [["0123"], [], ["0123", "abc"]]
+    assert isinstance(cut, TextColumn)
+    assert cut.is_cut
+    whole = column("string", "0123456789")
+    assert texts_of(whole) == [["0123456789"]]
+    assert isinstance(whole, TextColumn)
+    assert not whole.is_cut
+    values = [{"long": f"{number}2345", "short": "x"} for number in range(3)]
     columns, left_out = gather(values, {"long": "string", "short": "string"})
     assert [each.name for each in columns] == ["short"]
     assert left_out == ["long"]

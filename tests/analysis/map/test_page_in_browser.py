@@ -123,6 +123,25 @@ def test_near_duplicates_that_were_not_looked_for_are_no_colour(
     page.close()
 
 
+def test_columns_whose_values_are_cut_are_named(
+    browser: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sbert_search.analysis.map.columns.MOST_CHARACTERS", 3000)
+    documents = [row | {"note": f"{n} {300 * 'y'}end"} for n, row in enumerate(rows(12))]
+    index = Index.build(documents, out=tmp_path / "i", vectors=clustered(12))
+    page = browser.new_page()
+    page.goto(write_map(map_index(index), tmp_path / "m")[0].as_uri())
+    page.locator(":root[data-ready]").wait_for(state="attached")
+    about = page.locator("#about").text_content() or ""
+    assert about.endswith(
+        "; of these columns, only the first 200 characters of a value are here: note"
+    )
+    for condition, expected in (("note LIKE '%end'", 0), ("note LIKE '7 %'", 1)):
+        page.locator("#filter").fill(condition)
+        page.get_by_text(f"{expected} of 12 documents match", exact=True).wait_for()
+    page.close()
+
+
 @pytest.mark.parametrize(
     ("condition", "expected"),
     [

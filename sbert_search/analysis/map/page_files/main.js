@@ -34,6 +34,11 @@ class Page {
         ? "near-duplicates were not looked for"
         : `${number(data.groups)} groups of near-duplicates (score ${data.duplicates_from} or more)`) +
       (data.columns_left_out.length ? `; columns left out, their values are too long: ${data.columns_left_out.join(", ")}` : "");
+    const cut = data.columns.filter((each) => each.cut);
+    if (cut.length) {
+      byId("about").textContent += `; of these columns, only the first ${cut[0].cut} characters of a value are here: ` +
+        cut.map((each) => each.name).join(", ");
+    }
     const options = (id, names) => byId(id).replaceChildren(...names.map((name, at) => element("option", name, { value: at })));
     options("colour", this.colourings.map((each) => each.name));
     options("query", ["none", ...data.queries.map((each) => each.text)]);
