@@ -147,13 +147,7 @@ class ReadableIndex:
                     f"{self.path} now holds another index: its {name} differs from the {name} of "
                     "the index that was opened. Open the index again."
                 )
-        if _is_finished(before) and not _is_finished(newest):
-            raise UnfinishedBuild(
-                f"{self.path} now holds an unfinished build. The state that was opened stays; try "
-                "again later."
-            )
-        self.store.snapshot = newest
-        return newest is not before
+        return self.store.move_to(newest)
 
     def require_finished(self) -> None:
         """Refuse an index whose build is not complete.
@@ -167,8 +161,3 @@ class ReadableIndex:
                 f"{self.path} is an unfinished build ({build.rows:,} rows are done). Run its "
                 "`index build` command again: it resumes from there."
             )
-
-
-def _is_finished(state: Snapshot) -> bool:
-    build = state.manifest.build
-    return build is None or build.finished

@@ -9,7 +9,13 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from sbert_search.errors import CorruptIndex, IndexLocked, IndexStoreError, NotAnIndex
+from sbert_search.errors import (
+    CorruptIndex,
+    IndexLocked,
+    IndexStoreError,
+    NotAnIndex,
+    UnfinishedBuild,
+)
 from sbert_search.index.snapshot import Snapshot
 from sbert_search.index.storage import manifest as manifests
 from sbert_search.index.storage.manifest import (
@@ -162,10 +168,27 @@ class IndexStore:
         return open_snapshot(self.path, self.snapshot)
 
     def refresh(self) -> bool:
-        """Move to the newest state of the index; return whether it differs from the old one."""
-        before = self.snapshot
-        self.snapshot = self.newest()
-        return self.snapshot is not before
+        """Move to the newest state of the index; return whether it differs from the old one.
+
+        Raises:
+            UnfinishedBuild: As for `move_to`.
+        """
+        return self.move_to(self.newest())
+
+    def move_to(self, newest: Snapshot) -> bool:
+        """Move to a state that another process has committed; return whether it is a newer one.
+
+        Raises:
+            UnfinishedBuild: It is an unfinished build, in place of a finished index.
+        """
+        if _is_finished(self.snapshot) and not _is_finished(newest):
+            raise UnfinishedBuild(
+                f"{self.path} now holds an unfinished build. The state that was opened stays; try "
+                "again when the build is finished. Its `index build` command resumes it."
+            )
+        moved = newest is not self.snapshot
+        self.snapshot = newest
+        return moved
 
     @contextlib.contextmanager
     def writer(self, *, at_least_s: float = 0.0) -> Iterator[IndexWriter]:
@@ -177,6 +200,7 @@ class IndexStore:
         Raises:
             IndexLocked: Another process is writing.
             IndexStoreError: The folder cannot be written.
+            UnfinishedBuild: As for `move_to`.
         """
         from sbert_search.index.storage.held_folder import HeldFolder
         from sbert_search.index.storage.transaction import remove_unreferenced, require_files
@@ -184,7 +208,7 @@ class IndexStore:
 
         _require_no_shard(self.path)
         with held(self.path, max(self.wait_s, at_least_s), HeldFolder) as held_folder:
-            self.snapshot = _newest(held_folder.folder, self.snapshot)
+            self.move_to(_newest(held_folder.folder, self.snapshot))
             require_files(held_folder.folder, self.snapshot.manifest)
             remove_unreferenced(held_folder, self.snapshot.manifest)
             yield IndexWriter(self.snapshot, held_folder, self._move)
@@ -248,6 +272,11 @@ def _newest(folder: Folder, reuse: Snapshot | None) -> Snapshot:
             if manifests.read(folder) == manifest:
                 raise CorruptIndex(missing, "the file", "no such file") from error
     raise _always_changing(folder.path)
+
+
+def _is_finished(state: Snapshot) -> bool:
+    build = state.manifest.build
+    return build is None or build.finished
 
 
 def _always_changing(path: Path) -> IndexStoreError:

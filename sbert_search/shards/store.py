@@ -73,13 +73,14 @@ class ShardedStore(IndexStore):
         Raises:
             IndexLocked: Another process is writing.
             IndexStoreError: The folder cannot be written.
+            UnfinishedBuild: As for `move_to`.
         """
         from sbert_search.index.storage.transaction import remove_unreferenced, require_files
         from sbert_search.shards.held import held
         from sbert_search.shards.writer import ShardedWriter
 
         with held(self.path, max(self.wait_s, at_least_s)) as (shards, manifest):
-            self.snapshot = _opened(shards.root, manifest, self.snapshot)
+            self.move_to(_opened(shards.root, manifest, self.snapshot))
             states = zip(shards.shards, manifest.shards, self.snapshot.shards, strict=True)
             for shard, record, state in states:
                 with naming_shard(record):

@@ -6,6 +6,8 @@ import dataclasses
 import gc
 import shutil
 import tempfile
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -87,6 +89,15 @@ def test_refresh_moves_to_a_new_build_when_it_is_finished(
             with pytest.raises(UnfinishedBuild, match="now holds an unfinished build"):
                 reader.refresh()
     assert seen == []
+    changes: list[Callable[[], object]] = [
+        reader.compact,
+        partial(reader.delete, "old"),
+        partial(reader.add, new),
+        partial(reader.backup, tmp_path / "copy"),
+    ]
+    for change in changes:
+        with pytest.raises(UnfinishedBuild):
+            change()
     assert [document.doc_id for document in reader] == ["old"]
     kind.build(new, out=path, model="hashing")
     assert reader.refresh()
