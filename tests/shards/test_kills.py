@@ -22,7 +22,7 @@ SEED = 20_261
 
 def test_no_acknowledged_update_of_several_shards_is_lost_or_half_there(fast_path: Path) -> None:
     rng = random.Random(SEED)
-    acknowledged = landed = 0
+    kills = acknowledged = landed = 0
     with subprocess.Popen(
         [sys.executable, "-m", "tests.index.faults.victim"],
         stdin=subprocess.PIPE,
@@ -31,12 +31,12 @@ def test_no_acknowledged_update_of_several_shards_is_lost_or_half_there(fast_pat
         env={**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
     ) as victim:
         read_line(victim)
-        for kill in range(KILLS):
-            path = fast_path / f"i{kill // RESTART_EVERY}"
-            if kill % RESTART_EVERY == 0:
+        while kills < KILLS or acknowledged <= KILLS:  # a slow machine acknowledges few in a life
+            path = fast_path / f"i{kills // RESTART_EVERY}"
+            if kills % RESTART_EVERY == 0:
                 model, number = new_sharded(path), 0
             acks = one_life(victim, path, number, rng.uniform(0, LONGEST_LIFE_S))
-            acknowledged += acks
+            kills, acknowledged = kills + 1, acknowledged + acks
             for _ in range(acks):
                 model = applied(model, operation(SEED, number, model))
                 number += 1
@@ -47,11 +47,10 @@ def test_no_acknowledged_update_of_several_shards_is_lost_or_half_there(fast_pat
             assert check_shards(path).problems == ()
         assert victim.stdin is not None
         victim.stdin.close()
-    assert acknowledged > KILLS
     keep_result(
         "shard_kills",
         {
-            "kills": KILLS,
+            "kills": kills,
             "seed": SEED,
             "commits_acknowledged": acknowledged,
             "unacknowledged_commits_that_landed_whole": landed,
