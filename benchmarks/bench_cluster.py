@@ -5,9 +5,9 @@
 Part one alternates a build on one worker with a plain build of the same documents, with equal
 numbers of threads. The model is loaded in this process and in the workers before the first
 measurement, and Ray's start is not included. Part two alternates two workers of one thread with
-one. Each build must end with the same vectors. The last figure is the number of
-documents that the process which reads and writes can take in a second: a build with the hashing
-embedder, which computes almost nothing.
+one. Each build must end with the same vectors. The last figure is the
+limit that the driver sets, since it alone reads documents and writes the index: the documents a
+second of a build with the hashing embedder, which computes almost nothing.
 
 Without --corpus, the documents are those of bench_build.py.
 """

@@ -5,8 +5,8 @@ the texts, and prints ten hits. Both programs answer the same query from the sam
 abstracts. The wall time and the processor time of the whole process are measured. Name the folder
 of the data sets with the variable SBERT_SEARCH_DATA, or an index with --index.
 
-With --before COMMIT, the peer is this package at another commit of this repository: `--help` and
-searches in each mode run by both in turn. The commit is checked out into a temporary folder.
+With --before COMMIT, the peer is this package at another commit of this repository. Both run
+`--help` and a search in each mode, in turn. The commit is checked out into a temporary folder.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from sbert_search.models.loading.resolve import resolve_model
 QUERY = "does vitamin D deficiency raise the risk of multiple sclerosis?"
 QUICK_DOCS = 300
 PACKAGE = (sys.executable, "-m", "sbert_search")
-# Options of the searches that --before compares; without --mode it is the search that users type.
+# Options of the searches that --before compares. "default" has none: it is what users type.
 SEARCHES = {
     "dense": ("--mode", "dense", "--json"),
     "lexical": ("--mode", "lexical"),

@@ -2,8 +2,10 @@
 
     python benchmarks/bench_map.py [--quick] [--index DIR] [--layouts N] [--out F.json]
 
-Without --index, the index has paragraphs of Wikipedia with hashed vectors, which compare words.
-Building it is not measured. The map is made with a memory limit of 2 GiB in a process of its own.
+Without --index, the index has paragraphs of Wikipedia or, without SBERT_SEARCH_DATA, numbered
+sentences of docstrings. Their vectors are made by hashing words, so documents with common words are
+near each other. Building the index is not measured. The map is made with a memory limit of 2 GiB in
+a process of its own.
 
 --layouts N compares t-SNE as the map uses it with the layouts of umap-learn, PaCMAP and
 scikit-learn, if they are installed, on N of the vectors. umap-learn gets the same neighbours; the
@@ -42,7 +44,8 @@ def main() -> None:
     """Measure, print the figures and write the result file."""
     parser = arguments(__doc__.partition("\n")[0])
     parser.add_argument("--index", type=Path, help="an index; default: one with hashed vectors")
-    parser.add_argument("--layouts", type=int, default=0, help="documents of the compared layouts")
+    layouts = "compare layouts of N documents"
+    parser.add_argument("--layouts", type=int, default=0, metavar="N", help=layouts)
     parser.add_argument("--child", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.child:
@@ -105,7 +108,7 @@ def compare_layouts(results: Results, index: Path, count: int, seed: int) -> Non
 
 
 def kept(near: Neighbours, layout: Floats) -> float:
-    """Share of the nearest documents that are among as many nearest in a layout."""
+    """Share of a document's NEAREST neighbours that are among those in a layout, too."""
     found = nearest(np.ascontiguousarray(layout, np.float32), NEAREST, "euclidean").at
     hits = [len(np.intersect1d(a, b)) for a, b in zip(near.at, found, strict=True)]
     return float(np.mean(hits)) / NEAREST

@@ -3,14 +3,16 @@
     python benchmarks/bench_options.py [--quick] [--out F.json]
 
 The index has 100,000 paragraphs of Wikipedia (--quick: 5,000) with a title of four words and with
-columns of kinds, numbers and dates; the queries are questions of SQuAD. Without SBERT_SEARCH_DATA,
-repeated sentences of docstrings take their place. A second index has the same paragraphs in
+columns of 20 strings, of numbers and of dates; the queries are questions of SQuAD. Without
+SBERT_SEARCH_DATA, the documents are repeated sentences, and the queries first lines, of docstrings
+of Python's library. A second index has the same paragraphs in
 documents of ten, which are split into passages. Searches are hybrid with k = 10, and their vectors
 are made by hashing words: the time of a model, which no option but the highlights changes, is left
 out, so the ratios are upper bounds. For the highlights, all-MiniLM-L6-v2 runs in both searches.
 
 Each figure compares median latencies in ms: "ours" is the search with the option and "peer" the
-search without it. Each query is asked with the option and then without it.
+same search without it, or the search that the name of the figure says. Each query is asked with the
+option and then without it.
 """
 
 from __future__ import annotations

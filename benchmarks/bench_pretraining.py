@@ -10,9 +10,10 @@ dropout is 0.1, and both programs use AdamW and gradient clipping.
 `gemm_share` is the FLOP/s of the matrix products that every implementation needs, as a share of the
 FLOP/s of one large product. Of the output layer, only the products at masked tokens count. Memory
 is on CUDA the maximum allocated, and on a CPU the memory in use at the end. On a CPU,
-`auto_of_best` compares our program in the precision that is measured with the faster of fp32 and
-bf16. `recipe` runs `pretrain bert --set size=mini` on documents in each precision; the time is that
-of its training steps.
+`auto_of_best` compares two runs of our program: with precision=auto, which measures both and
+chooses, and with the faster of fp32 and bf16. `recipe` runs `pretrain bert --set size=mini` on
+documents in each precision; its figures are training steps a second, without the preparation of the
+data.
 """
 
 from __future__ import annotations
@@ -131,7 +132,7 @@ def measure(
 
 
 def measure_auto(results: Results, options: argparse.Namespace, shape: str) -> None:
-    """Compare the speed in the precision that is measured with that of the faster precision."""
+    """Compare precision=auto, which measures and chooses, with the faster of fp32 and bf16."""
     batch, steps = (8, 1) if options.quick else (32, 3)
     speeds: dict[str, list[float]] = {name: [] for name in PRECISIONS}
     with ExitStack() as stack:
@@ -186,7 +187,7 @@ Maker = Callable[[str, Texts, torch.dtype | None, torch.device, int], Steps]
 
 @dataclass(frozen=True)
 class Work:
-    """The training that one measurement times: `steps` steps on a batch of `batch` texts."""
+    """What one measurement runs: `steps` training steps on a batch of `batch` texts."""
 
     shape: str
     precision: str

@@ -4,9 +4,10 @@
 
 A hybrid search fuses the hits of a dense search (nearest vectors) and of a lexical search (BM25).
 The index has 100,000 paragraphs of Wikipedia (--quick: 20,000), and the queries are questions of
-SQuAD. Without SBERT_SEARCH_DATA, repeated sentences of docstrings take their place. Vectors are
-made by hashing words, so that the time of a model does not hide that of the search. The latency of
-searches whose queries a model embeds is measured as well.
+SQuAD. Without SBERT_SEARCH_DATA, the documents are repeated sentences, and the queries first lines,
+of docstrings of Python's library. Vectors are made by hashing words, so that the time of a model
+does not hide that of the search. The latency of searches whose queries a model embeds is measured
+as well.
 """
 
 from __future__ import annotations

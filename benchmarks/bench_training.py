@@ -1,12 +1,13 @@
 """Training a sentence encoder against the trainer of sentence-transformers, on SNLI pairs.
 
 This package and sentence-transformers alternately train all-MiniLM-L6-v2 for one epoch of the same
-pairs in batches of 32. The task `nli` uses the softmax loss over (u, v, |u-v|), and the task `mnrl`
+pairs in batches of 32. Without SBERT_SEARCH_DATA, the pairs are consecutive sentences of docstrings
+with made-up labels. The task `nli` uses the softmax loss over (u, v, |u-v|), and the task `mnrl`
 uses the multiple negatives ranking loss over the entailed pairs. The measured time starts with the
-first step and ends with the last; it includes collation and optimizer. The figures `fp32` and
-`bf16` compare our training in that precision with sentence-transformers in fp32, and `auto` that in
-the precision that is measured. The figure `same` compares both in bf16, and `auto_of_best` our auto
-with the faster of our fp32 and bf16.
+first step and ends with the last; it includes collation and optimizer. The figures `fp32`,
+`bf16` and `auto` compare our training in this precision with sentence-transformers in fp32; auto is
+the precision that this package chooses by a measurement. The figure `same` compares both programs
+in bf16, and `auto_of_best` our training in auto with ours in the faster of fp32 and bf16.
 
 With --before COMMIT, the peer is this package at another commit of this repository: both train on
 the task `nli` in bf16, with 16 pairs a step, in new processes that take turns. The commit is
@@ -41,7 +42,7 @@ from sbert_search.records import TextPair
 from sbert_search.runtime.progress import set_quiet
 
 BATCH = 32
-SMALL_BATCH = 16  # of --before; what a step costs whatever its size is a larger share of it
+SMALL_BATCH = 16  # of --before; the costs that do not grow with the batch have a larger share
 STEPS, QUICK_STEPS = 120, 25  # of --before
 ONCE = """
 import sys
@@ -162,7 +163,7 @@ def measure_before(options: argparse.Namespace, results: Results) -> None:
 
 
 def measure(task: str, options: argparse.Namespace, results: Results) -> None:
-    """Train with both programs and in both precisions alternately; add the figures of a task."""
+    """Train with both programs, each in its precisions, in turn; add the figures of a task."""
     count = BATCH * (5 if options.quick else 40)
     name, pairs = nli_pairs(count, only="entailment" if task == "mnrl" else None)
     speeds: dict[tuple[str, str], list[float]] = {}

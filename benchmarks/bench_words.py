@@ -4,9 +4,9 @@
 
 The documents are 20,000 docstrings or, if SBERT_SEARCH_DATA is set, the abstracts of SciFact
 (--quick: 2,000 documents). The embedder hashes words, which takes less time than any model, so the
-list takes the largest share of the build. The peer of the build is one without the list of words.
-The peer of each kind of query is the same lexical search for its words as plain text, over the same
-titles as queries.
+list has a larger share of the build than with any model. The peer of the build is one without the
+list of words. Queries are made of titles of the documents. The peer of each kind of query is a
+lexical search for the same words as plain text.
 
 The words near a word are looked up in a list of 500,000 made-up words (--quick: 50,000).
 """
@@ -69,7 +69,7 @@ def build_seconds(docs: Sequence[Document], *, listed: bool) -> float:
 
 
 def measure_queries(results: Results, path: Path, docs: Sequence[Document], repeats: int) -> None:
-    """Compare queries with operators, fuzzy words and suggestions with plain queries."""
+    """Compare queries with operators or fuzzy words to plain queries, and time suggestions."""
     engine = SearchEngine(Index.open(path), HashingEmbedder())
     titles = [words for doc in docs if len(words := doc.title.split()) > 2][:QUERIES]
     titles = titles or [doc.text.split()[:5] for doc in docs[:QUERIES]]

@@ -42,8 +42,8 @@ class FusedLinear(nn.Module):
 
     cuBLASLt has only the tanh approximation of GELU. It is used for models with the exact GELU too,
     as in torch's fast path of `TransformerEncoderLayer`. With all-MiniLM-L6-v2, the cosine between
-    an embedding by the exact GELU and one by the approximation is 1 - 2e-6. Half precision alone
-    lowers such a cosine by 1e-4.
+    an embedding by the exact GELU and one by the approximation is 1 - 2e-6. The
+    difference between fp32 and half precision is larger: a cosine of 1 - 1e-4.
     """
 
     def __init__(self, linear: nn.Linear, activation: str) -> None:

@@ -74,9 +74,9 @@ def remembered(
 def write_cached(path: Path, data: bytes) -> None:
     """Write a file of the cache, which several processes may do at once; the last one wins.
 
-    Each call has its own temporary file; processes in two containers may have the same id.
-    Temporary files in the folder that are older than a day are removed, as their processes were
-    killed.
+    Each call has a temporary file with a random name. The process id would not do as a name, since
+    processes in two containers may have the same one. Temporary files in the folder that are older
+    than a day are removed, as their processes were killed.
 
     Raises:
         OSError: The file cannot be written.

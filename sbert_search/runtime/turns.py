@@ -29,8 +29,9 @@ class Turns:
     A fork first waits until the other threads have finished their turns. Without this wait, locks
     that these threads hold in the middle of their work, also inside libraries, would stay locked in
     the child process. The wait ends after `FORK_WAIT_S` seconds, or at Ctrl-C; then the fork takes
-    place all the same, with this risk. Threads that fork in their own turns at the same time wait
-    for each other until then. In the child all turns are free, except that of the forking thread.
+    place all the same, with this risk. If two threads fork at the same time, each in its own turn,
+    each waits for the turn of the other until the wait ends in this way. In the child all turns are
+    free, except that of the forking thread.
 
     Args:
         n_turns: Number of threads that may work at once.

@@ -15,8 +15,9 @@ T = TypeVar("T")
 class Threads:
     """Runs functions in up to ``n`` threads, for coroutines that await their results.
 
-    The threads start with the first call; a forked process starts threads of its own. They are not
-    those of `asyncio.to_thread`: many waiting searches would take all of these.
+    The threads start with the first call; a forked process starts threads of its own. The
+    threads of `asyncio.to_thread` are not used: many waiting searches would leave none of them for
+    the caller's other work.
 
     Args:
         n: Largest number of threads.

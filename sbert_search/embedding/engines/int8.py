@@ -1,7 +1,8 @@
 """Open a model in int8: find its calibration in the user's cache, or make it.
 
-A calibration belongs to the weights of a model and to the texts that it was made with. A digest of
-both is the name of its file. The file starts with its checksum; a damaged file is made again.
+A calibration belongs to a model (weights, tokenizer and settings) and to the texts that it was made
+with. The name of its file is a digest of all of these. The file starts with its checksum; a damaged
+file is made again.
 """
 
 from __future__ import annotations
@@ -50,14 +51,14 @@ E = TypeVar("E", bound=NamedEngine)
 
 
 def refuse_int8_in_memory(precision: str) -> None:
-    """Refuse int8 for a model in memory, which would have to be changed.
+    """Refuse int8 for a model in memory: the conversion would change the caller's own object.
 
     Raises:
         ConfigError: The precision is int8.
     """
     if precision == "int8":
         raise ConfigError(
-            "precision int8 needs a model on disk; save the model in memory and pass its folder."
+            "precision int8 needs a model on disk; save this model to a folder and pass the folder."
         )
 
 
@@ -139,7 +140,7 @@ def calibration_texts(texts: CalibrationTexts) -> list[str]:
         ours = resources.files(__package__) / "calibration_texts.txt"
         return ours.read_text(encoding="utf-8").splitlines()
     if not isinstance(texts, (str, Path)):
-        found, where = [text for text in texts if text.strip()], "calibrate"
+        found, where = [text for text in texts if text.strip()], "the list calibrate"
     else:
         found, where = _lines(Path(texts)), str(texts)
     if len(found) < _FEWEST:

@@ -73,7 +73,7 @@ class PackedEngine:
         return self._module.encoder
 
     def batches(self, texts: Sequence[str]) -> Iterator[PackedTokens]:
-        """Pack texts for a calibration; an engine of pairs pairs each text with the next one."""
+        """Pack texts for a calibration; an engine for pairs joins each text with the next."""
         raise NotImplementedError
 
     def quantize(self, calibration: Calibration, exact: torch.dtype) -> None:

@@ -99,7 +99,7 @@ class MilvusReceiver:
         try:
             self._client = pymilvus.MilvusClient(url, token=api_key or "")
         except (pymilvus.MilvusException, OSError, ValueError) as error:
-            raise cannot_be_opened("Milvus", url, error) from None  # it may have the password
+            raise cannot_be_opened("Milvus", url, error) from None  # its text may show the password
 
     def exists(self) -> bool:
         """Whether there is a collection of this name."""
@@ -228,8 +228,9 @@ def _require_short(name: str, value: object, doc_id: str) -> None:
     if longest > MAX_BYTES or len(items) > MAX_ITEMS:
         raise ExchangeError(
             f"Document {doc_id!r}: {name!r} has {longest:,} bytes and {len(items):,} values; "
-            f"Milvus stores texts of {MAX_BYTES:,} bytes and lists of {MAX_ITEMS:,} values. Leave "
-            "the column out with --columns, or build the index with --on-truncate chunk."
+            f"Milvus stores texts of at most {MAX_BYTES:,} bytes and lists of at most "
+            f"{MAX_ITEMS:,} values. Leave the column out with --columns, or build the "
+            "index with --on-truncate chunk."
         )
 
 

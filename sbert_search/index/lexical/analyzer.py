@@ -51,9 +51,9 @@ class TermReader:
         return np.fromiter(map(self._hashes.__getitem__, words), np.uint64, len(words))
 
     def terms(self, text: str, counted: Counter[str] | None = None) -> NDArray[np.uint64]:
-        """Return the term hashes of the words of a text, which are added to ``counted`` if given.
+        """Return the term hashes of the words of a text.
 
-        Long texts are read in pieces.
+        If ``counted`` is given, the words are counted in it. Long texts are read in pieces.
         """
         if len(text) > PIECE_CHARS:
             return np.concatenate([self.terms(piece, counted) for piece in pieces(text)])
@@ -74,7 +74,7 @@ class TermReader:
 
         Returns:
             By word of the query, in the order of the query: the word itself if the text contains
-            its term, then the words of the text that ``near`` finds, in any inflection.
+            its term, then the words of the text that have the term of a word that ``near`` returns.
         """
         counted: Counter[str] = Counter()
         terms = set(self.terms(text, counted if near else None).tolist()) - {STOP_WORD}

@@ -47,7 +47,10 @@ class CheckReport:
 
 
 def check(path: Path) -> CheckReport:
-    """Verify a whole index and report all damage, not only the first.
+    """Verify a whole index and report every damaged file.
+
+    If the files without which the index cannot be opened are sound, the first inconsistency between
+    files is reported, too.
 
     All files are opened before the first is hashed, so writers may continue meanwhile. If a writer
     removes a file before it is opened, the newer state of the index is checked instead.

@@ -14,7 +14,7 @@ class NewDocument(Struct, kw_only=True, forbid_unknown_fields=True):
         id: Its id.
         text: Its text.
         title: Its title.
-        metadata: Its metadata; a new column is added to the index.
+        metadata: Its metadata; a key that is no column of the index yet becomes one.
     """
 
     id: str
@@ -43,7 +43,7 @@ class UpdateResponse(Struct, kw_only=True):
         indexed: Number of new documents.
         replaced: Number of documents whose content was replaced.
         duplicate: Number of documents that the index held already.
-        commit: Number of commits of the index up to the state with these documents.
+        commit: Number of the commit that holds these documents; it grows by 1 with each.
     """
 
     index: str

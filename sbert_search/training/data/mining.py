@@ -103,12 +103,13 @@ def mine_negatives(
         positives[example.texts[0]][example.texts[1]] = None
     passages = list(dict.fromkeys(_passages(examples, config)))
     search_model = str(resolve_model(config.model or model).path)
-    # A row may already have some of the mined texts as negatives: mine as many more.
+    # Some of the mined texts may be negatives of their row already. Mine more than are asked for,
+    # by the largest number of negatives in a row.
     count = config.negatives + max((len(example.texts) - 2 for example in examples), default=0)
     key = {"mining": to_mapping(config), "model": _state(search_model), "passages": passages}
     if config.reranker:
         key["reranker"] = _state(config.reranker)
-    # Each file of results has the anchors of a range, so their order matters.
+    # Each file of results is for a range of anchors, so the digest depends on their order.
     cache = folder / digest_of([key, count, [[a, list(own)] for a, own in positives.items()]])[:16]
     reranker = _opened(config.reranker, device) if config.reranker else None
     engine = SearchEngine(_index(passages, search_model, cache, device), device=device)
