@@ -118,7 +118,7 @@ def measured(results: Results, name: str, store: IndexStore, queries: Floats) ->
         seed=options.seed,
     )
     start = time.perf_counter()
-    report = tune(store, settings, queries[:half], origin="drawn queries")
+    report = tune(store, settings, queries[:half], origin=f"queries of {name}")
     seconds = time.perf_counter() - start
     assert report.tuning is not None
     trial, unseen = report.tuning.verified, queries[half:]

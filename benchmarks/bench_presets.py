@@ -38,8 +38,8 @@ number of operations divided by that time.
 SHARING = """
 Layers that share weights save parameters, but no operations: albert-base has {share:.0%} of the
 parameters of bert-base and {ratio:.2f} times its speed ({low:.2f} to {high:.2f}, both measured
-alternately). ELECTRA's generators have the widths of the published models: the published small
-generator is as wide as its discriminator, and the one in the paper has a quarter of that width.
+alternately). ELECTRA's generators have the widths of the models that google-research released: the
+small generator is as wide as its discriminator. The paper describes one of a quarter of that width.
 
 Machine: {machine}. Commit {commit}.
 Made by `{command}`.

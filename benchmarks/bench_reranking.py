@@ -100,10 +100,11 @@ def add_differences(
     reference: NDArray[np.float32],
     n_documents: int,
 ) -> None:
-    """Add how far scores are from those of the library in fp32, both (n_queries x n_documents,).
+    """Add how far the scores ``got`` are from ``reference``, those of the library in fp32.
 
-    The reference may have further scores after these. The best documents of a query are compared
-    only if all its documents have scores.
+    ``reference`` has a score for each pair, (n_queries x n_documents,), and ``got`` for each pair
+    or only for the first ones. The best documents of a query are compared only if all its documents
+    have scores.
     """
     results.add(
         f"{name}_max_difference",

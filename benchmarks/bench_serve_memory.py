@@ -71,7 +71,7 @@ def build(n: int, seed: int, index: Path, scratch: Path) -> None:
     )
     model = Embedder(precision="fp32")
     Index.build(rows, out=index, model=model, vectors=scratch / "vectors.npy")
-    model.keep_graph()  # a build that embeds texts does this too
+    model.keep_graph()  # the graph for servers; a build that embeds texts keeps it, too
 
 
 def measure(results: Results, server: Server, n: int) -> None:

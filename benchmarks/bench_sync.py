@@ -3,10 +3,10 @@
     python benchmarks/bench_sync.py [--quick] [--model M] [--out F.json]
 
 The peer reads and hashes all files, splits the changed ones into the same passages and embeds
-these, with the same open model. It does nothing else: it finds, compares, writes and commits
-nothing. Both run alternately, each after another 1 % of the files was changed. A second figure is a
-sync in which nothing changed; its peer reads and hashes all files. The build of the index is not
-counted.
+these, with the same model, which is loaded already. It does nothing else: it finds, compares,
+writes and commits nothing. Both run alternately, each after another 1 % of the files was changed. A
+second figure is a sync in which nothing changed; its peer reads and hashes all files. The build of
+the index is not counted.
 """
 
 from __future__ import annotations

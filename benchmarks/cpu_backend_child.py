@@ -49,7 +49,7 @@ def open_backend(kind: str, model: str, name: str, calibration: str, scratch: st
 
 
 def _quantize_onnx(model: Any, folder: Path) -> str:
-    """Quantise weights a channel and activations a tensor, with the instructions of this CPU."""
+    """Quantise weights per channel and activations per tensor, for the instructions of this CPU."""
     from sentence_transformers.backend import export_dynamic_quantized_onnx_model
 
     flags = (

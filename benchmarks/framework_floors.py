@@ -1,7 +1,7 @@
-"""What any adapter of a framework costs: its calls and its documents, without a search.
+"""The least that an adapter for a framework can cost: the framework's calls and its documents.
 
-Each function returns the work for one query. Its documents are made of hits that are ready, and its
-vector is ready too.
+Each function returns a callable that makes both for one query. The hits and the vector of the query
+are given, so nothing is searched or embedded.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ Floor = Callable[[str], object]
 
 
 def langchain(hits: Sequence[Hit]) -> Floor:
-    """Make LangChain's documents; its `similarity_search` is the store's own method."""
+    """Make LangChain's documents. It adds no call: `similarity_search` is the store's method."""
     from langchain_core.documents import Document
 
     return lambda query: [
@@ -24,7 +24,7 @@ def langchain(hits: Sequence[Hit]) -> Floor:
 
 
 def haystack(hits: Sequence[Hit], vector: list[float]) -> Floor:
-    """Call two components of Haystack that answer at once."""
+    """Call two components of Haystack that return prepared answers."""
     from haystack import Document, component
 
     @component
@@ -48,7 +48,7 @@ def haystack(hits: Sequence[Hit], vector: list[float]) -> Floor:
 
 
 def llamaindex(hits: Sequence[Hit], vector: list[float]) -> Floor:
-    """Call the retriever of LlamaIndex with a model and a store that answer at once."""
+    """Call the retriever of LlamaIndex with a model and a store that return prepared answers."""
     from llama_index.core import VectorStoreIndex
     from llama_index.core.base.embeddings.base import BaseEmbedding
     from llama_index.core.schema import BaseNode, TextNode

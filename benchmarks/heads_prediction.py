@@ -1,9 +1,9 @@
 """Prediction with task heads against transformers' pipelines; `bench_heads.py` calls it.
 
 Both predict on the CPU with the same models, all-MiniLM-L6-v2 with new heads of random weights, for
-the same texts in their natural lengths, in batches of 32 texts of the pipeline and of the default
-size of this package. The peer computes in fp32. `agreement` is the share of texts for which both
-give the same result, in place of a metric that random heads do not have.
+the same texts in their natural lengths. The pipeline gets batches of 32 texts; this package uses
+its default batch size. The peer computes in fp32. `agreement` is the share of texts to which both
+give the same label; the accuracy of random heads would mean nothing.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def tagged(count: int) -> list[str]:
 
 
 def asked(count: int) -> list[tuple[str, str]]:
-    """Questions of XQuAD with their contexts, or sentences with themselves without the data."""
+    """Questions of XQuAD with their contexts; without the data, sentences as both."""
     data = data_folder()
     if data is None:
         return [(text, text) for text in sentences(count)[1]]
@@ -101,7 +101,7 @@ def _compare(task: str, texts: Texts, model: Path, results: Results, repeats: in
 
 
 def _compare_answers(questions: Questions, model: Path, results: Results, repeats: int) -> None:
-    """Compare with the forward passes of transformers, which has no pipeline for answers."""
+    """Compare with forward passes of transformers, whose version 5 has no pipeline for answers."""
     from transformers import AutoModelForQuestionAnswering, AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(model)

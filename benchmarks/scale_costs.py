@@ -36,10 +36,10 @@ class Given:
     """Published figures and assumptions; `docs/scale.md` gives the sources.
 
     Attributes:
-        tokens: Mean number of tokens of a SciFact abstract, of which all-MiniLM-L6-v2 reads 256.
+        tokens: Mean number of tokens of a SciFact abstract; all-MiniLM-L6-v2 reads at most 256.
         bytes: Mean size of a SciFact abstract with its title.
         passage_tokens: Mean number of tokens of an MS MARCO passage.
-        commit_hours: Interval at which a slow build commits.
+        commit_hours: Interval of commits of a build whose blocks of rows take longer.
         a100_passages_s: Passages per second of e5-small-v2 on one A100.
         l4_dollars: Price of a billion embeddings of gte-modernbert-base on an L4.
         cpu_price: Dollars per hour for 2 vCPUs.
@@ -203,7 +203,9 @@ def scenarios(base: Cluster) -> dict[str, Cluster]:
         f"{ASSUMED.slow_share:.0%} of the machines take {ASSUMED.slow_factor:g} times as long": (
             slow
         ),
-        f"a machine fails every {usual}": replace(base, failure_hours=ASSUMED.failure_hours),
+        f"each machine fails every {usual} on average": replace(
+            base, failure_hours=ASSUMED.failure_hours
+        ),
         "slow machines and failures": both,
         f"the same, with shards of {SHARD_DOCUMENTS // 4:,}": small,
         "the same, with one large shard for each machine": one_each,
@@ -232,7 +234,8 @@ def _premises(ours: Measured) -> Iterator[str]:
         "at most 256 tokens). Nothing of this size was run. Our speeds and sizes are those of",
         f"`benchmarks/results/{ours.files[0]}` and",
         f"`benchmarks/results/{ours.files[1]}`. Time and size are taken as",
-        "proportional to the number of documents, tokens and machines.",
+        "proportional to the numbers of documents and tokens. Time is also taken as inversely",
+        "proportional to the number of machines.",
     )
 
 
@@ -286,7 +289,7 @@ def _index(ours: Measured) -> Iterator[str]:
         f"| disk | {stored + faiss:,.0f} GB | {(stored + faiss) * ASSUMED.disk_price:,.0f} dollars "
         "a month; texts are not included |",
         f"| disk with `--dtype float16` | {stored + faiss - 2 * DIM * DOCUMENTS / 1e9:,.0f} GB | "
-        "half of the vectors' bytes |",
+        "vectors take half of the bytes |",
         f"| memory of the search machines | {in_memory:,.0f} GB | {machines} machines of "
         f"{GIVEN.search_memory_gb:.0f} GB, {dollars_month:,.0f} dollars a month |",
         f"| copying the index to them | {copying_s / 60:,.1f} min | "
@@ -317,8 +320,9 @@ def _failures(ours: Measured) -> Iterator[str]:
         "### What failures cost",
         "",
         f"The documents are {base.shards:,} shards of {SHARD_DOCUMENTS:,}. A machine that is free "
-        "takes the next shard. A slow",
-        f"build commits every {GIVEN.commit_hours * 3600:.0f} seconds. After a failure, another "
+        "takes the next shard. A",
+        "build commits after each block of rows, and about every "
+        f"{GIVEN.commit_hours * 3600:.0f} seconds if blocks take longer. After a failure, another "
         "machine goes on from the last commit. A dead",
         f"machine therefore costs half of this interval on average, and the "
         f"{ASSUMED.restart_hours * 60:.0f} minutes (assumed) until another one",

@@ -112,7 +112,7 @@ class Collection:
                 return None
         elif self._writing.acquire(blocking=False):  # a write refreshes the index itself
             try:
-                with suppress(UnfinishedBuild):  # the state before it is read until it is finished
+                with suppress(UnfinishedBuild):  # of another process: the state before is read on
                     self._engine.refresh()
             finally:
                 self._writing.release()
@@ -125,7 +125,7 @@ class Collection:
 
     @property
     def seen(self) -> Index | None:
-        """The index on the commit that was read last; None: nothing was read yet."""
+        """The index as it was opened or refreshed last; None: there was no index yet."""
         return None if self._engine is None else self._engine.index
 
     @property
@@ -160,7 +160,9 @@ class Collection:
         *,
         mode: Mode = "upsert",
     ) -> RowCounts:
-        """Write documents, in one commit as a rule, which is durable when this returns.
+        """Write documents, which are durable when this returns.
+
+        They are written in blocks, a commit for each; an interrupt may leave only the first ones.
 
         Args:
             records: The documents.
@@ -226,8 +228,9 @@ class Collection:
         rows, contents = state.find([document.doc_id for document in documents])
         given = np.full(len(rows), not index.identity.is_model)
         if index.identity.is_model:
-            # The hash of a document's content includes a given vector. A document that was made of
-            # a whole file also has another hash, and its vector is that of the model all the same.
+            # The hash of a document with a given vector includes that vector. A document made of a
+            # whole file has the hash of the file, though the model made its vector. A split one
+            # is recognised by its first passage, which ends before the text does.
             given = hash_contents(documents) != contents
             for at, passage in enumerate(state.fetch(rows)):
                 given[at] &= passage.char_end == len(passage.document.full_text)

@@ -24,8 +24,9 @@ _STATUS: Mapping[int, str] = {
     415: "The body is not JSON.",
     429: "The server has too many requests; Retry-After says when to try again.",
     500: "An error of the server.",
-    503: "The server should get no requests now.",
+    503: "The server is not ready for requests; the body says why.",
 }
+ACCEPTED = "The message needs no answer, so the body is empty."
 _ATTRIBUTE = re.compile(r"^    (\w+): (.*(?:\n        .*)*)", re.MULTILINE)
 
 
@@ -103,7 +104,7 @@ def _operation(operation: AnyOperation, *, versioned: bool) -> dict[str, object]
                 "description": "Done.",
                 "content": {operation.media_type: {"schema": _schema(operation.response)}},
             },
-            **({"202": {"description": "There is no answer."}} if operation.may_be_empty else {}),
+            **({"202": {"description": ACCEPTED}} if operation.may_be_empty else {}),
             **{str(status): _problem(operation, status) for status in operation.statuses},
         },
     }

@@ -127,7 +127,7 @@ class Served:
             raise Problem(413, f"{message} Send several requests.", param)
 
     def why_not_ready(self) -> str:
-        """Say why the server should get no requests; "": it should."""
+        """Say why the server is not ready for requests; "": it is ready."""
         if self.draining:
             return "The server is shutting down."
         for one in self.models:

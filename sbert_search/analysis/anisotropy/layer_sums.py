@@ -37,7 +37,7 @@ class LayerFigures:
     """Figures of one layer. States of special tokens, such as [CLS], are left out.
 
     A word is an entry of the vocabulary; a token is an occurrence of a word in a text. "Adjusted"
-    means: minus the same figure of random tokens.
+    means: minus ``token_cosine``.
 
     Attributes:
         layer: Number of the layer; 0: the embeddings, before the first block.

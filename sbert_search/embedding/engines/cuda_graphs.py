@@ -60,7 +60,7 @@ class Replayed:
         self._uses_graphs = True
 
     def __call__(self, ids: Ids, types: Ids | None = None) -> Tensor:
-        """Compute texts with these token ids and token types, float (batch, width)."""
+        """Return the model's output for these token ids and token types, float (batch, width)."""
         texts = _power_of_two(len(ids))
         length = min(_power_of_two(max(map(len, ids)), _MIN_LENGTH), self._longest)
         if self._uses_graphs and texts * length <= MAX_TOKENS:
@@ -122,7 +122,7 @@ class _Bucket:
 
     @cached_property
     def work(self) -> Work:
-        """Function that computes the texts of the bucket, float (texts, width).
+        """Function that returns the model's output for the bucket, float (texts, width).
 
         Its kernels are recorded on first use.
         """

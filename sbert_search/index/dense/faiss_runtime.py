@@ -68,10 +68,11 @@ def single_threaded() -> Iterator[None]:
 
 @contextlib.contextmanager
 def limited_to_file(n_bytes: int) -> Iterator[None]:
-    """Let FAISS allocate no vector inside the context that a file of this size cannot hold.
+    """Inside the context, let FAISS allocate no vector of more than twice the size of a file.
 
-    FAISS has one limit for the process. It is restored, since the caller's own FAISS files may be
-    larger. Contexts of several threads take turns.
+    So a damaged length in the file cannot fill the memory. FAISS has one limit for the process. It
+    is restored, since the caller's own FAISS files may be larger. Contexts of several threads take
+    turns.
 
     Args:
         n_bytes: Size of the file that is parsed inside the context.

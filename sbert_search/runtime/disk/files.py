@@ -114,8 +114,9 @@ def use_disk(replacement: Disk) -> Iterator[None]:
 class NewFile(RawIOBase):
     """A new file, with its size and xxh3_128 digest.
 
-    The file is durable once the context exits without an error. After an exception the partial file
-    stays for a later clean-up, which is safe, since nothing refers to the file.
+    Its bytes are durable once the context exits without an error, and its name once the caller has
+    called `Disk.fsync_folder`. After an exception the partial file stays for a later clean-up,
+    which is safe, since nothing refers to the file.
     """
 
     def __init__(self, place: Place) -> None:
