@@ -171,9 +171,8 @@ class Snapshot:
             CorruptIndex: A passage cannot be read.
         """
         rows = np.asarray(rows, np.int64)
-        passages: dict[int, StoredPassage] = {}
-        for segment, _, at in self._located(rows):
-            passages.update((passage.row, passage) for passage in read_passages(segment, at))
+        places = ((segment, at) for segment, _, at in self._located(rows))
+        passages = {passage.row: passage for passage in read_passages(places)}
         if (rows < 0).any():
             raise ValueError(f"{self.path} holds no row {rows.min()}.")
         return [passages[row] for row in rows.tolist()]

@@ -47,6 +47,8 @@ def body_of(hit: Hit) -> str:
 def without_rest(hit: Hit) -> Hit:
     """Leave only the best passage in the text of a hit with its full text."""
     start, end = passage_in_text(hit)
+    if (start, end) == (0, len(hit.text)):
+        return hit
     answer = hit.answer
     if answer is not None:
         answer = replace(answer, start=answer.start - start, end=answer.end - start)

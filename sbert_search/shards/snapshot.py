@@ -109,15 +109,16 @@ class ShardedSnapshot(Snapshot):
     ) -> Iterator[tuple[Segment, NDArray[np.bool_], NDArray[np.int64]]]:
         """Group rows by segment; see `Snapshot._located`."""
         absent = rows >= 0
+        if not absent.any():
+            return
+        low, high = rows[absent].min(), rows.max()
         for segment in self.segments:
-            record = segment.record
-            here = (rows >= record.row_start) & (rows < record.row_end)
-            if not here.any():
+            if segment.record.row_start > high or segment.record.row_end <= low:
                 continue
-            at = segment.positions(rows[here])
-            here[here] = at >= 0
+            at = segment.positions(rows)
+            here = at >= 0
             if here.any():
                 absent &= ~here
-                yield segment, here, at[at >= 0]
+                yield segment, here, at[here]
         if absent.any():
             raise ValueError(f"{self.path} holds no row {rows[absent][0]}.")

@@ -20,7 +20,13 @@ from sbert_search.errors import (
     NotAnIndex,
     QueryError,
 )
-from sbert_search.index.storage.manifest import VERSION, BuildCursor, SelfCheck, StoreSettings
+from sbert_search.index.storage.manifest import (
+    VERSION,
+    BuildCursor,
+    ColumnType,
+    SelfCheck,
+    StoreSettings,
+)
 from sbert_search.index.storage.segments import _IdBatch
 from sbert_search.index.store import IndexStore
 from sbert_search.index.writer import Outcome
@@ -326,3 +332,23 @@ def test_ids_are_read_from_buffers_longer_than_their_column() -> None:
     names = _IdBatch.of(column[1:])
     texts = [bytes(names.text[names.starts[n] : names.starts[n + 1]]) for n in range(2)]
     assert texts == [b"a", b"bc"]
+
+
+def test_documents_of_segments_with_other_columns_are_fetched_in_the_order_asked(
+    tmp_path: Path,
+) -> None:
+    store = IndexStore.create(tmp_path / "index", StoreSettings(dim=2, metric="dot"), {})
+    columns: list[dict[str, ColumnType]] = [{}, {"year": "int64"}, {"author": "string"}]
+    values: list[dict[str, int | str]] = [{}, {"year": 1900}, {"author": "X"}]
+    for name, column, metadata in zip("abc", columns, values, strict=True):
+        with store.writer() as writer:
+            writer.add_columns(column)
+            writer.commit(make_batch([Document(name, name, metadata=metadata)], some_vectors(1, 2)))
+    found = [passage.document for passage in store.snapshot.fetch([2, 0, 1, 2])]
+    assert [document.doc_id for document in found] == ["c", "a", "b", "c"]
+    assert [document.metadata for document in found] == [
+        {"author": "X"},
+        {},
+        {"year": 1900},
+        {"author": "X"},
+    ]

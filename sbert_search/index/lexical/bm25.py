@@ -117,14 +117,14 @@ class LexicalSearch:
         """
         live, found = self._live(mask), []
         for terms in weights:
-            pairs = [[part.postings.of(term) for term in terms] for part in self._parts]
+            pairs = [part.postings.of(terms) for part in self._parts]
             found.append(self._best(list(terms.values()), pairs if terms else [], live, k))
         return found
 
     def postings_of(self, term: int) -> tuple[TermPairs, int]:
         """Return the pairs of a term in every segment, and the number of live documents with it."""
-        pairs = [part.postings.of(term) for part in self._parts]
-        return pairs, sum(map(LexicalPart.frequency, self._parts, pairs))
+        pairs = self._pairs_of([term])[term]
+        return pairs, self._frequency(pairs)
 
     def scores_of(
         self, query: str, texts: Iterable[tuple[str, str]], near: NearWords | None = None
@@ -141,8 +141,8 @@ class LexicalSearch:
         weights, _ = self._terms(query, near)
         if not weights:
             return np.zeros(len(postings.lengths))
-        pairs = [postings.of(term) for term in weights]
-        return _scores(list(weights.values()), pairs, self._norms_of(postings.lengths))
+        norms = self._norms_of(postings.lengths)
+        return _scores(list(weights.values()), postings.of(weights), norms)
 
     @cached_property
     def _norms(self) -> list[NDArray[np.float64]]:
@@ -174,17 +174,27 @@ class LexicalSearch:
         """Return the weights of the terms of a query, and of those near them, and their pairs."""
         words = self.reader.words(query)
         weights: dict[int, float] = {}
-        pairs_of: dict[int, TermPairs] = {}
-        for term, repeats in Counter(self.reader.hashes(words).tolist()).items():
-            pairs_of[term], frequency = self.postings_of(term)
-            if frequency:
+        counts = Counter(self.reader.hashes(words).tolist())
+        pairs_of = self._pairs_of(counts)
+        for term, repeats in counts.items():
+            if frequency := self._frequency(pairs_of[term]):
                 weights[term] = repeats * self._idf(frequency)
         if near is not None:
             for word, repeats in Counter(words).items():
                 for term, weight in self._near_terms(word, near).items():
                     weights[term] = weights.get(term, 0.0) + repeats * weight
-                    pairs_of[term] = self.postings_of(term)[0]
+            pairs_of = self._pairs_of(weights)
         return weights, pairs_of
+
+    def _pairs_of(self, terms: Iterable[int]) -> dict[int, TermPairs]:
+        """Return the pairs of each term, in every segment."""
+        terms = list(terms)
+        by_segment = [part.postings.of(terms) for part in self._parts]
+        return {term: [pairs[at] for pairs in by_segment] for at, term in enumerate(terms)}
+
+    def _frequency(self, pairs: TermPairs) -> int:
+        """Return the number of live documents with a term, by its pairs in every segment."""
+        return sum(map(LexicalPart.frequency, self._parts, pairs))
 
     def _near_terms(self, word: str, near: NearWords) -> dict[int, float]:
         """Weigh the terms of the words near a word of a query, without its own term.
@@ -203,7 +213,8 @@ class LexicalSearch:
         for term, (_, edits) in zip(hashes, others, strict=True):
             if term not in (STOP_WORD, own):
                 alike[term] = max(alike.get(term, 0.0), 1 - edits / len(word))
-        known = {term: n for term in (own, *alike) if (n := self.postings_of(term)[1])}
+        pairs_of = self._pairs_of((own, *alike))
+        known = {term: n for term, pairs in pairs_of.items() if (n := self._frequency(pairs))}
         idfs = {term: self._idf(frequency) for term, frequency in known.items()}
         limit = idfs.pop(own, None) or min(idfs.values(), default=0.0)
         return {term: alike[term] * min(idf, limit) for term, idf in idfs.items()}

@@ -43,12 +43,15 @@ class Postings:
         pairs = np.empty((0, 2), np.uint32)
         return cls(table_of_terms([]), pairs, np.zeros(n_docs, np.uint32))
 
-    def of(self, term: int) -> NDArray[np.uint32]:
-        """Return the pairs of one term, uint32 (n, 2)."""
+    def of(self, terms: Iterable[int]) -> list[NDArray[np.uint32]]:
+        """Return the pairs of each term, uint32 (n, 2)."""
         hashes, starts = self.terms
-        at = int(np.searchsorted(hashes[:-1], np.uint64(term)))
-        known = int(hashes[at]) == term
-        return self.pairs[int(starts[at]) : int(starts[at + 1])] if known else self.pairs[:0]
+        wanted = np.array(list(terms), np.uint64)
+        at = hashes[:-1].searchsorted(wanted)
+        after = np.minimum(at + 1, len(hashes) - 1)
+        ends = starts[np.where(hashes[at] == wanted, after, at)]
+        bounds = zip(starts[at].tolist(), ends.tolist(), strict=True)
+        return [self.pairs[start:end] for start, end in bounds]
 
     @property
     def is_sound(self) -> bool:

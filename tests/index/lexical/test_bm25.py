@@ -339,3 +339,14 @@ def test_sound_files_with_a_wrong_content_are_not_believed(
     opened = posting_files.LexicalFiles(folder, record, 50)
     with pytest.raises(CorruptIndex, match="postings of the segment"):
         _ = opened.postings
+
+
+def test_postings_of_known_and_unknown_terms() -> None:
+    pairs = np.array([[0, 1], [2, 3], [1, 1]], np.uint32)
+    groups = [postings.Group(np.array([10, 2**63], np.uint64), np.array([0, 2], np.uint64), pairs)]
+    made = postings.Postings(postings.table_of_terms(groups), pairs, np.ones(3, np.uint32))
+    terms = [2**63, 0, 10, 11, 2**64 - 2, 2**64 - 1]
+    found = [each.tolist() for each in made.of(terms)]
+    assert found == [[[1, 1]], [], [[0, 1], [2, 3]], [], [], []]
+    assert made.of([]) == []
+    assert [each.tolist() for each in postings.Postings.of_blank(2).of([10])] == [[]]
