@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sbert_search.index.dense import faiss_file, faiss_runtime
-from sbert_search.index.dense.exact import exact_scores
+from sbert_search.index.dense.exact import PAIR_ELEMENTS, exact_scores
 from sbert_search.index.dense.faiss_runtime import FaissIndex, FaissParameters
 from sbert_search.index.dense.query_plan import plan
 from sbert_search.index.storage.manifest import StoreSettings
@@ -77,18 +77,35 @@ class SingleQuerySearch:
         plans = [part.plans.get(k) or self._plan(part, k) for part in self._parts]
         if any(n_candidates < k for n_candidates, _ in plans):
             return None
-        scores, rows = [], []
+        rows, places = [], []
         for part, (n_candidates, parameters) in zip(self._parts, plans, strict=True):
             at = part.index.search(query, n_candidates, params=parameters)[1][0]
             # `reduce` is what at.min() calls through two Python functions.
             if np.minimum.reduce(at) < 0:
                 return None
             rows.append(part.segment.rows.take(at))
-            # The numbers of the queries are not read, since there is one query.
-            scores.append(exact_scores(query, part.segment.vectors, at, at, self._settings.metric))
-        row, score = (rows[0], scores[0]) if len(rows) == 1 else map(np.concatenate, (rows, scores))
+            places.append(at)
+        row = rows[0] if len(rows) == 1 else np.concatenate(rows)
+        score = self._scores(query, places)
         best = np.lexsort((row, -score))[:k]
         return score.take(best)[None], row.take(best)[None]
+
+    def _scores(
+        self, query: NDArray[np.float32], places: Sequence[NDArray[np.int64]]
+    ) -> NDArray[np.float32]:
+        """Score the rows at some positions of each segment, (n,)."""
+        metric, found = self._settings.metric, [part.segment.vectors for part in self._parts]
+        if len(places) > 1 and sum(map(len, places)) * query.shape[1] <= PAIR_ELEMENTS:
+            # A call for few rows of all segments takes less time than a call for each segment.
+            taken = [vectors.take(at, axis=0) for vectors, at in zip(found, places, strict=True)]
+            found = [np.concatenate(taken)]
+            places = [np.arange(len(found[0]))]
+        # The numbers of the queries are not read, since there is one query.
+        scores = [
+            exact_scores(query, vectors, at, at, metric)
+            for vectors, at in zip(found, places, strict=True)
+        ]
+        return scores[0] if len(scores) == 1 else np.concatenate(scores)
 
     def _plan(self, part: _Searched, k: int) -> tuple[int, FaissParameters]:
         """Plan the search of a segment for k rows, and remember the plan."""
