@@ -10,7 +10,8 @@ the single index, and in the shards as many as give a recall@10 that is at most 
 of the queries are given, so that no figure has the time of a model.
 
 Each figure is the median of the latencies of all queries in ms: "ours" is the search over the
-shards, and "peer" the search of the one index. Each query is asked of both in turn.
+shards, and "peer" the search of the one index. Each query is asked of both in turn. The hits of
+both, found by an exact scan, are compared, too: in how many queries they differ.
 """
 
 from __future__ import annotations
@@ -88,6 +89,8 @@ def main() -> None:
             pair = [made(folder, data, n_docs, n, spec_of) for n in (1, N_SHARDS)]
             if label == "ANN":
                 results.add("recall@10 of ANN", match_recall(pair, data.vectors))
+            else:
+                count_differences(results, pair, data)
             measure(results, label, pair, data, repeats_of(options))
     results.write()
 
@@ -116,6 +119,28 @@ def measure(results: Results, label: str, pair: Sequence[Index], data: Data, rep
         rounds = [median_ms(ask, sharded, one, asked) for _ in range(repeats)]
         ours, peer = (list(values) for values in zip(*rounds, strict=True))
         results.add(name, paired(ours, peer, unit="ms"))
+
+
+def count_differences(results: Results, pair: Sequence[Index], data: Data) -> None:
+    """Compare exact dense, lexical and hybrid hits over the shards with those of the one index.
+
+    Ids must be the same in the same order. Scores of dense hits must be equal, and those of lexical
+    hits equal within 1e-6.
+    """
+    modes: tuple[SearchMode, ...] = ("dense", "lexical", "hybrid")
+    for mode in modes:
+        vectors = None if mode == "lexical" else data.vectors
+        one, sharded = (
+            SearchEngine(index).search_many(data.texts, K, vectors=vectors, mode=mode)
+            for index in pair
+        )
+        differing = 0
+        for ours, theirs in zip(sharded, one, strict=True):
+            scores = [np.array([hit.score for hit in hits]) for hits in (ours, theirs)]
+            within = {"dense": 0.0, "lexical": 1e-6, "hybrid": np.inf}[mode]
+            alike = [hit.doc_id for hit in ours] == [hit.doc_id for hit in theirs]
+            differing += not (alike and np.abs(scores[0] - scores[1]).max(initial=0) <= within)
+        results.add(f"queries whose {mode} hits differ", Figure(differing, "queries"))
 
 
 def median_ms(ask: Ask, ours: Index, peer: Index, asked: Sequence[int]) -> tuple[float, float]:
