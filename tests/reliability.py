@@ -74,6 +74,11 @@ PROMISES = {
     "files_run_no_code": "No file that is opened can run code",
     "exchange_rankings": "Exports to Parquet and FAISS, and imports of them, have the ten best "
     "passages of the index for every query; imports have them with a filter, too",
+    "shard_kills": "An update over shards that is killed at any moment is in all shards or in "
+    "none, and no acknowledged one is lost",
+    "shard_steps": "Every step of an update over shards can fail: all shards have the old state, "
+    "or all have the new one",
+    "shard_programs": "Programs of changes and searches agree over shards and in one index",
     "cluster_build": "A build on a Ray cluster whose machines are killed has the bytes of a build "
     "without Ray, and answers every question with the same ids and scores",
     "training_kills": "Training killed at any moment ends, resumed, with the same bits",
