@@ -11,8 +11,8 @@ It uses the corpus, size, budget and settings of the recipe, one seed after the 
 - static: mean and [CLS] of the last states, and the mean of the token embeddings, on STS.
 - generation: words that the first BERT puts one after the other behind a beginning.
 
-Each result is kept below --work, and an interrupted training resumes. A folder with results of
-another recipe is refused.
+Each result is kept as a file in the folder `rows` below --report, and is not measured again. An
+interrupted training resumes below --work. Results of another recipe are refused.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -29,7 +29,12 @@ import torch
 from kept import kept
 
 from sbert_search.analysis.variants.measuring import Measuring
-from sbert_search.analysis.variants.recipe import VariantsRecipe, load_variants, pretrain_recipe
+from sbert_search.analysis.variants.recipe import (
+    VariantsRecipe,
+    load_variants,
+    pretrain_recipe,
+    with_data,
+)
 from sbert_search.analysis.variants.run import claim
 from sbert_search.config import from_mapping, to_mapping, with_overrides
 from sbert_search.corpus.documents import CorpusReader, FieldNames
@@ -58,37 +63,28 @@ WORDS = 12  # words that are put behind a beginning
 class Rows:
     """Trains and measures the rows of one seed."""
 
-    def __init__(self, recipe: VariantsRecipe, data: Path, work: Path, seed: int) -> None:
-        self.recipe, self.data, self.work, self.seed = recipe, data, work, seed
-        self.vocabulary = Measuring(recipe, work, data, "auto").vocabulary()
+    def __init__(
+        self, recipe: VariantsRecipe, data: Path, work: Path, results: Path, seed: int
+    ) -> None:
+        self.recipe, self.data, self.seed = with_data(recipe, data), data, seed
+        self.work, self.results = work, results
 
     def all(self) -> dict[str, Any]:
         """Return all figures, by row."""
-        bert = self.model("bert-nsp", "bert")
-        models = {
-            "nsp": bert,
-            "sop": self.model("bert-sop", "bert", "segments.kind=sop"),
-        }
         figures: dict[str, Any] = {}
-        for head, model in models.items():
+        for head in PAIRS:
             for kind in PAIRS:
                 name = f"{head} head on {kind} examples, accuracy"
-                figures[name] = self.kept(name, partial(self.pair_accuracy, model, kind))
+                figures[name] = self.kept(name, partial(self.pair_accuracy, head, kind))
         for name, term in WITHOUT.items():
-            # Not every student reports an MLM loss, by which the best checkpoint is chosen.
-            settings = ["evaluation.figure=mlm_accuracy", "evaluation.higher_is_better=true"]
-            settings += [f"objective.{term}_weight=0"] if term else []
-            student = self.model(f"distil-{name}", "distilbert", *settings, teacher=bert)
-            figures |= self.kept(f"distilled, {name}", partial(self.quality, name, student))
+            figures |= self.kept(f"distilled, {name}", partial(self.distilled, name, term))
         for at in ("tokens", "masked"):
-            model = self.model(f"electra-{at}", "electra", f"objective.replaced_at={at}")
-            figures |= self.kept(f"electra {at}", partial(self.sts, f"electra, {at}", model))
-        figures |= self.kept("static", partial(self.static, bert))
-        return figures
+            figures |= self.kept(f"electra {at}", partial(self.electra, at))
+        return figures | self.kept("static", self.static)
 
-    def kept(self, name: str, make: Any) -> Any:
+    def kept(self, name: str, make: Callable[[], Any]) -> Any:
         """Return a result; compute it if it is not kept."""
-        return kept(self.work / "rows" / f"{name}-{self.seed}.json", make)
+        return kept(self.results / f"{name}-{self.seed}.json", make)
 
     def settings(
         self, family: str, overrides: Sequence[str], teacher: Path | None
@@ -98,7 +94,7 @@ class Rows:
             self.recipe,
             family,
             self.seed,
-            vocabulary=self.vocabulary,
+            vocabulary=Measuring(self.recipe, self.work, self.data, "auto").vocabulary(),
             tokens=self.work / "tokens",
             teacher=teacher,
         )
@@ -116,10 +112,14 @@ class Rows:
 
         return Path(kept(folder.with_suffix(".json"), run))
 
-    def pair_accuracy(self, model: Path, kind: PairKind) -> float:
-        """Return the accuracy of the pair head of a model on held-out examples of a kind."""
+    def bert(self, head: PairKind = "nsp") -> Path:
+        """Return a BERT with a pair head."""
+        return self.model(f"bert-{head}", "bert", f"segments.kind={head}")
+
+    def pair_accuracy(self, head: PairKind, kind: PairKind) -> float:
+        """Return the accuracy of a BERT's pair head on held-out examples of a kind."""
         recipe = self.settings("bert", [f"segments.kind={kind}"], None)
-        loaded = MaskedLanguageModel.load(model).eval()
+        loaded = MaskedLanguageModel.load(self.bert(head)).eval()
         with join_ranks() as ranks:
             corpora = prepare(
                 recipe.data,
@@ -135,8 +135,12 @@ class Rows:
         with torch.no_grad():
             return float(evaluate(loaded)[f"{kind}_accuracy"])
 
-    def quality(self, name: str, model: Path) -> dict[str, float]:
-        """Return the held-out loss and the STS of a masked language model."""
+    def distilled(self, name: str, term: str) -> dict[str, float]:
+        """Return the held-out loss and the STS of a student of BERT without a term of its loss."""
+        # Not every student reports an MLM loss, by which the best checkpoint is chosen.
+        settings = ["evaluation.figure=mlm_accuracy", "evaluation.higher_is_better=true"]
+        settings += [f"objective.{term}_weight=0"] if term else []
+        model = self.model(f"distil-{name}", "distilbert", *settings, teacher=self.bert())
         reader = CorpusReader(self.recipe.held_out, fields=FieldNames(text=self.recipe.text_field))
         loaded = MaskedLanguageModel.load(model).eval()
         loss = evaluate_masked(loaded, reader, max_len=self.recipe.max_len).loss
@@ -144,14 +148,24 @@ class Rows:
             f"distilled, {name}", model
         )
 
+    def electra(self, at: str) -> dict[str, float]:
+        """Return the STS of an ELECTRA that learns from all tokens or from the masked ones."""
+        model = self.model(f"electra-{at}", "electra", f"objective.replaced_at={at}")
+        return self.sts(f"electra, {at}", model)
+
     def sts(self, name: str, model: Path) -> dict[str, float]:
         """Return the correlation of the mean of the last states, by task."""
         mean = {"mean of the last states": open_baselines(model)["mean of the last states"]}
         return self._sts(name, mean)
 
-    def static(self, model: Path) -> dict[str, float]:
-        """Return the correlations of [CLS], mean and token embeddings, by task."""
-        return self._sts("bert", open_baselines(model))
+    def static(self) -> dict[str, float]:
+        """Return the correlations of BERT's [CLS], mean and token embeddings, by task."""
+        return self._sts("bert", open_baselines(self.bert()))
+
+    def generated(self) -> dict[str, str]:
+        """Return what BERT writes behind each of a few beginnings."""
+        model = MaskedLanguageModel.load(self.bert()).eval()
+        return {beginning: generated(model, beginning) for beginning in BEGINNINGS}
 
     def _sts(self, name: str, embedders: Any) -> dict[str, float]:
         tasks = [find_task("sts", task) for task in self.recipe.sts]
@@ -183,13 +197,15 @@ def main() -> None:
     parser.add_argument("--report", type=Path, required=True)
     parser.add_argument("--seeds", type=int, default=3)
     options = parser.parse_args()
-    recipe = load_variants(options.recipe, options.data)
-    claim(options.work, recipe)
-    rows = [Rows(recipe, options.data, options.work, seed) for seed in range(options.seeds)]
+    recipe, results = load_variants(options.recipe), options.report / "rows"
+    for folder in (options.work, results):
+        claim(folder, recipe)
+    rows = [
+        Rows(recipe, options.data, options.work, results, seed) for seed in range(options.seeds)
+    ]
     by_seed = [row.all() for row in rows]
     figures = {name: [own[name] for own in by_seed] for name in by_seed[0]}
-    bert = MaskedLanguageModel.load(rows[0].model("bert-nsp", "bert")).eval()
-    texts = {beginning: generated(bert, beginning) for beginning in BEGINNINGS}
+    texts = rows[0].kept("generated", rows[0].generated)
     record = {"figures": figures, "generated": texts, **made_with()}
     lines = ["# Single claims", "", "| figure | mean | 95 % interval |", "|---|--:|--:|"]
     for name, values in figures.items():
@@ -197,7 +213,6 @@ def main() -> None:
         lines.append(f"| {name} | {sum(values) / len(values):.4f} | {low:.4f} to {high:.4f} |")
     lines += ["", "Words put one after the other, each the most probable:", ""]
     lines += [f"- {text}" for text in texts.values()]
-    options.report.mkdir(parents=True, exist_ok=True)
     shown = "\n".join(lines) + "\n"
     replace_file(options.report / "rows.json", (json.dumps(record, indent=1) + "\n").encode())
     replace_file(options.report / "rows.md", shown.encode())

@@ -36,12 +36,14 @@ class Result(TypedDict, total=False):
         figures: Figures of the table, by name.
         readings: Checkpoints of a pre-training; other pieces lack this key.
         step: Step of the checkpoint that was measured; a pre-training lacks this key.
+        cpu: Model of the CPU that carried the piece out.
     """
 
     seconds: float
     figures: dict[str, float]
     readings: list[Reading]
     step: int
+    cpu: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from sbert_search.config import from_mapping, read_toml, unknown_name
+from sbert_search.config import from_mapping, read_toml, to_mapping, unknown_name
 from sbert_search.errors import ConfigError
 from sbert_search.training.pretraining.pretrain import PretrainRecipe
 from sbert_search.training.recipe import load_recipe, shipped_recipes
@@ -109,13 +109,18 @@ class VariantsRecipe:
         return [family for family in FAMILIES if family in self.families]
 
 
-def load_variants(path: str | Path, data: str | Path) -> VariantsRecipe:
-    """Read a recipe, with ``@/`` replaced by the folder of the data sets.
+def load_variants(path: str | Path) -> VariantsRecipe:
+    """Read a recipe. Its paths stay as they are written, with ``@/``.
 
     Raises:
         ConfigError: The file cannot be read, or a setting is unknown, missing or invalid.
     """
-    values = _placed(read_toml(Path(path)), f"{Path(data).absolute().as_posix()}/")
+    return from_mapping(VariantsRecipe, read_toml(Path(path)))
+
+
+def with_data(recipe: VariantsRecipe, data: str | Path) -> VariantsRecipe:
+    """Return a recipe with ``@/`` replaced by the folder of the data sets."""
+    values = _placed(to_mapping(recipe), f"{Path(data).absolute().as_posix()}/")
     assert isinstance(values, dict)
     return from_mapping(VariantsRecipe, values)
 

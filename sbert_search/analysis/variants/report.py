@@ -61,10 +61,10 @@ def markdown(report: VariantsReport) -> str:
     lines += ["## Pre-training", "", *_markdown(table_of(report.training)), ""]
     if report.missing:
         lines += [f"Not finished: {', '.join(report.missing)}.", ""]
-    made = report.made
+    cpus = [f"{number_of} on {cpu}" for cpu, number_of in report.cpus.items()]
     lines += [
-        f"Version {made['version']}, commit {made['commit']}; {made['machine']['cpu']}, "
-        f"{made['machine']['cores']} cores.",
+        f"Pieces of work: {', '.join(cpus) or 'none'}. Report by version {report.made['version']}, "
+        f"commit {report.made['commit']}.",
         "",
     ]
     return "\n".join(lines)

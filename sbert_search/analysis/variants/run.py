@@ -22,12 +22,14 @@ from sbert_search.analysis.variants.recipe import (
     VariantsRecipe,
     load_variants,
     pretrain_recipe,
+    with_data,
 )
 from sbert_search.analysis.variants.report import write_variants
 from sbert_search.analysis.variants.table import VariantsReport, collect
 from sbert_search.config import to_mapping, to_toml
 from sbert_search.errors import ConfigError
 from sbert_search.runtime.disk.files import replace_file
+from sbert_search.runtime.processor.cpu import cpu
 from sbert_search.runtime.progress import duration, note
 from sbert_search.runtime.provenance import made_with
 from sbert_search.training.loop.log import LOG
@@ -90,7 +92,7 @@ def analyze_variants(
     for line in plan_lines(run.planned()):
         note(line)
     if not options.get("plan_only", False):
-        claim(run.out / "work", run.recipe)
+        claim(run.out / "work", run.recorded)
         run.work_off(options.get("minutes"))
     report = run.report()
     if not options.get("plan_only", False):
@@ -119,7 +121,7 @@ def plan_lines(planned: Sequence[PlannedPiece]) -> Iterator[str]:
 
 def _opened(recipe: str | Path, out: str | Path, options: VariantsOptions) -> _Run:
     data, folder = Path(options.get("data", "data")), Path(out)
-    settings = load_variants(recipe, data)
+    settings = load_variants(recipe)
     claim(folder / "work", settings, record=False)
     return _Run(settings, Pieces(folder / "work" / "pieces"), folder, data, options)
 
@@ -133,9 +135,12 @@ class _Run:
         data: Path,
         options: VariantsOptions,
     ) -> None:
-        self.recipe, self.pieces, self.out = recipe, pieces, out
+        # The record and the report name no folder of this machine, so that a comparison can go on
+        # where its data lie elsewhere; the trainings need their paths.
+        self.recorded, self.recipe = recipe, with_data(recipe, data)
+        self.pieces, self.out = pieces, out
         device = options.get("device", "auto")
-        self.measuring = Measuring(recipe, out / "work", data, device)
+        self.measuring = Measuring(self.recipe, out / "work", data, device)
         self.plan = plan(recipe, options.get("seeds", 3))
 
     def estimate(self) -> Callable[[Piece], float]:
@@ -177,7 +182,7 @@ class _Run:
             result = self.carry_out(piece)
             if piece.part == "pretrain":
                 self.copy_log(piece)
-            self.pieces.keep(piece, result)
+            self.pieces.keep(piece, {"cpu": cpu().title, **result})
             if piece.part == "pretrain":
                 self.measuring.slim(piece)
 
@@ -227,7 +232,7 @@ class _Run:
     def report(self) -> VariantsReport:
         """Gather the report of the finished pieces."""
         return collect(
-            to_mapping(self.recipe),
+            to_mapping(self.recorded),
             self.recipe.ordered,
             self.plan,
             self.pieces.found,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import mean
@@ -61,6 +62,7 @@ class VariantsReport:
             which a pre-training is not finished.
         curves: The checkpoints of each pre-training, by family and seed.
         missing: Names of the pieces that are not finished.
+        cpus: Number of finished pieces by the model of the CPU that carried them out.
         made: Version, commit, machine and libraries that made the report.
     """
 
@@ -71,6 +73,7 @@ class VariantsReport:
     readings: Mapping[str, Mapping[str, Mapping[int, Reading]]]
     curves: Mapping[str, Mapping[int, Sequence[Reading]]]
     missing: tuple[str, ...]
+    cpus: Mapping[str, int]
     made: MadeWith
 
     def to_mapping(self) -> dict[str, object]:
@@ -182,5 +185,8 @@ def collect(
         },
         curves=curves,
         missing=tuple(piece.name for piece in pieces if not found(piece)),
+        cpus=Counter(
+            result.get("cpu", "unknown CPU") for piece in pieces if (result := found(piece))
+        ),
         made=made,
     )

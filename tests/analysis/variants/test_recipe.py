@@ -7,16 +7,20 @@ from sbert_search.analysis.variants.recipe import (
     VariantsRecipe,
     load_variants,
     pretrain_recipe,
+    with_data,
 )
 from sbert_search.errors import ConfigError
 from tests.analysis.variants.tiny import write_comparison
 
 
 def test_paths_of_the_data_folder(tmp_path: Path) -> None:
-    recipe = load_variants(write_comparison(tmp_path), tmp_path)
-    assert recipe.corpus == (f"{tmp_path}/train.jsonl",)
-    assert recipe.nli is not None
-    assert recipe.nli.settings[0] == f"data.train={tmp_path}/nli.jsonl"
+    recipe = load_variants(write_comparison(tmp_path))
+    assert recipe.corpus == ("@/train.jsonl",)
+    placed = with_data(recipe, tmp_path)
+    assert placed.corpus == (f"{tmp_path}/train.jsonl",)
+    assert placed.nli is not None
+    assert placed.nli.settings[0] == f"data.train={tmp_path}/nli.jsonl"
+    assert (placed.tokens, placed.family_settings) == (recipe.tokens, recipe.family_settings)
 
 
 def test_settings_of_a_pretraining(tmp_path: Path) -> None:

@@ -27,6 +27,7 @@ REPORT = VariantsReport(
     readings={"tokens": {"bert": {0: READING}}, "seconds": {}},
     curves={"bert": {0: [READING]}, "electra": {}},
     missing=("electra-1-pretrain",),
+    cpus={"CPU A": 3, "CPU B": 1},
     made=made_with(),
 )
 

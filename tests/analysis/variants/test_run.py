@@ -12,11 +12,12 @@ import pytest
 
 from sbert_search.analysis.variants.measuring import Measuring
 from sbert_search.analysis.variants.pieces import Piece, Pieces, Result
-from sbert_search.analysis.variants.recipe import load_variants
+from sbert_search.analysis.variants.recipe import load_variants, with_data
 from sbert_search.analysis.variants.run import analyze_variants
 from sbert_search.analysis.variants.table import VariantsReport
 from sbert_search.errors import ConfigError
 from sbert_search.runtime.device import resolve_device
+from sbert_search.runtime.processor.cpu import cpu
 from sbert_search.training.loop.checkpoint import checkpoints
 from sbert_search.training.loop.log import LOG
 from tests.analysis.variants.tiny import write_comparison
@@ -67,6 +68,9 @@ def test_a_killed_comparison_ends_with_the_same_table(tmp_path: Path) -> None:
     tables = (205 + 32 + 2) * 8 + 2 * 8 - (8 * 16 + 16)
     names = [name for name in bert if name.startswith("parameters of")]
     assert bert[names[0]].mean - albert[names[0]].mean == tables
+    assert whole.cpus == {cpu().title: 18}  # 2 pre-trainings, 4 measures of 2 families, twice
+    for file in (killed / "work/recipe.toml", killed / "variants.json"):
+        assert str(tmp_path) not in file.read_text()
     assert (killed / "logs" / "albert-0.jsonl").exists()
     for family in ("bert", "albert"):  # the device is that of the option, not the best one here
         newest = checkpoints(killed / f"work/runs/{family}-0")[-1]
@@ -143,7 +147,7 @@ def test_without_time_nothing_starts_and_all_is_missing(tmp_path: Path) -> None:
 
 
 def test_trainings_record_the_device_that_auto_stands_for(tmp_path: Path) -> None:
-    recipe = load_variants(write_comparison(tmp_path), tmp_path)
+    recipe = with_data(load_variants(write_comparison(tmp_path)), tmp_path)
     automatic = Measuring(recipe, tmp_path / "work", tmp_path, "auto").device
     named = Measuring(recipe, tmp_path / "work", tmp_path, str(resolve_device())).device
     assert automatic == named  # so one resumes what the other began

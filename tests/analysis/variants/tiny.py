@@ -66,6 +66,7 @@ classify = ["@/reviews.jsonl"]
 
 [family_settings]
 albert = ["model.embedding_size=8"]
+electra = ["generator.max_positions=32", "generator.embedding_size=16"]
 
 [nli]
 recipe = "nli"
