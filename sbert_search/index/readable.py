@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sbert_search.errors import IndexStoreError, UnfinishedBuild
+from sbert_search.errors import UnfinishedBuild
 from sbert_search.index.documents import (
     Page,
     get_document,
@@ -140,14 +140,7 @@ class ReadableIndex:
             IndexStoreError: The folder now holds an index with another model or metric.
             UnfinishedBuild: The folder now holds an unfinished build in place of a finished index.
         """
-        before, newest = self.state, self.store.newest()
-        for name in ("identity", "metric"):
-            if getattr(newest.settings, name) != getattr(before.settings, name):
-                raise IndexStoreError(
-                    f"{self.path} now holds another index: its {name} differs from the {name} of "
-                    "the index that was opened. Open the index again."
-                )
-        return self.store.move_to(newest)
+        return self.store.refresh()
 
     def require_finished(self) -> None:
         """Refuse an index whose build is not complete.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
@@ -77,6 +78,7 @@ class IndexStore:
 
     def __init__(self, snapshot: Snapshot, *, wait_s: float = 0.0) -> None:
         self.snapshot, self.wait_s = snapshot, wait_s
+        self._moving = threading.Lock()
 
     @property
     def path(self) -> Path:
@@ -170,25 +172,36 @@ class IndexStore:
     def refresh(self) -> bool:
         """Move to the newest state of the index; return whether it differs from the old one.
 
-        Raises:
-            UnfinishedBuild: As for `move_to`.
-        """
-        return self.move_to(self.newest())
-
-    def move_to(self, newest: Snapshot) -> bool:
-        """Move to a state that another process has committed; return whether it is a newer one.
+        Threads may refresh and write with this object at once. None of them moves back: a state
+        that was opened before another thread moved is opened again.
 
         Raises:
-            UnfinishedBuild: It is an unfinished build, in place of a finished index.
+            IndexStoreError: The folder now holds an index with another model or metric.
+            UnfinishedBuild: The folder now holds an unfinished build in place of a finished index.
         """
+        first = self.snapshot
+        for _ in range(OPEN_TRIES):
+            before, newest = self.snapshot, self.newest()
+            self._require_successor(newest)
+            with self._moving:
+                if self.snapshot is before:
+                    self.snapshot = newest
+                    return newest is not first
+        return True  # other threads moved to a newer state each time
+
+    def _require_successor(self, newest: Snapshot) -> None:
+        """Refuse a state that does not go on from the opened one; errors as for `refresh`."""
+        for name in ("identity", "metric"):
+            if getattr(newest.settings, name) != getattr(self.snapshot.settings, name):
+                raise IndexStoreError(
+                    f"{self.path} now holds another index: its {name} differs from the {name} of "
+                    "the index that was opened. Open the index again."
+                )
         if _is_finished(self.snapshot) and not _is_finished(newest):
             raise UnfinishedBuild(
                 f"{self.path} now holds an unfinished build. The state that was opened stays; try "
                 "again when the build is finished. Its `index build` command resumes it."
             )
-        moved = newest is not self.snapshot
-        self.snapshot = newest
-        return moved
 
     @contextlib.contextmanager
     def writer(self, *, at_least_s: float = 0.0) -> Iterator[IndexWriter]:
@@ -199,8 +212,8 @@ class IndexStore:
 
         Raises:
             IndexLocked: Another process is writing.
-            IndexStoreError: The folder cannot be written.
-            UnfinishedBuild: As for `move_to`.
+            IndexStoreError: The folder cannot be written, or holds another index; see `refresh`.
+            UnfinishedBuild: As for `refresh`.
         """
         from sbert_search.index.storage.held_folder import HeldFolder
         from sbert_search.index.storage.transaction import remove_unreferenced, require_files
@@ -208,13 +221,20 @@ class IndexStore:
 
         _require_no_shard(self.path)
         with held(self.path, max(self.wait_s, at_least_s), HeldFolder) as held_folder:
-            self.move_to(_newest(held_folder.folder, self.snapshot))
-            require_files(held_folder.folder, self.snapshot.manifest)
-            remove_unreferenced(held_folder, self.snapshot.manifest)
-            yield IndexWriter(self.snapshot, held_folder, self._move)
+            newest = _newest(held_folder.folder, self.snapshot)
+            self._start_from(newest)
+            require_files(held_folder.folder, newest.manifest)
+            remove_unreferenced(held_folder, newest.manifest)
+            yield IndexWriter(newest, held_folder, self._move)
+
+    def _start_from(self, newest: Snapshot) -> None:
+        """Move to the state that a writer has opened under its lock; errors as for `refresh`."""
+        self._require_successor(newest)
+        self._move(newest)
 
     def _move(self, snapshot: Snapshot) -> None:
-        self.snapshot = snapshot
+        with self._moving:
+            self.snapshot = snapshot
 
     def backup_to(self, target: str | Path) -> None:
         """Copy the newest state to another folder; see `backup.backup_to`.
@@ -268,10 +288,15 @@ def _newest(folder: Folder, reuse: Snapshot | None) -> Snapshot:
         try:
             return Snapshot(folder, manifest, reuse)
         except FileNotFoundError as error:
-            missing = str(Path(str(error.filename)).relative_to(folder.path))
             if manifests.read(folder) == manifest:
-                raise CorruptIndex(missing, "the file", "no such file") from error
+                raise missing_file(folder, error) from error
     raise _always_changing(folder.path)
+
+
+def missing_file(folder: Folder, error: FileNotFoundError) -> CorruptIndex:
+    """Return the error for a file below a folder that its manifest names, but that is gone."""
+    name = Path(str(error.filename)).relative_to(folder.path)
+    return CorruptIndex(str(name), "the file", "no such file")
 
 
 def _is_finished(state: Snapshot) -> bool:

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sbert_search.errors import CorruptIndex, IndexStoreError, NotAnIndex
+from sbert_search.errors import IndexStoreError, NotAnIndex
 from sbert_search.index import store as stores
 from sbert_search.index.storage import manifest as manifests
 from sbert_search.index.storage.manifest import (
@@ -72,21 +72,26 @@ class ShardedStore(IndexStore):
 
         Raises:
             IndexLocked: Another process is writing.
-            IndexStoreError: The folder cannot be written.
-            UnfinishedBuild: As for `move_to`.
+            IndexStoreError: The folder cannot be written, or holds another index; see `refresh`.
+            UnfinishedBuild: As for `refresh`.
+            CorruptIndex: A file of a shard is missing or damaged.
         """
         from sbert_search.index.storage.transaction import remove_unreferenced, require_files
         from sbert_search.shards.held import held
         from sbert_search.shards.writer import ShardedWriter
 
         with held(self.path, max(self.wait_s, at_least_s)) as (shards, manifest):
-            self.move_to(_opened(shards.root, manifest, self.snapshot))
-            states = zip(shards.shards, manifest.shards, self.snapshot.shards, strict=True)
+            try:
+                newest = _opened(shards.root, manifest, self.snapshot)
+            except FileNotFoundError as error:  # under the lock, no other process removes files
+                raise stores.missing_file(shards.root, error) from error
+            self._start_from(newest)
+            states = zip(shards.shards, manifest.shards, newest.shards, strict=True)
             for shard, record, state in states:
                 with naming_shard(record):
                     require_files(shard.folder, state.manifest)
                 remove_unreferenced(shard, state.manifest)
-            yield ShardedWriter(self.snapshot, shards, self._move)
+            yield ShardedWriter(newest, shards, self._move)
 
     def backup_to(self, target: str | Path) -> None:
         """Copy the newest state to another folder; see `backup.backup_shards`."""
@@ -189,8 +194,7 @@ def open_state(path: Path, reuse: ShardedSnapshot | None = None) -> ShardedSnaps
             if shard_manifests.read(root) == manifest and root.is_at_its_path():
                 if isinstance(error, StaleShard):
                     raise
-                missing = Path(str(error.filename)).relative_to(root.path)
-                raise CorruptIndex(str(missing), "the file", "no such file") from error
+                raise stores.missing_file(root, error) from error
     raise always_changing(path)
 
 

@@ -31,6 +31,7 @@ from sbert_search.index.documents import DocIds
 from sbert_search.index.index import Index
 from sbert_search.index.ingestion.build import BuildKeywords, BuildSettings
 from sbert_search.index.ingestion.ingest import ReadKeywords, ReadSettings
+from sbert_search.index.storage import transaction
 from sbert_search.index.writer import IndexWriter
 from sbert_search.records import Document
 from sbert_search.search.engine import SearchEngine
@@ -63,6 +64,63 @@ def test_refresh_does_not_move_to_an_index_of_another_model(tmp_path: Path) -> N
         with pytest.raises(IndexStoreError, match="now holds another index: its identity differs"):
             index.refresh()
     assert index.identity.max_len == HashingEmbedder().max_len
+
+
+@pytest.mark.parametrize("kind", [Index, ShardedIndex])
+def test_no_change_moves_to_an_index_of_another_model(kind: type[Index], tmp_path: Path) -> None:
+    path = tmp_path / "i"
+    index = kind.build([{"_id": "old", "text": "tides"}], out=path, model="hashing:8")
+    shutil.rmtree(path)
+    vectors = np.eye(3, 8, dtype=np.float32)
+    kind.build([{"_id": f"new{n}", "text": "dunes"} for n in range(3)], out=path, vectors=vectors)
+    changes: list[Callable[[], object]] = [
+        index.compact,
+        partial(index.delete, "new0"),
+        partial(index.add, [{"_id": "more", "text": "tides"}]),
+        partial(index.backup, tmp_path / "copy"),
+    ]
+    for change in changes:
+        with pytest.raises(IndexStoreError, match="now holds another index: its identity differs"):
+            change()
+    assert [hit.doc_id for hit in SearchEngine(index).search("tides")] == ["old"]
+    assert len(kind.open(path)) == 3
+    assert not (tmp_path / "copy").exists()
+
+
+@pytest.mark.parametrize("kind", [Index, ShardedIndex])
+def test_a_refresh_does_not_move_back_from_a_change_of_another_thread(
+    kind: type[Index], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    index = kind.build([{"_id": "a", "text": "a"}], out=tmp_path / "i", model="hashing")
+    kind.open(index.path).add([{"_id": "b", "text": "b"}])
+    newest, late = index.store.newest, [{"_id": "c", "text": "c"}]
+
+    def opened() -> object:
+        found = newest()
+        if late:  # what another thread does between the reading of the state and the move to it
+            index.add([late.pop()])
+        return found
+
+    monkeypatch.setattr(index.store, "newest", opened)
+    assert index.refresh()
+    assert {document.doc_id for document in index} == {"a", "b", "c"}
+
+
+@pytest.mark.parametrize("kind", [Index, ShardedIndex])
+def test_a_writer_builds_on_the_state_that_it_opened_under_its_lock(
+    kind: type[Index], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    index = kind.build([{"_id": "a", "text": "a"}], out=tmp_path / "i", model="hashing")
+    kind.open(index.path).add([{"_id": "b", "text": "b"}])
+    old, require_files = index.state, transaction.require_files
+
+    def moved_back(*arguments: Any) -> None:
+        require_files(*arguments)
+        monkeypatch.setattr(index.store, "snapshot", old)
+
+    monkeypatch.setattr(transaction, "require_files", moved_back)
+    index.add([{"_id": "c", "text": "c"}])
+    assert {document.doc_id for document in kind.open(index.path)} == {"a", "b", "c"}
 
 
 @pytest.mark.parametrize("kind", [Index, ShardedIndex])

@@ -74,6 +74,18 @@ def test_a_writer_names_the_shard_of_a_file_that_was_removed(sharded: Path) -> N
         pass
 
 
+def test_a_writer_names_the_shard_of_a_file_that_was_removed_after_a_commit_of_another(
+    sharded: Path,
+) -> None:
+    store, known = ShardedStore.open(sharded), set(sharded.rglob("*.vec.npy"))
+    change(sharded)
+    file = max(set(sharded.rglob("*.vec.npy")) - known)
+    file.unlink()
+    name = file.relative_to(sharded)
+    with pytest.raises(CorruptIndex, match=f"^{name} is corrupt"), store.writer():
+        pass
+
+
 @pytest.mark.parametrize("name", ["MANIFEST.json", "seg/*.vec.npy", "seg/*.docs.arrow"])
 def test_a_damaged_file_is_named_with_its_shard(sharded: Path, name: str) -> None:
     file = next((sharded / "shard-0001").glob(name))
