@@ -87,6 +87,7 @@ def _comparison(field: str, operator: object, value: object, columns: Conditions
 def _equal(name: str, value: object, columns: Conditions, *, is_id: bool) -> str:
     if is_id:
         return columns.id_in([str(value)])
+    value = plain_value(value)
     if isinstance(value, (list, dict)):
         raise FilterError(f"{name!r} cannot be compared with {value!r}; compare it with a value.")
     found = columns.equals(name, value)

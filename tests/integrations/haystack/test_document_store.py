@@ -196,6 +196,19 @@ def test_an_update_of_metadata_keeps_given_embeddings(tmp_path: Path) -> None:
     assert store.collection.written.duplicate == 1
 
 
+@pytest.mark.parametrize(
+    ("operator", "found"), [("==", "a"), ("!=", "b"), ("in", "a"), ("not in", "b"), (">=", "a")]
+)
+def test_a_time_of_numpy_is_a_time_to_each_operator(operator: str, found: str) -> None:
+    store = SbertSearchDocumentStore(embedding_dim=2)
+    timed = Document(id="a", content="t", meta={"t": "2020-01-01T00:00:00"})
+    store.write_documents([timed, Document(id="b", content="t")])
+    time: object = np.datetime64("2020-01-01T00:00:00")
+    value = [time] if operator.endswith("in") else time
+    condition = {"field": "meta.t", "operator": operator, "value": value}
+    assert [each.id for each in store.filter_documents(condition)] == [found]
+
+
 @pytest.mark.parametrize("model", ["hashing:2", None])
 def test_an_update_of_metadata_keeps_text_and_embedding_together(
     model: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
