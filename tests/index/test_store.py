@@ -20,6 +20,7 @@ from sbert_search.errors import (
     NotAnIndex,
     QueryError,
 )
+from sbert_search.index.storage import passages
 from sbert_search.index.storage.manifest import (
     VERSION,
     BuildCursor,
@@ -332,6 +333,27 @@ def test_ids_are_read_from_buffers_longer_than_their_column() -> None:
     names = _IdBatch.of(column[1:])
     texts = [bytes(names.text[names.starts[n] : names.starts[n + 1]]) for n in range(2)]
     assert texts == [b"a", b"bc"]
+
+
+def test_long_rows_of_several_segments_are_converted_a_part_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = IndexStore.create(tmp_path / "i", SETTINGS)
+    with store.writer() as writer:
+        for n in range(4):
+            document = Document(doc_id=f"d{n}", text="word " * 500)
+            writer.commit(make_batch([document], some_vectors(1)))
+    sizes, concat = [], pa.concat_batches
+
+    def concatenated(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+        sizes.append(len(batches))
+        return concat(batches)
+
+    monkeypatch.setattr(passages, "READ_BYTES", 6000)  # two rows of 2,500 letters
+    monkeypatch.setattr(passages.pa, "concat_batches", concatenated)
+    found = store.snapshot.fetch([3, 0, 2, 1])
+    assert [each.document.doc_id for each in found] == ["d3", "d0", "d2", "d1"]
+    assert sizes == [2, 2]
 
 
 def test_documents_of_segments_with_other_columns_are_fetched_in_the_order_asked(

@@ -12,7 +12,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from sbert_search.index.storage.columns import PREFIX
-from sbert_search.index.storage.segments import Segment
+from sbert_search.index.storage.segments import READ_BYTES, Segment
 from sbert_search.records import Document
 
 
@@ -86,8 +86,21 @@ def _values(places: Sequence[tuple[Segment, list[int]]]) -> Iterator[dict[str, A
     takes 100 microseconds, whatever the number of rows.
     """
     for _, group in groupby(places, lambda place: place[0].record.columns):
-        rows = [row for segment, at in group for row in segment.rows_at(at)]
-        yield from pa.concat_batches(rows).to_pylist()
+        for rows in _groups(row for segment, at in group for row in segment.rows_at(at)):
+            yield from pa.concat_batches(rows).to_pylist()
+
+
+def _groups(batches: Iterable[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:
+    """Group successive batches to at most `READ_BYTES`; a larger batch is a group of its own."""
+    group, size = [], 0
+    for batch in batches:
+        if group and size + batch.nbytes > READ_BYTES:
+            yield group
+            group, size = [], 0
+        group.append(batch)
+        size += batch.nbytes
+    if group:
+        yield group
 
 
 def read_documents(segment: Segment, live: NDArray[np.bool_] | None) -> Iterator[Document]:
