@@ -20,6 +20,7 @@ from sbert_search.errors import (
     ModelMismatch,
     NoLexicalData,
     QueryError,
+    UnfinishedBuild,
 )
 
 Kind = Literal[
@@ -164,6 +165,9 @@ def problem_of(error: Exception) -> Problem | None:
     if isinstance(error, IndexLocked):
         message = "Another process is writing to the index; try again."
         return Problem(409, message, headers={"retry-after": "1"})
+    if isinstance(error, UnfinishedBuild):
+        message = "Another process builds the index anew; try again when the build is finished."
+        return Problem(409, message, headers={"retry-after": "60"})
     if isinstance(error, LostShards):
         message = "The cluster that searches the index has lost a part of it; try again."
         return Problem(503, message, headers={"retry-after": "1"})

@@ -23,6 +23,7 @@ from sbert_search.serving.indexes import ServedIndex
 from sbert_search.serving.limits import ServerLimits
 from sbert_search.serving.metrics import Metrics
 from sbert_search.serving.models.embedder import ServedEmbedder
+from sbert_search.serving.problems import Problem
 from sbert_search.shards.index import ShardedIndex, open_index
 from tests.cli.conftest import ROWS
 from tests.serving.live import READ, WRITE, Live, live_server
@@ -137,6 +138,9 @@ def test_an_unfinished_build_is_reported_once(
                 os.utime(folder / "MANIFEST.json", (second, second))
                 asyncio.run(served.reload())
             assert "UnfinishedBuild" in served.reload_error
+            with pytest.raises(Problem, match="builds the index anew") as raised:
+                asyncio.run(served.delete(["bread"], None))
+            assert (raised.value.status, raised.value.headers) == (409, {"retry-after": "60"})
             assert metrics.reload_failures.total() == n_builds
             Index.build(ROWS, out=folder, model="hashing")
             asyncio.run(served.reload())
