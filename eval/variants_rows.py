@@ -80,7 +80,8 @@ class Rows:
             figures |= self.kept(f"distilled, {name}", partial(self.distilled, name, term))
         for at in ("tokens", "masked"):
             figures |= self.kept(f"electra {at}", partial(self.electra, at))
-        return figures | self.kept("static", self.static)
+        figures |= self.kept("static", self.static)
+        return figures
 
     def kept(self, name: str, make: Callable[[], Any]) -> Any:
         """Return a result; compute it if it is not kept."""
