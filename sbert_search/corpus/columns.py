@@ -24,6 +24,10 @@ from sbert_search.records import MetadataValue
 MAX_COLUMNS = 1000
 
 
+class NewColumn(Exception):  # noqa: N818
+    """A row has a column that no row had when the columns were learned."""
+
+
 class Columns:
     """The types of the metadata columns of a source.
 
@@ -105,11 +109,13 @@ class Columns:
 
         Raises:
             BadRow: A value does not fit its column.
+            NewColumn: No row had one of the columns when they were learned.
         """
         if not metadata.keys() <= self.types.keys():
-            # A row that `learn` accepted has only known columns. So `learn` rejected this row; call
-            # it again to raise the same error.
+            # Either `learn` rejected this row, and raises the same error again, or it never had
+            # the row.
             self.learn(metadata, typed=typed)
+            raise NewColumn
         values = {}
         for name, value in metadata.items():
             if name in self._declared:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+from array import array
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -13,7 +15,7 @@ import numpy as np
 
 from sbert_search.config import unknown_name
 from sbert_search.corpus.column_types import ColumnType, parse_type
-from sbert_search.corpus.columns import Columns
+from sbert_search.corpus.columns import Columns, NewColumn
 from sbert_search.corpus.fields import FieldNames, Roles, RowParts, first_id_field, row_parts
 from sbert_search.corpus.formats.limits import RowLimit
 from sbert_search.corpus.formats.rows import BadRow, RawRow, Reject
@@ -99,6 +101,13 @@ class _FilePlan:
     first_valid: str = ""  # position of the first row that can be read
     rows: int = 0
     rejected: int = 0
+    # Hashes of the places of all rows. They are kept if the rows are files of a folder, whose stamp
+    # says nothing of its sub-folders, and their vectors come in an array in the same order.
+    places: array[int] = field(default_factory=partial(array, "q"))
+
+    def is_moved(self, number: int, place: str) -> bool:
+        """Whether another row of the survey had this number in the file."""
+        return bool(self.places) and self.places[number] != hash(place)
 
 
 class CorpusReader:
@@ -178,6 +187,7 @@ class CorpusReader:
             sources, self, root=root, text_as=text_as, vector=self.fields.vector, query=query
         )
         self._plans: list[_FilePlan] = []
+        self._reading: _FilePlan | None = None  # the file that `batches` reads
         self._declared = {n: parse_type(kind) for n, kind in (column_types or {}).items()}
         self._columns = Columns(columns, widens, self._declared)
         self._chosen = None if metadata_fields is None else frozenset(metadata_fields)
@@ -271,6 +281,7 @@ class CorpusReader:
             ends_block = rows % self._batch_rows == 0 or block_bytes >= self._batch_bytes
             if ends_block or rows == skip_rows or filled >= 1:
                 if rows > skip_rows:
+                    self._require_unchanged()
                     given = self._stacked(vectors)
                     yield ReadBatch(documents, rejects, rows, given, starts_block, ends_block)
                 documents, vectors, rejects, filled, starts_block = [], [], [], 0.0, ends_block
@@ -295,8 +306,11 @@ class CorpusReader:
             fields = own if file.holds_documents else self.fields
             roles = fields.resolve(names, file.shown, has_vectors=has_vectors)
             plan.roles = dataclasses.replace(roles, metadata=self._chosen)
+        follows = file.holds_files and self._vectors is not None and self._vectors.given is not None
         for row in read_rows(file, limit=self._limit):
             plan.rows += 1
+            if follows:
+                plan.places.append(hash(row.source))
             reject = row if isinstance(row, Reject) else self._learn(row, plan)
             if reject is not None:
                 self._refuse(reject)
@@ -355,14 +369,30 @@ class CorpusReader:
                 skip -= plan.rows
                 continue
             if _stamp(plan.file) != plan.stamp:
-                raise CorpusError(f"{plan.file.shown}: changed while it was read. Start again.")
-            rows = read_rows(plan.file, skip=skip, limit=self._limit)
-            for number, row in enumerate(rows, plan.first_row + skip):
+                raise _changed(plan.file)
+            self._reading, read = plan, skip
+            for row in read_rows(plan.file, skip=skip, limit=self._limit):
+                if read == plan.rows or plan.is_moved(read, row.source):
+                    raise _changed(plan.file)
+                number = plan.first_row + read
                 item = row if isinstance(row, Reject) else self._document(row, plan, number)
                 if isinstance(item, Reject):
                     self._refuse(item)
+                read += 1
                 yield item
+            if read < plan.rows:
+                raise _changed(plan.file)
+            self._require_unchanged()
             skip = 0
+
+    def _require_unchanged(self) -> None:
+        """Refuse the file that is being read if it was written since the survey.
+
+        A folder may get other files meanwhile, such as those of the index.
+        """
+        plan = self._reading
+        if plan and not plan.file.holds_files and _stamp(plan.file) != plan.stamp:
+            raise _changed(plan.file)
 
     def _document(
         self, row: RawRow, plan: _FilePlan, number: int
@@ -374,6 +404,8 @@ class CorpusReader:
             metadata = self._columns.convert(parts.metadata, typed=row.typed)
         except BadRow as bad:
             return bad.at(row.source)
+        except NewColumn as error:  # the survey has learned the columns of all rows
+            raise _changed(plan.file) from error
         document = Document(
             parts.doc_id, parts.text, parts.title, metadata, row.source, row.fingerprint
         )
@@ -384,6 +416,13 @@ class CorpusReader:
         if self.on_error == "stop":
             skip = "Fix it, or pass --on-error skip."
             raise reject.error(if_offered("--on-error", skip, "Fix it."))
+
+
+def _changed(file: SourceFile) -> CorpusError:
+    return CorpusError(
+        f"{file.shown}: changed while it was read. Start again, with a copy if it is written to "
+        "all the time."
+    )
 
 
 def _stamp(file: SourceFile) -> tuple[int, int]:

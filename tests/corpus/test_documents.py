@@ -5,11 +5,18 @@ from __future__ import annotations
 import gzip
 import json
 import os
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
+from sbert_search.corpus import documents
 from sbert_search.corpus.documents import CorpusReader, FieldNames
+from sbert_search.corpus.formats.rows import RawRow, Reject
+from sbert_search.corpus.sources import SourceFile
+from sbert_search.corpus.vectors import RowVectors
 from sbert_search.errors import CorpusError
 from tests.corpus.accounting import read_all
 
@@ -96,3 +103,50 @@ def test_real_collections(name: str, rows: int, rejected: int) -> None:
     documents, rejects, survey = read_all(Path(data) / name, batch_rows=1000)
     assert (survey.rows, len(rejects)) == (rows, rejected)
     assert len({document.doc_id for document in documents}) == rows - rejected
+
+
+@pytest.mark.parametrize("batch_rows", [2, 1000])
+@pytest.mark.parametrize("change", ["append", "append a column", "cut", "rewrite"])
+def test_a_file_that_changes_while_it_is_read_is_refused(
+    tmp_path: Path, change: str, batch_rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "c.jsonl"
+    rows: list[dict[str, object]] = [{"id": str(n), "text": f"text {n}"} for n in range(10)]
+    write_jsonl(file, rows)
+    changed = {
+        "append": [*rows, {"id": "late", "text": "late"}],
+        "append a column": [*rows, {"id": "late", "text": "late", "level": "error"}],
+        "cut": rows[:7],
+        "rewrite": [{**row, "text": "another text"} for row in rows],
+    }[change]
+    reader, opened = CorpusReader(file, batch_rows=batch_rows), documents.read_rows
+
+    def changing(source: SourceFile, **options: Any) -> Iterator[RawRow | Reject]:
+        write_jsonl(file, changed)
+        os.utime(file, (1, 1))  # not the time of the first writing, whatever the clock
+        return opened(source, **options)
+
+    reader.survey()
+    monkeypatch.setattr(documents, "read_rows", changing)
+    with pytest.raises(CorpusError, match=r"c\.jsonl: changed while it was read"):
+        next(reader.batches())
+
+
+def test_vectors_stay_with_the_files_of_a_folder_of_which_one_becomes_blank(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "notes"
+    (folder / "below").mkdir(parents=True)
+    for name in ("a", "below/b", "c", "d"):
+        (folder / f"{name}.md").write_text(name)
+    vectors = RowVectors(np.eye(4, dtype=np.float32))
+    reader, opened = CorpusReader(folder, vectors=vectors), documents.read_rows
+
+    def changing(source: SourceFile, **options: Any) -> Iterator[RawRow | Reject]:
+        (folder / "below" / "b.md").write_text("")
+        return opened(source, **options)
+
+    reader.survey()
+    monkeypatch.setattr(documents, "read_rows", changing)
+    with pytest.raises(CorpusError, match="notes: changed while it was read"):
+        list(reader.batches())
