@@ -45,16 +45,16 @@ def stored_files(snapshot: Snapshot, below: str, wanted: Collection[str]) -> Sto
     """
     found = StoredFiles()
     for doc_id, path, source, content in _documents(snapshot):
-        file = doc_id.partition(PAGE_MARK)[0] if path is None else path
+        whole = doc_id.partition(PAGE_MARK)[0]  # unless the mark is in the name of the file itself
+        file = whole if path is None else path
         name = printable(file).rpartition("/")[2]
-        is_file = file == doc_id.partition(PAGE_MARK)[0] and (
+        is_file = (doc_id == file or doc_id.startswith(f"{file}{PAGE_MARK}")) and (
             source.rpartition("/")[2].startswith(f"{name}:")
             if path is not None
             else file in wanted and source.endswith(f"/{printable(file)}:1")
         )
         if not is_file:
-            if (of := doc_id.partition(PAGE_MARK)[0]) in wanted:
-                found.taken.add(of)
+            found.taken.update(each for each in (whole, doc_id) if each in wanted)
         elif not below or file.startswith(f"{below}/"):
             found.contents.setdefault(file, {})[doc_id] = content
     return found

@@ -29,6 +29,7 @@ from sbert_search.index.ingestion.build import note_resume_on_interrupt
 from sbert_search.index.ingestion.ingest import ReadSettings, ingest, require_memory
 from sbert_search.index.ingestion.model_check import require_agreement, require_mixable
 from sbert_search.index.ingestion.stored_files import PATH, StoredFiles, stored_files
+from sbert_search.index.snapshot import Snapshot
 from sbert_search.index.storage.manifest import BuildCursor
 from sbert_search.index.store import IndexStore
 from sbert_search.index.writer import IndexWriter
@@ -105,6 +106,7 @@ class _Plan:
     new: list[str] = field(default_factory=list)
     changed: list[str] = field(default_factory=list)
     gone: list[str] = field(default_factory=list)
+    taken: list[str] = field(default_factory=list)
     unchanged: int = 0
 
 
@@ -169,7 +171,7 @@ def preview(scan: FolderScan, settings: ReadSettings) -> SyncReport:
     """Tell what the first sync of a folder would do; no index exists yet."""
     plan = _Plan(new=list(scan.prints))
     parsed = _Parsed.of(scan, plan.new, settings, None) if plan.new else None
-    return _report(scan, plan, StoredFiles(), parsed, dry_run=True)
+    return _report(scan, plan, parsed, dry_run=True)
 
 
 def sync_folder(
@@ -202,29 +204,26 @@ def sync_folder(
         IndexStoreError: The index cannot be written; earlier commits stay.
         ModelMismatch: The model is not the one that built the index.
     """
-    stored = stored_files(store.snapshot, scan.source.name, scan.prints)
-    plan = _compare(scan, stored)
-    unparsed, parsed = [*plan.new, *plan.changed], None
-    if unparsed:
-        require_memory(memory_bytes)
-        parsed = _Parsed.of(scan, unparsed, settings, store, memory_bytes)
-    report = _report(scan, plan, stored, parsed, dry_run=dry_run)
-    report = replace(report, documents=store.snapshot.n_docs)
+    store.refresh()
+    work = _Work.of(scan, settings, store, memory_bytes)
+    report = replace(work.report(dry_run=dry_run), documents=store.snapshot.n_docs)
     root = str(scan.source.root)
     is_known = (build := store.snapshot.manifest.build) is not None and build.root == root
-    if dry_run or (is_known and not report.changes and not (parsed and parsed.paths)):
+    if dry_run or (is_known and not report.changes and not work.paths):
         return report
-    embedder = open_model() if parsed and parsed.paths else None
-    agreed = store.snapshot.settings
+    embedder, agreed = open_model() if work.paths else None, store.snapshot.settings
     with note_resume_on_interrupt(store), store.writer() as writer:
-        if embedder and writer.snapshot.settings != agreed:
-            changed = writer.snapshot.settings
+        if writer.snapshot is not work.state:  # another process has committed since
+            work = _Work.of(scan, settings, store, memory_bytes)
+            report = work.report(dry_run=False)
+            embedder = embedder or (open_model() if work.paths else None)
+        if embedder and (changed := writer.snapshot.settings) != agreed:
             require_agreement(changed, embedder, allow_inexact=allow_inexact)
             require_mixable(changed, embedder)
         _record_root(writer, settings, root)
-        if parsed and embedder:
+        if (parsed := work.parsed) and embedder:
             predicted = settings.predicted
-            survey = predicted.survey(parsed.survey, store.snapshot.columns)
+            survey = predicted.survey(parsed.survey, work.state.columns)
             writer.add_columns(survey.columns)
             ingest(
                 writer,
@@ -238,7 +237,7 @@ def sync_folder(
                 by_time=True,
                 predicted=predicted,
             )
-        doomed = _doomed(writer, scan, report.deleted, parsed.paths if parsed else ())
+        doomed = _doomed(writer, scan, report.deleted, work.paths)
         writer.delete(doomed)
         settle(writer)
     return replace(report, documents=store.snapshot.n_docs)
@@ -284,6 +283,36 @@ class _Parsed:
         return cls(reader, survey, found, failed)
 
 
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """What is to be done to bring a state of the index in line with the folder."""
+
+    state: Snapshot
+    scan: FolderScan
+    plan: _Plan
+    parsed: _Parsed | None
+
+    @classmethod
+    def of(
+        cls, scan: FolderScan, settings: ReadSettings, store: IndexStore, memory_bytes: int | None
+    ) -> _Work:
+        """Compare the folder with the opened state, and parse the new and the changed files."""
+        stored = stored_files(store.snapshot, scan.source.name, scan.prints)
+        plan, parsed = _compare(scan, stored), None
+        if unparsed := [*plan.new, *plan.changed]:
+            require_memory(memory_bytes)
+            parsed = _Parsed.of(scan, unparsed, settings, store, memory_bytes)
+        return cls(store.snapshot, scan, plan, parsed)
+
+    @property
+    def paths(self) -> set[str]:
+        """The new and changed files that have documents."""
+        return self.parsed.paths if self.parsed else set()
+
+    def report(self, *, dry_run: bool) -> SyncReport:
+        return _report(self.scan, self.plan, self.parsed, dry_run=dry_run)
+
+
 def _only(source: SourceFile, paths: Iterable[str]) -> SourceFile:
     start = len(source.name) + 1 if source.name else 0
     return replace(source, only=tuple(path[start:] for path in paths))
@@ -293,7 +322,7 @@ def _compare(scan: FolderScan, stored: StoredFiles) -> _Plan:
     plan = _Plan()
     for path, own in scan.prints.items():
         if path in stored.taken:
-            scan.failed[path] = TAKEN
+            plan.taken.append(path)
         elif path not in stored.contents:
             plan.new.append(path)
         elif is_whole(stored.contents[path].values(), own, alone=True):
@@ -323,9 +352,7 @@ def _prints(own: int) -> set[int]:
     return {own, fingerprint_before_last(own)}
 
 
-def _report(
-    scan: FolderScan, plan: _Plan, stored: StoredFiles, parsed: _Parsed | None, *, dry_run: bool
-) -> SyncReport:
+def _report(scan: FolderScan, plan: _Plan, parsed: _Parsed | None, *, dry_run: bool) -> SyncReport:
     found = parsed.paths if parsed else set[str]()
     broken = parsed.failed if parsed else {}
     textless = [path for path in plan.changed if path not in found and path not in broken]
@@ -334,7 +361,7 @@ def _report(
         replaced=tuple(path for path in plan.changed if path in found),
         deleted=tuple(sorted([*plan.gone, *textless])),
         unchanged=plan.unchanged,
-        failed={**scan.failed, **broken},
+        failed={**scan.failed, **dict.fromkeys(plan.taken, TAKEN), **broken},
         dry_run=dry_run,
     )
 

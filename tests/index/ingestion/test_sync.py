@@ -16,7 +16,7 @@ from sbert_search.embedding.hashing import HashingEmbedder
 from sbert_search.errors import ConfigError, CorpusError, IndexLocked, IndexStoreError
 from sbert_search.index.index import Index
 from sbert_search.index.ingestion import ingest
-from sbert_search.index.ingestion.sync import SyncReport
+from sbert_search.index.ingestion.sync import TAKEN, SyncReport
 from sbert_search.records import Document, RowCounts
 from tests.index.batches import make_batch
 from tests.index.ingestion.test_ingest import stop_after
@@ -92,6 +92,49 @@ def test_a_sync_adds_replaces_and_deletes(notes: Path) -> None:
         "README.md": "# Notes", "a.md": "sun", "new/n.md": "new", "sub/README.md": "sub",
     }  # fmt: skip
     assert done(sync(index, notes)) == (set(), set(), set(), 4)
+
+
+def test_a_sync_begins_with_what_another_process_has_committed(notes: Path) -> None:
+    index = build(notes)
+    Index.open(index.path).delete(["a.md"])
+    write(notes, {"gone.md": "gone"})
+    sync(Index.open(index.path), notes)
+    write(notes, {"gone.md": None, "row.md": "a file"})
+    row = {"_id": "row.md", "text": "a row of a table"}
+    Index.open(index.path).upsert([row], model=HashingEmbedder())
+    report = sync(index, notes)
+    assert done(report) == (set(), set(), {"gone.md"}, 4)
+    assert report.failed == {"row.md": TAKEN}
+    assert texts(index)["row.md"] == "a row of a table"
+
+
+def test_a_sync_plans_again_if_another_process_commits_before_it_has_the_lock(
+    notes: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    index = build(notes)
+    write(notes, {"n.md": "new", "row.md": "a file"})
+    writer = index.store.writer
+
+    def late(**options: float) -> object:
+        other = Index.open(index.path)
+        other.delete(["a.md", "sub/b.txt"])
+        other.upsert([{"_id": "row.md", "text": "a row"}], model=HashingEmbedder())
+        return writer(**options)
+
+    monkeypatch.setattr(index.store, "writer", late)
+    report = sync(index, notes)
+    assert done(report) == ({"a.md", "n.md", "sub/b.txt"}, set(), set(), 2)
+    assert report.failed == {"row.md": TAKEN}
+    assert texts(index) == texts(Index.open(index.path))
+    assert texts(index)["row.md"] == "a row"
+
+
+def test_a_file_with_the_mark_of_a_page_in_its_name_is_a_file(notes: Path) -> None:
+    write(notes, {"b#page=2.txt": "b"})
+    index = build(notes)
+    assert done(sync(index, notes)) == (set(), set(), set(), 5)
+    write(notes, {"b#page=2.txt": None})
+    assert sync(index, notes).deleted == ("b#page=2.txt",)
 
 
 def test_nothing_changed_means_no_model_and_no_commit(notes: Path) -> None:
