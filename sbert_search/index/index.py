@@ -185,17 +185,16 @@ class Index(MaintainedIndex):
         if out is not None:
             build(Path(out))
             return cls.open(out)
-        import tempfile  # a query needs none
+        from sbert_search.runtime.disk.temporary import TemporaryFolder  # a query needs none
 
-        scratch = tempfile.TemporaryDirectory(prefix="sbert-search-", ignore_cleanup_errors=True)
+        scratch = TemporaryFolder()
         try:
-            folder = Path(scratch.name)
-            build(folder)
-            index = cls.open(folder)
+            build(scratch.path)
+            index = cls.open(scratch.path)
         except BaseException:
-            scratch.cleanup()
+            scratch.remove()
             raise
-        weakref.finalize(index, scratch.cleanup)
+        weakref.finalize(index, scratch.remove)
         return index
 
     @classmethod

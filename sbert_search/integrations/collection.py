@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 import threading
 import weakref
 from collections.abc import Iterable, Iterator, Sequence
@@ -25,6 +24,7 @@ from sbert_search.index.storage.ids import hash_contents
 from sbert_search.index.storage.manifest import ColumnType
 from sbert_search.integrations.records import FIELDS, Record, record_of, row_of
 from sbert_search.records import RowCounts
+from sbert_search.runtime.disk.temporary import TemporaryFolder
 from sbert_search.search.engine import SearchEngine
 from sbert_search.search.options import SearchOptions
 from sbert_search.search.queries import QueryLike
@@ -85,9 +85,9 @@ class Collection:
                 self._create(dim)
 
     def _temporary(self) -> Path:
-        scratch = tempfile.TemporaryDirectory(prefix="sbert-search-", ignore_cleanup_errors=True)
-        weakref.finalize(self, scratch.cleanup)
-        return Path(scratch.name) / "index"
+        scratch = TemporaryFolder()
+        weakref.finalize(self, scratch.remove)
+        return scratch.path / "index"
 
     def _create(self, dim: int | None) -> Index:
         """Create the index, without a model if there is none."""
