@@ -91,7 +91,9 @@ def _check_parts(path: Path, parts: Sequence[Snapshot]) -> None:
                     f"{part.path} shall be shard {number}, but holds a document of shard "
                     f"{actual[wrong][0]}. Give shard_of(doc_id, {len(parts)}) of each document."
                 )
-    rows = np.sort(np.concatenate([part.live_rows() for part in parts]))
+    # Rows of deleted documents count too: rows are looked up without regard to deletions.
+    held = [segment.rows for part in parts for segment in part.segments]
+    rows = np.sort(np.concatenate([np.empty(0, np.int64), *held]))
     if (twice := rows[1:] == rows[:-1]).any():
         raise IndexStoreError(
             f"Row {rows[1:][twice][0]} is in two of the parts of {path}. Number the rows of each "

@@ -41,6 +41,21 @@ def parts_at(folder: Path, wrong: str = "") -> list[Path]:
     return parts
 
 
+def test_a_row_of_a_deleted_document_counts_as_a_row_of_its_part(tmp_path: Path) -> None:
+    paths = []
+    numbers = shards_of([f"d{n}" for n in range(N_DOCS)], 2)
+    for number, n_docs in enumerate((1, 10)):
+        own = [d for d, n in zip(some_documents(N_DOCS), numbers, strict=True) if n == number]
+        store = IndexStore.create(tmp_path / f"p{number}", StoreSettings(dim=8), {"year": "int64"})
+        with store.writer() as writer:
+            writer.commit(make_batch(own[:n_docs], some_vectors(n_docs)))
+        paths.append(store.path)
+    with store.writer() as writer:
+        writer.delete([own[0].doc_id])  # its row 0 is that of the document of the other part
+    with pytest.raises(IndexStoreError, match="Row 0 is in two of the parts"):
+        assemble(tmp_path / "whole", paths)
+
+
 def test_parts_become_one_index_by_renames(tmp_path: Path) -> None:
     parts = parts_at(tmp_path / "parts")
     inodes = {file.stat().st_ino for part in parts for file in part.rglob("*.npy")}
