@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from datetime import date
+from datetime import date, datetime
 from itertools import chain
 from pathlib import Path
 from typing import BinaryIO
@@ -30,6 +30,8 @@ _HEADER = struct.Struct("<qq")
 # lists, and values of a field that has several types. It has one JSON object a row. The name has a
 # NUL, which no field of a corpus may have.
 _REST = "\0"
+# In that object, a date or time is an object with this field, so that it stays typed.
+_TIME = "\0time"
 
 Rows = Iterable[Mapping[str, object]]
 
@@ -107,8 +109,15 @@ def _row(values: dict[str, object] | BadRow, source: str, number: int) -> RawRow
         return values.at(source)
     rest = values.pop(_REST, None)
     if isinstance(rest, str):
-        values |= json.loads(rest)
+        values |= {name: _restored(value) for name, value in json.loads(rest).items()}
     return RawRow(source, number, values)
+
+
+def _restored(value: object) -> object:
+    if not isinstance(value, dict) or value.keys() != {_TIME}:
+        return value
+    text = value[_TIME]
+    return datetime.fromisoformat(text) if "T" in text else date.fromisoformat(text)
 
 
 def _write_block(file: BinaryIO, batch: pa.RecordBatch) -> None:
@@ -176,9 +185,12 @@ def _column(values: list[object]) -> pa.Array | None:
 
 def _to_json(row: Mapping[str, object], names: Iterable[str], source: str) -> str:
     values = {name: value for name in names if (value := _value(row.get(name))) is not None}
+    times = {
+        n: {_TIME: value.isoformat()} for n, value in values.items() if isinstance(value, date)
+    }
     try:
         return json.dumps(
-            values,
+            values | times,
             default=_plain,
             # A lone surrogate becomes an escape. Only its own row is rejected when it is read back.
             ensure_ascii=True,
@@ -191,9 +203,20 @@ def _to_json(row: Mapping[str, object], names: Iterable[str], source: str) -> st
 
 
 def _value(value: object) -> object:
-    """Return a value; None for NaN and for a date or time that is none, such as `pandas.NaT`."""
-    is_scalar = isinstance(value, (float, date, np.generic))
-    return None if is_scalar and value != value else value
+    """Return a value; None for NaN and for a date or time that is none, such as `pandas.NaT`.
+
+    Times of numpy and pandas become those of Python, to the microsecond, so that they have one type
+    in a field with both.
+    """
+    if isinstance(value, (float, date, np.generic)) and value != value:
+        return None
+    if isinstance(value, np.datetime64):
+        has_time = np.datetime_data(value)[0] not in ("Y", "M", "W", "D")
+        time = value.astype("datetime64[us]" if has_time else "datetime64[D]").item()
+        return time if isinstance(time, date) else str(value)  # beyond the years 1 to 9999
+    if isinstance(value, datetime) and type(value) is not datetime:
+        return datetime.combine(value.date(), value.timetz())
+    return value
 
 
 def _plain(value: object) -> object:

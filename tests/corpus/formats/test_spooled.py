@@ -16,6 +16,7 @@ from sbert_search.corpus.formats import spooled
 from sbert_search.corpus.formats.rows import RawRow, Reject
 from sbert_search.corpus.formats.spooled import read_spooled, write_batches, write_rows
 from sbert_search.errors import CorpusError
+from sbert_search.index.index import Index
 
 
 def stored(tmp_path: Path, rows: Any) -> Path:
@@ -90,6 +91,31 @@ def test_a_time_that_is_none_is_missing(tmp_path: Path) -> None:
         {"text": "b", "at": time, "mixed": "yesterday"},
         {"text": "c", "mixed": 3, "n": time},
     ]
+
+
+def test_the_type_of_a_time_does_not_depend_on_the_rows_beside_it(tmp_path: Path) -> None:
+    time, day = datetime(2024, 5, 6, 7, 8, 9, 10), date(2024, 5, 6)
+    rows = [
+        {"time": time, "mixed": day, "other": "text"},
+        {"time": pd.Timestamp(time), "mixed": time, "other": day},
+        {"time": np.datetime64(time), "mixed": np.datetime64(day), "other": time},
+        {"time": np.datetime64(time, "ns"), "other": np.datetime64("12024-05-06", "D")},
+    ]
+    of_utc = time.replace(tzinfo=UTC)
+    assert [{**row, "time": row["time"]} for row in read_back(tmp_path, rows)] == [
+        {"time": of_utc, "mixed": day, "other": "text"},
+        {"time": of_utc, "mixed": time, "other": day},
+        {"time": of_utc, "mixed": day, "other": time},
+        {"time": of_utc, "other": "12024-05-06"},
+    ]
+    index = Index.build(
+        [
+            {"_id": str(n), "text": "x", "at": pd.Timestamp(time) if n == 5 else time}
+            for n in range(1500)
+        ],
+        model="hashing:8",
+    )
+    assert (len(index), index.info().columns) == (1500, {"at": "timestamp"})
 
 
 def test_numpy_values_are_plain_ones(tmp_path: Path) -> None:
