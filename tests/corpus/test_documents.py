@@ -15,7 +15,7 @@ import pytest
 from sbert_search.corpus import documents
 from sbert_search.corpus.documents import CorpusReader, FieldNames
 from sbert_search.corpus.formats.rows import RawRow, Reject
-from sbert_search.corpus.sources import SourceFile
+from sbert_search.corpus.sources import SourceFile, read_rows
 from sbert_search.corpus.vectors import RowVectors
 from sbert_search.errors import CorpusError
 from tests.corpus.accounting import read_all
@@ -113,18 +113,18 @@ def test_a_file_that_changes_while_it_is_read_is_refused(
     file = tmp_path / "c.jsonl"
     rows: list[dict[str, object]] = [{"id": str(n), "text": f"text {n}"} for n in range(10)]
     write_jsonl(file, rows)
-    changed = {
+    changes: dict[str, list[dict[str, object]]] = {
         "append": [*rows, {"id": "late", "text": "late"}],
         "append a column": [*rows, {"id": "late", "text": "late", "level": "error"}],
         "cut": rows[:7],
         "rewrite": [{**row, "text": "another text"} for row in rows],
-    }[change]
-    reader, opened = CorpusReader(file, batch_rows=batch_rows), documents.read_rows
+    }
+    reader = CorpusReader(file, batch_rows=batch_rows)
 
     def changing(source: SourceFile, **options: Any) -> Iterator[RawRow | Reject]:
-        write_jsonl(file, changed)
+        write_jsonl(file, changes[change])
         os.utime(file, (1, 1))  # not the time of the first writing, whatever the clock
-        return opened(source, **options)
+        return read_rows(source, **options)
 
     reader.survey()
     monkeypatch.setattr(documents, "read_rows", changing)
@@ -140,11 +140,11 @@ def test_vectors_stay_with_the_files_of_a_folder_of_which_one_becomes_blank(
     for name in ("a", "below/b", "c", "d"):
         (folder / f"{name}.md").write_text(name)
     vectors = RowVectors(np.eye(4, dtype=np.float32))
-    reader, opened = CorpusReader(folder, vectors=vectors), documents.read_rows
+    reader = CorpusReader(folder, vectors=vectors)
 
     def changing(source: SourceFile, **options: Any) -> Iterator[RawRow | Reject]:
         (folder / "below" / "b.md").write_text("")
-        return opened(source, **options)
+        return read_rows(source, **options)
 
     reader.survey()
     monkeypatch.setattr(documents, "read_rows", changing)

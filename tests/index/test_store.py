@@ -350,7 +350,7 @@ def test_long_rows_of_several_segments_are_converted_a_part_at_a_time(
         return concat(batches)
 
     monkeypatch.setattr(passages, "READ_BYTES", 6000)  # two rows of 2,500 letters
-    monkeypatch.setattr(passages.pa, "concat_batches", concatenated)
+    monkeypatch.setattr(pa, "concat_batches", concatenated)
     found = store.snapshot.fetch([3, 0, 2, 1])
     assert [each.document.doc_id for each in found] == ["d3", "d0", "d2", "d1"]
     assert sizes == [2, 2]
