@@ -681,6 +681,7 @@ class Index(MaintainedIndex):
         from sbert_search.index.ingestion.ingest import (
             ReadKeywords,
             ingest,
+            note_columns,
             require_memory,
             split_keywords,
         )
@@ -720,6 +721,7 @@ class Index(MaintainedIndex):
                 _require_same(writer.snapshot.settings, agreed, self.path)
             elif model is None:
                 _require_same_model(writer.snapshot.settings, agreed, self.path)
+            note_columns(writer.snapshot, survey.columns)
             writer.add_columns(survey.columns)
             report = ingest(
                 writer,

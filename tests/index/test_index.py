@@ -339,3 +339,19 @@ def test_an_update_without_new_texts_opens_no_model(tmp_path: Path) -> None:
     with pytest.raises(ModelMismatch):
         index.add(rows, model=HashingEmbedder(max_len=32))
     assert Index.open(index.path).state.manifest == before
+
+
+def test_an_update_reports_the_columns_that_it_adds_or_changes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [{"_id": "a", "text": "a", "year": 2001}]
+    index = Index.build(rows, out=tmp_path / "i", model="hashing")
+    index.upsert([{"_id": "b", "text": "b", "year": 2002}])
+    assert "column" not in capsys.readouterr().err
+    misspelt = {f"n{n}": n for n in range(6)}
+    index.upsert([{"_id": "c", "text": "c", "year": 2003.5, "yaer": "x", **misspelt}])
+    assert capsys.readouterr().err.splitlines()[-2:] == [
+        "New metadata columns: yaer (string), n0 (int64), n1 (int64), n2 (int64), n3 (int64) and "
+        "2 more.",
+        "The metadata column year is float64 from now on, no longer int64.",
+    ]

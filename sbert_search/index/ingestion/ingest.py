@@ -15,7 +15,7 @@ from typing import Literal, Protocol, TypeVar
 import numpy as np
 
 from sbert_search.config import from_mapping, require_types, to_mapping, with_fields
-from sbert_search.corpus.column_types import parse_type
+from sbert_search.corpus.column_types import ColumnType, parse_type
 from sbert_search.corpus.documents import (
     CorpusReader,
     FieldNames,
@@ -38,16 +38,18 @@ from sbert_search.embedding.protocol import TextEmbedder, Vectors
 from sbert_search.errors import ConfigError
 from sbert_search.index.ingestion.given_vectors import given_batches
 from sbert_search.index.ingestion.predicted import PredictedColumns
+from sbert_search.index.snapshot import Snapshot
 from sbert_search.index.storage.manifest import BuildCursor
 from sbert_search.index.writer import Outcome
 from sbert_search.records import Document, RowCounts
 from sbert_search.runtime import memory
-from sbert_search.runtime.progress import Advance, progress
+from sbert_search.runtime.progress import Advance, note, progress
 from sbert_search.tokens.chunking import AT_BORDERS, Borders, Chunking
 
 Mode = Literal["add", "upsert"]
 S = TypeVar("S", bound="ReadSettings")
 
+SHOWN_COLUMNS = 5  # largest number of new metadata columns that a note names
 COMMIT_S = 15.0  # an index gets a commit at the first border of a batch after this time
 _BATCH_TOKENS = 16_384  # least number of estimated tokens of a batch that ends within a block
 _STEPS_A_BATCH = 8  # least number of full forward passes of such a batch
@@ -402,6 +404,24 @@ def require_memory(memory_bytes: int | None) -> None:
     memory.give_back_freed(memory_bytes)
     needed = memory.shares(memory_bytes).work
     memory.require(memory_bytes, needed, "Reading, embedding and writing documents")
+
+
+def note_columns(state: Snapshot, columns: Mapping[str, ColumnType]) -> None:
+    """Report the metadata columns that the rows of an update add or change, such as a misspelt one.
+
+    Args:
+        state: The index before the update; of an empty one nothing is reported.
+        columns: Types of the columns of the rows, and of the known columns.
+    """
+    if not state.n_docs:
+        return
+    new = [f"{name} ({kind})" for name, kind in columns.items() if name not in state.columns]
+    if new:
+        more = f" and {len(new) - SHOWN_COLUMNS} more" if len(new) > SHOWN_COLUMNS else ""
+        note(f"New metadata columns: {', '.join(new[:SHOWN_COLUMNS])}{more}.")
+    for name, kind in state.columns.items():
+        if (wider := columns.get(name, kind)) != kind:
+            note(f"The metadata column {name} is {wider} from now on, no longer {kind}.")
 
 
 def _classified(

@@ -26,7 +26,12 @@ from sbert_search.corpus.sources import SourceFile, files_of, path_below
 from sbert_search.embedding.protocol import TextEmbedder
 from sbert_search.errors import CorpusError, IndexStoreError
 from sbert_search.index.ingestion.build import note_resume_on_interrupt
-from sbert_search.index.ingestion.ingest import ReadSettings, ingest, require_memory
+from sbert_search.index.ingestion.ingest import (
+    ReadSettings,
+    ingest,
+    note_columns,
+    require_memory,
+)
 from sbert_search.index.ingestion.model_check import require_agreement, require_mixable
 from sbert_search.index.ingestion.stored_files import PATH, StoredFiles, stored_files
 from sbert_search.index.snapshot import Snapshot
@@ -224,6 +229,7 @@ def sync_folder(
         if (parsed := work.parsed) and embedder:
             predicted = settings.predicted
             survey = predicted.survey(parsed.survey, work.state.columns)
+            note_columns(work.state, survey.columns)
             writer.add_columns(survey.columns)
             ingest(
                 writer,
