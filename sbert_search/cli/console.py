@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from sbert_search.runtime.visible import visible
@@ -14,6 +16,8 @@ from sbert_search.runtime.visible import visible
 if TYPE_CHECKING:
     from rich.console import Console
 
+_PIPE_WIDTH = 10_000  # columns of a table that no terminal shows; tables are as wide as they need
+_LONG_WORD = 16  # characters; longer words of a table may be broken
 REJECTED_ROWS = 3  # exit code of a command that rejected rows
 
 # Characters that JSON allows in a string but that a terminal interprets (DEL, C1 controls), that
@@ -76,6 +80,9 @@ def show_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
+    console = terminal()
+    if not console.is_terminal and "COLUMNS" not in os.environ:
+        console.width = _PIPE_WIDTH
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
     cells = [list(row) for row in rows]
     for position, column in enumerate(columns):
@@ -83,10 +90,18 @@ def show_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None
         numeric = bool(values) and all(
             isinstance(value, (int, float)) and not isinstance(value, bool) for value in values
         )
-        table.add_column(column, justify="right" if numeric else "left", overflow="fold")
+        # Rich would break numbers and words where a narrow column ends.
+        words = chain([column], (_cell(value) for value in values))
+        longest = max(len(word) for text in words for word in text.split() or [""])
+        table.add_column(
+            column,
+            justify="right" if numeric else "left",
+            overflow="fold",
+            min_width=min(longest, _LONG_WORD),
+        )
     for row in cells:
         table.add_row(*(_cell(value) for value in row))
-    terminal().print(table)
+    console.print(table)
 
 
 def show_facts(facts: Mapping[str, object]) -> None:

@@ -25,6 +25,29 @@ def test_only_columns_of_numbers_are_aligned_right(capsys: pytest.CaptureFixture
     assert "long name" in capsys.readouterr().out
 
 
+def test_a_table_in_a_pipe_is_as_wide_as_it_needs(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
+    columns = [f"long name {n}" for n in range(12)]
+    show_table(columns, [["some words", 0.0687, "100.0"] * 4])
+    heads, _, row = (line for line in capsys.readouterr().out.splitlines() if line.strip())
+    assert heads.strip().startswith("long name 0 ")
+    assert heads.rstrip().endswith("long name 11")
+    assert row.split() == ["some", "words", "0.0687", "100.0"] * 4
+
+
+def test_a_narrow_table_breaks_no_number_and_no_word(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    show_table(
+        ["document", "score", "part"], [["several words of a text", 0.0687, "100.0 [99.1]"]] * 2
+    )
+    words = capsys.readouterr().out.split()
+    assert {"document", "score", "several", "words", "0.0687", "100.0", "[99.1]"} <= set(words)
+
+
 @pytest.mark.parametrize(
     ("n_bytes", "text"),
     [
