@@ -81,3 +81,12 @@ def update_best(config: EvaluationConfig, state: RunState, metrics: Mapping[str,
         return True
     state.stale += 1
     return False
+
+
+def has_diverged(config: EvaluationConfig, metrics: Mapping[str, float]) -> bool:
+    """Whether the metric that selects the best model is a loss that is not finite.
+
+    Other metrics may be undefined for a sound model, such as a correlation of equal scores.
+    """
+    value = metrics[config.figure or next(iter(metrics))]
+    return not config.higher_is_better and not math.isfinite(value)

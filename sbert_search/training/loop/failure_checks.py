@@ -42,13 +42,24 @@ def non_finite_error(wrong: str, step: int, lr: float, rows: NDArray[np.int64]) 
         wrong: Description of the values, from `not_finite`.
         step: Number of the step, from 1.
         lr: Learning rate of the step.
-        rows: Rows of the data that may have caused it.
+        rows: Numbers of the training rows that may have caused it, from 0.
     """
     shown = ", ".join(map(str, rows[:_SHOWN_ROWS].tolist()))
     rest = f" and {len(rows) - _SHOWN_ROWS} more" if len(rows) > _SHOWN_ROWS else ""
+    # In the first step, no update of this run can be the cause.
+    cause = "the model that the run starts from" if step == 1 else "a too high optim.lr"
     return TrainingError(
-        f"Step {step} (learning rate {lr:.3g}): {wrong}. Rows {shown}{rest}. "
-        "The weights were not changed; check these rows, or lower optim.lr."
+        f"Step {step} (learning rate {lr:.3g}): {wrong}. The weights were not changed. The cause "
+        f"may be {cause}, or one of the training rows {shown}{rest} (counted from 0)."
+    )
+
+
+def diverged_error(step: int) -> TrainingError:
+    """Make the error of a run whose dev loss is not finite any more."""
+    return TrainingError(
+        f"After step {step}, the dev loss is not finite: the model has diverged. No model is "
+        "written. Start again with a lower optim.lr, or a longer schedule.warmup; earlier "
+        "checkpoints stay."
     )
 
 

@@ -30,10 +30,11 @@ from sbert_search.training.loop.checkpoint import (
 from sbert_search.training.loop.early_stopping import (
     DevMetrics,
     EvaluationConfig,
+    has_diverged,
     require_metric,
     update_best,
 )
-from sbert_search.training.loop.failure_checks import interrupts
+from sbert_search.training.loop.failure_checks import diverged_error, interrupts
 from sbert_search.training.loop.gradients import StepContext
 from sbert_search.training.loop.objective import InBatchObjective, Objective
 from sbert_search.training.loop.optim import OptimConfig, optimizer_tensors
@@ -255,14 +256,20 @@ class _Run:
 
         Returns:
             Whether the metric that selects the best checkpoint has its best value so far.
+
+        Raises:
+            TrainingError: That metric is a loss, and is not finite.
         """
-        improved = False
+        improved, diverged = False, False
         if self.evaluate is not None and self.ranks.first:
             metrics = self._dev_metrics(self.evaluate)
             improved = update_best(self.config.evaluation, self.state, metrics)
+            diverged = has_diverged(self.config.evaluation, metrics)
             report.dev(self.state.step, metrics)
-        best, stale = self.ranks.from_first([improved, self.state.stale])
+        best, stale, of_first = self.ranks.from_first([improved, self.state.stale, diverged])
         self.state.stale = int(stale)
+        if of_first:
+            raise diverged_error(self.state.step)
         return bool(best)
 
     def _save(self, report: Report) -> None:

@@ -64,8 +64,10 @@ def test_a_loss_that_is_not_finite_stops_with_step_rate_and_rows(tmp_path: Path)
     with pytest.raises(TrainingError) as caught:
         run(objective, tmp_path, "batching.micro_size=8", "schedule.warmup=0")
     message = str(caught.value)
-    assert message.startswith("Step 5 (learning rate 0.00667): loss tokens is nan. Rows ")
-    assert f"Rows {part}." in message
+    assert message.startswith("Step 5 (learning rate 0.00667): loss tokens is nan. The weights ")
+    assert message.endswith(
+        f"a too high optim.lr, or one of the training rows {part} (counted from 0)."
+    )
     assert [path.name for path in tmp_path.glob("ckpt-*")] == ["ckpt-00000003"]
     assert [line["step"] for line in read_log(tmp_path / "log.jsonl")][-1] == 4
 
@@ -77,6 +79,37 @@ def test_a_gradient_that_is_not_finite_changes_no_weight(tmp_path: Path) -> None
         train(objective, token_batches(config), config, model=model, out=tmp_path)
     for name, parameter in model.named_parameters():
         assert torch.equal(parameter, objective.weights[name])
+
+
+def test_a_model_that_has_diverged_before_the_run_is_named(tmp_path: Path) -> None:
+    objective = Spoiled(int(token_batches(settings()).rows(0, 0)[0]))
+    with pytest.raises(
+        TrainingError, match=r"^Step 1 .* may be the model that the run starts from"
+    ):
+        run(objective, tmp_path)
+
+
+@pytest.mark.parametrize("higher_is_better", [True, False])
+def test_a_dev_loss_that_is_not_finite_ends_the_run(tmp_path: Path, higher_is_better: bool) -> None:
+    config = settings(
+        "evaluation.every=2", f"evaluation.higher_is_better={str(higher_is_better).lower()}"
+    )
+    seen = iter([1.0, 0.5, math.nan, 0.4, 0.3, 0.2, 0.1] + [0.05] * 90)
+    batches, model = token_batches(config), TokenModel(0.0)
+
+    def start() -> None:
+        train(
+            token_objective, batches, config, model=model, out=tmp_path,
+            evaluate=lambda model: {"metric": next(seen)},
+        )  # fmt: skip
+
+    if higher_is_better:  # such as a correlation, which may be undefined for a sound model
+        start()
+        return
+    with pytest.raises(TrainingError, match=r"^After step 4, the dev loss is not finite"):
+        start()
+    dev = [line for line in read_log(tmp_path / "log.jsonl") if line["kind"] == "dev"]
+    assert [line["step"] for line in dev] == [0, 2, 4]
 
 
 def test_a_loss_at_its_floor_is_reported() -> None:
