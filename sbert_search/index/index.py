@@ -126,7 +126,8 @@ class Index(MaintainedIndex):
                 each row.
             IndexStoreError: The folder cannot become an index, or already holds a finished
                 index.
-            ModelMismatch: The vectors have another dimension than those of the model.
+            ModelMismatch: The vectors have another dimension than those of the model, or a source
+                records that another model made them.
         """
         given: GivenToBuild = {
             "model": model,
@@ -713,6 +714,11 @@ class Index(MaintainedIndex):
         )
         predicted = settings.predicted
         survey = predicted.survey(reader.survey(), self.state.columns)
+        if fields.vector is not None:
+            from sbert_search.index.ingestion.recorded_model import require_recorded_models
+
+            remedy = f"Give vectors that {self.identity.name} made, or the texts without vectors."
+            require_recorded_models(reader.paths, fields.vector, self.identity, remedy)
         embedder = self._embedder_for(has_vectors, model, settings, options)
         agreed = self.state.settings
         with note_resume_on_interrupt(self.store), self.store.writer() as writer:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from sbert_search.corpus.fields import FieldNames
@@ -27,7 +28,8 @@ class Found:
         metadata_fields: Fields that become metadata columns; None: all that ``fields`` does not
             name.
         metric: The metric of the source; None: it states none.
-        model: Name of the model that the source states; "" if it states none.
+        recorded: Fields of the identity of the model that made the vectors, as the source records
+            them; empty if it records none.
         keeps: Temporary objects that must live until the index is built.
     """
 
@@ -37,7 +39,7 @@ class Found:
     fields: FieldNames = FieldNames()  # noqa: RUF009 (frozen)
     metadata_fields: tuple[str, ...] | None = None
     metric: Metric | None = None
-    model: str = ""
+    recorded: Mapping[str, object] = field(default_factory=dict)
     keeps: tuple[object, ...] = ()
 
 

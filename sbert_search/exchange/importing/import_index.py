@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import MutableMapping
+from functools import partial
 from pathlib import Path
-from typing import Unpack
+from typing import Unpack, cast
 
 import numpy as np
 
 from sbert_search.corpus.fields import FieldNames
 from sbert_search.corpus.vectors import RowVectors
-from sbert_search.embedding.arguments import ModelLike
+from sbert_search.embedding.arguments import EmbedderOptions, ModelLike
+from sbert_search.embedding.protocol import TextEmbedder
 from sbert_search.errors import ConfigError, CorpusError
 from sbert_search.exchange.importing.chroma import found_in_chroma
 from sbert_search.exchange.importing.faiss_index import found_in_faiss
@@ -18,7 +21,9 @@ from sbert_search.exchange.importing.ids import with_ids
 from sbert_search.exchange.importing.lance import ENDING, found_in_lance
 from sbert_search.exchange.importing.parquet import found_in_parquet
 from sbert_search.index.index import Index
-from sbert_search.index.ingestion.build import BuildKeywords
+from sbert_search.index.ingestion.build import BuildKeywords, open_for_build, refuse_finished
+from sbert_search.index.ingestion.model_check import as_embedder
+from sbert_search.index.ingestion.recorded_model import require_recorded_model
 from sbert_search.runtime.progress import note, warn
 
 _FAISS = (".faiss", ".index")
@@ -64,7 +69,8 @@ def import_index(
         ConfigError: A setting has a wrong value or no effect on the source, or a package to read
             the source is missing.
         IndexStoreError: The folder cannot become an index.
-        ModelMismatch: The vectors have another dimension than those of the model.
+        ModelMismatch: The vectors have another dimension than those of the model, or the source
+            records that another model made them.
     """
     path = Path(source)
     asked = Asked(
@@ -77,8 +83,10 @@ def import_index(
     metric = keywords.setdefault("metric", found.metric or "cosine")
     if found.metadata_fields is not None:
         keywords.setdefault("metadata_fields", found.metadata_fields)
-    if found.model and model is None:
-        note(f"{path} names the model {found.model}. With --model, texts can be searched by it.")
+    if model is None and (named := found.recorded.get("name")):
+        note(f"{path} names the model {named}. With --model, texts can be searched by it.")
+    elif model is not None and found.recorded:
+        model = _opened_as_recorded(model, path, out, found, cast("dict[str, object]", keywords))
     if metric == "cosine" and found.vectors is not None and not _are_units(found.vectors):
         note("The vectors are scaled to norm 1, which the metric cosine needs.")
     if found.rows is None:
@@ -120,6 +128,27 @@ def _found(path: Path, asked: Asked) -> Found:
         f"{path}: vectors are imported from .parquet, .npy, .faiss and .index files, and from the "
         "folders of Chroma and LanceDB. `index build --vector-field` reads other files."
     )
+
+
+def _opened_as_recorded(
+    model: ModelLike,
+    path: Path,
+    out: str | Path | None,
+    found: Found,
+    keywords: MutableMapping[str, object],
+) -> TextEmbedder:
+    """Open the model, with the options among the keywords; refuse another than the recorded one."""
+    given = {name: keywords[name] for name in EmbedderOptions.__annotations__ if name in keywords}
+    for name in given:
+        del keywords[name]
+    options = cast("EmbedderOptions", given)
+    if out is not None and isinstance(model, (str, Path)):
+        refuse_finished(Path(out).absolute())
+        embedder = open_for_build(Path(out), model, partial(as_embedder, model), **options)
+    else:
+        embedder = as_embedder(model, **options)
+    require_recorded_model(found.recorded, embedder.identity, path)
+    return embedder
 
 
 def _are_units(vectors: RowVectors) -> bool:

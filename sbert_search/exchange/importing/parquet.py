@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +17,7 @@ from sbert_search.exchange.parquet_file import METRIC_KEY
 from sbert_search.exchange.passages import OWN
 from sbert_search.exchange.plan import VECTOR
 from sbert_search.index.ingestion.export import MODEL_KEY
+from sbert_search.index.ingestion.recorded_model import recorded_model
 from sbert_search.index.storage.columns import unlike
 from sbert_search.index.storage.manifest import Metric
 from sbert_search.runtime.progress import note
@@ -51,13 +51,12 @@ def found_in_parquet(path: Path, asked: Asked, *, has_vectors: bool = False) -> 
         raise CorpusError(f"{path}: cannot be read as Parquet: {error}.") from error
     stated = schema.metadata or {}
     field = None if has_vectors else asked.fields.vector or vector_field(schema, str(path))
-    model = json.loads(stated.get(MODEL_KEY.encode(), b"{}")).get("name", "")
     metric = stated.get(METRIC_KEY.encode(), b"").decode()
     found = Found(
         rows=[path],
         fields=replace(asked.fields, vector=field),
         metric=cast(Metric, metric) if metric in get_args(Metric) else None,
-        model=model if model != "vectors" else "",
+        recorded=recorded_model(schema, field),
     )
     is_ours = MODEL_KEY.encode() in stated and "doc_id" in schema.names
     if not is_ours or asked.fields.id is not None:

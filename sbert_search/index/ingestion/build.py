@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -29,6 +29,7 @@ from sbert_search.index.ingestion.model_check import (
     self_check,
     with_kept_choices,
 )
+from sbert_search.index.ingestion.recorded_model import require_recorded_models
 from sbert_search.index.lexical_settings import LexicalSettings
 from sbert_search.index.maintenance.merge_policy import SEGMENT_ROWS
 from sbert_search.index.spec import IndexSpec
@@ -125,7 +126,8 @@ def build_index(
         CorpusError: A source cannot be read, or has a bad row and ``on_error`` is ``stop``.
         IndexStoreError: The folder cannot become an index, or holds a finished index or documents
             of another unfinished build.
-        ModelMismatch: The given vectors have another dimension than those of the model.
+        ModelMismatch: The given vectors have another dimension than those of the model, or a
+            source records that another model made them.
     """
     given = vectors is not None or settings.fields.vector is not None
     out = out.absolute()
@@ -150,6 +152,8 @@ def build_index(
     predicted = settings.predicted
     survey = predicted.survey(survey)
     settings = replace(settings, predicted_by=predicted.hashes)
+    if open_model is not None and settings.fields.vector is not None:
+        open_model = partial(_opened_as_recorded, open_model, reader.paths, settings.fields.vector)
 
     def write(
         writer: IndexWriter, embedder: TextEmbedder | None, cursor: BuildCursor
@@ -180,6 +184,15 @@ def build_index(
         memory_bytes=memory_bytes,
         stores=stores,
     )
+
+
+def _opened_as_recorded(
+    open_model: Callable[[], TextEmbedder], paths: Sequence[Path], field: str
+) -> TextEmbedder:
+    """Open the model of given vectors; refuse another than that which their file records."""
+    embedder = open_model()
+    require_recorded_models(paths, field, embedder.identity)
+    return embedder
 
 
 def build_from(

@@ -119,17 +119,25 @@ def require_same_model(settings: StoreSettings, embedder: TextEmbedder) -> None:
     """
     stored = ModelIdentity.from_mapping(settings.identity)
     given = embedder.identity
+    if differing := differences(stored, given):
+        raise ModelMismatch(
+            f"The index was built with {stored.name}, and {given.name} is another model "
+            f"({'; '.join(differing)}). Use {stored.name}, or build another index."
+        )
+
+
+def differences(stored: ModelIdentity, given: ModelIdentity) -> list[str]:
+    """List the fields in which two models differ, as `ModelIdentity.differences`.
+
+    Hashes are compared only if both models have files, or neither has.
+    """
     if stored.in_memory != given.in_memory:
         given = replace(
             given,
             weights_sha256=stored.weights_sha256,
             tokenizer_sha256=stored.tokenizer_sha256,
         )
-    if differences := stored.differences(given):
-        raise ModelMismatch(
-            f"The index was built with {stored.name}, and {given.name} is another model "
-            f"({'; '.join(differences)}). Use {stored.name}, or build another index."
-        )
+    return stored.differences(given)
 
 
 def require_mixable(settings: StoreSettings, embedder: TextEmbedder) -> None:

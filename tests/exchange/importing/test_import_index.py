@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from sbert_search.corpus.fields import FieldNames
+from sbert_search.embedding.hashing import HashingEmbedder
 from sbert_search.errors import ConfigError, CorpusError, ModelMismatch
 from sbert_search.exchange.export import export_index
 from sbert_search.exchange.importing.import_index import import_index
@@ -288,3 +290,54 @@ def test_a_model_of_another_dimension_is_refused(tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", VECTORS)
     with pytest.raises(ModelMismatch, match="have 2 dimensions, and hashing:3 makes vectors of 3"):
         import_index(tmp_path / "a.npy", model="hashing:3")
+
+
+def other_model() -> HashingEmbedder:
+    embedder = HashingEmbedder(32)
+    embedder.identity = replace(embedder.identity, name="other", weights_sha256="0" * 64)
+    return embedder
+
+
+@pytest.mark.parametrize("text", ["One passage.", LONG])
+@pytest.mark.parametrize("made_by", ["parquet", "faiss", "embed"])
+def test_another_model_than_the_recorded_one_is_refused(
+    made_by: str, text: str, tmp_path: Path
+) -> None:
+    documents = [{"_id": "a", "text": text}, {"_id": "b", "text": "mill"}]
+    source = tmp_path / ("x.faiss" if made_by == "faiss" else "x.parquet")
+    if made_by == "embed":
+        settings = ReadSettings(on_truncate="chunk", chunk_tokens=32)
+        embed_to_parquet(documents, source, other_model, settings)
+    else:
+        first = Index.build(documents, model=other_model(), chunk_tokens=32)
+        export_index(first, "faiss" if made_by == "faiss" else "parquet", source)
+    differs = (
+        r"says that other made its vectors, and hashing:32 is another model \(weights_sha256: 0"
+    )
+    with pytest.raises(ModelMismatch, match=differs):
+        import_index(source, tmp_path / "i", model="hashing:32")
+    assert not (tmp_path / "i").exists()
+    assert import_index(source, tmp_path / "j", model=other_model()).identity.name == "other"
+    assert not import_index(source, tmp_path / "k").identity.is_model
+    if made_by != "faiss" and text != LONG:
+        with pytest.raises(ModelMismatch, match=f"{differs}.*Name other as the model, or none"):
+            Index.build(source, out=tmp_path / "i", model="hashing:32", vectors="vector")
+        assert not (tmp_path / "i").exists()
+        index = Index.create(tmp_path / "l", model="hashing:32")
+        with pytest.raises(ModelMismatch, match=f"{differs}.*Give vectors that hashing:32 made"):
+            index.add(source, vectors="vector")
+        assert len(index) == 0
+
+
+def test_a_record_of_other_vectors_or_of_another_program_is_not_compared(tmp_path: Path) -> None:
+    table = pa.table({"_id": list("xyz"), "vector": VECTORS.tolist(), "mine": VECTORS.tolist()})
+    for record in (b'{"engine": "none", "dim": 7}', b"[1]", b"no JSON", b'{"new": 1, "dim": 2}'):
+        stated = table.replace_schema_metadata({b"sbert_search.model": record})
+        pq.write_table(stated, tmp_path / "a.parquet")
+        assert len(import_index(tmp_path / "a.parquet", model="hashing:2")) == 3
+    damaged = {b"sbert_search.model": b'{"name": "other", "dim": "two"}'}
+    pq.write_table(table.replace_schema_metadata(damaged), tmp_path / "a.parquet")
+    fields = FieldNames(vector="mine")
+    assert len(import_index(tmp_path / "a.parquet", model="hashing:2", fields=fields)) == 3
+    with pytest.raises(CorpusError, match=r"a.parquet: its metadata sbert_search.model is damaged"):
+        import_index(tmp_path / "a.parquet", model="hashing:2")
