@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Unpack
 import numpy as np
 from numpy.typing import NDArray
 
+from sbert_search.corpus.formats.rows import excerpt
 from sbert_search.embedding.arguments import check_batch_tokens
 from sbert_search.embedding.protocol import Vectors
 from sbert_search.embedding.token_budget import BatchLauncher, Started, collect_all, launch_windows
-from sbert_search.errors import ConfigError
+from sbert_search.errors import ConfigError, CorpusError
 from sbert_search.metrics.calibration import probabilities
 from sbert_search.models.loading.identity import ModelIdentity
 from sbert_search.models.question_answerer import QuestionAnswerer
@@ -155,8 +156,9 @@ class Predictor:
             ConfigError: A text is not a pair although the model answers questions, or is a pair
                 although the model tags words.
             CorpusError: A text contains a lone surrogate, which UTF-8 cannot encode; or a
-                classifier gets both single texts and pairs.
+                classifier gets both single texts and pairs; or ``texts`` is one text.
         """
+        _require_list(texts, "texts")
         if self.task == "classify":
             return self.classify(texts, show_progress_bar=show_progress_bar)
         if self.task == "tag":
@@ -190,6 +192,7 @@ class Predictor:
         model = self.model
         if not isinstance(model, SequenceClassifier):
             raise ConfigError(f"{self.opened.name} is no classifier of texts; use predict.")
+        _require_list(texts, "texts")
         pairs = [(text, None) if isinstance(text, str) else text for text in texts]
         out = np.empty((len(pairs), len(self.labels)), dtype=np.float32)
 
@@ -223,9 +226,11 @@ class Predictor:
 
         Raises:
             ConfigError: The model does not tag words.
-            CorpusError: A text contains a lone surrogate, which UTF-8 cannot encode.
+            CorpusError: A text contains a lone surrogate, which UTF-8 cannot encode; or ``texts``
+                is one text.
         """
         model = self._tagger()
+        _require_list(texts, "texts")
         tagging = [TaggingText(text, words_of(text), len(self.labels)) for text in texts]
         self._compute_tags(model, tagging, show_progress_bar)
         return [entities_of(model, text) for text in tagging]
@@ -237,8 +242,15 @@ class Predictor:
 
         Raises:
             ConfigError: The model does not tag words.
+            CorpusError: A sentence is a text and not a list of words.
         """
         model = self._tagger()
+        for words in (sentences, *sentences):
+            if isinstance(words, str):
+                raise CorpusError(
+                    f"The sentence {excerpt(words)} is a text; pass a list of words for each "
+                    "sentence, or call tag."
+                )
         tagging = [TaggingText(*join_words(words), len(self.labels)) for words in sentences]
         self._compute_tags(model, tagging, show_progress_bar)
         return [[tag for tag, _ in tags_of_words(model, text)] for text in tagging]
@@ -259,7 +271,8 @@ class Predictor:
 
         Raises:
             ConfigError: The model does not answer questions.
-            CorpusError: A text contains a lone surrogate, which UTF-8 cannot encode.
+            CorpusError: A text contains a lone surrogate, which UTF-8 cannot encode; or an element
+                is no pair.
         """
         model = self.model
         if not isinstance(model, QuestionAnswerer):
@@ -267,6 +280,13 @@ class Predictor:
                 f"{self.opened.name} does not answer questions; pass a model of train qa, or call "
                 "predict."
             )
+        _require_list(questions, "questions", "pairs of a question and a text")
+        for question in questions:
+            if isinstance(question, str):
+                raise CorpusError(
+                    f"The question {excerpt(question)} has no text to answer from; pass pairs of a "
+                    "question and a text."
+                )
         found: list[TextAnswer] = []
         with progress(
             "Answering", len(questions), "questions", hidden=not show_progress_bar
@@ -329,3 +349,13 @@ class Predictor:
             labels = tuple(self.labels[n] for n in order if row[n] >= model.threshold)
         scores = dict(zip(self.labels, row, strict=True))
         return TextLabel(self.labels[best], row[best], labels, scores)
+
+
+def _require_list(texts: object, kind: str, each: str = "texts") -> None:
+    """Refuse one text, which would be read as a list of its characters.
+
+    Raises:
+        CorpusError: ``texts`` is a string.
+    """
+    if isinstance(texts, str):
+        raise CorpusError(f"These {kind} are one string, {excerpt(texts)}; pass a list of {each}.")

@@ -11,7 +11,7 @@ import torch
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from sbert_search.encoder.packed import PackedTokens
-from sbert_search.errors import ConfigError, ModelError
+from sbert_search.errors import ConfigError, CorpusError, ModelError
 from sbert_search.models.question_answerer import QuestionAnswerer
 from sbert_search.models.sequence_classifier import SequenceClassifier
 from sbert_search.models.side_file import SideFile
@@ -256,3 +256,19 @@ def test_an_empty_list_and_a_copy_made_as_pickle_does(tmp_path: Path) -> None:
         again = copy.copy(predictor)  # as unpickling in another process
         assert again.identity == predictor.identity
         assert again.identity.pooling == predictor.task
+
+
+def test_one_text_is_not_read_as_a_list_of_characters(tmp_path: Path) -> None:
+    one = "are one string, 'the cat'; pass a list of texts"
+    classes, tags = Predictor(classifier(tmp_path)), Predictor(tagger(tmp_path))
+    for predict in (classes.predict, classes.classify, classes.logits, tags.predict, tags.tag):
+        with pytest.raises(CorpusError, match=one):
+            predict("the cat")
+    for sentences in ("the cat", ["the cat"]):
+        with pytest.raises(CorpusError, match="The sentence 'the cat' is a text; pass a list of w"):
+            tags.tag_words(sentences)
+    answers = Predictor(answerer(tmp_path))
+    with pytest.raises(CorpusError, match="one string, 'the cat'; pass a list of pairs of a quest"):
+        answers.answer("the cat")  # type: ignore[arg-type]
+    with pytest.raises(CorpusError, match="question 'the cat' has no text to answer from; pass pa"):
+        answers.answer(("the cat", "the cat sat"))  # type: ignore[arg-type]
