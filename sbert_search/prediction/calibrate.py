@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,6 +15,8 @@ from sbert_search.corpus.labelled.pairs import MissingColumnError
 from sbert_search.corpus.labelled.texts import class_indices, read_labelled_texts
 from sbert_search.errors import ConfigError, CorpusError
 from sbert_search.metrics.calibration import (
+    COLDEST,
+    HOTTEST,
     expected_calibration_error,
     fit_temperature,
     probabilities,
@@ -25,6 +28,7 @@ from sbert_search.models.sequence_classifier import PROBLEM_TYPES, SequenceClass
 from sbert_search.models.side_file import read_side_file, write_side_file
 from sbert_search.prediction.predictor import Predictor, Text
 from sbert_search.records import LabelKind, LabelledText
+from sbert_search.runtime.progress import note
 
 _RELEVANCE = ("0", "1")  # labels of pairs for a model with a single score
 
@@ -36,7 +40,8 @@ class Calibration:
     Attributes:
         texts: Number of labelled texts.
         temperature: Divides the logits of the model.
-        error_before: Expected calibration error with a temperature of 1.
+        error_before: Expected calibration error with the temperature that the model had, which is 1
+            before the first calibration.
         error: Expected calibration error with the fitted temperature, on the same texts.
     """
 
@@ -82,11 +87,18 @@ def calibrate(model: Path, source: Path, *, device: str = "auto") -> Calibration
     logits = predictor.logits(texts)
     gold = np.array([[float(row.label == "1")] for row in rows]) if single else _gold(rows, head)
     temperature = fit_temperature(logits, gold, kind)
-    write_side_file(model, replace(read_side_file(model), temperature=temperature))
+    before = read_side_file(model)
+    if bound := next((b for b in (COLDEST, HOTTEST) if math.isclose(temperature, b)), None):
+        note(
+            f"The temperature is {bound:g}, the {'lowest' if bound == COLDEST else 'highest'} that "
+            f"is tried, so these {len(rows):,} texts do not determine it. Take more, of which "
+            "the model gets most right and some wrong."
+        )
+    write_side_file(model, replace(before, temperature=temperature))
     return Calibration(
         len(rows),
         temperature,
-        *(_error(logits, gold, kind, each) for each in (1.0, temperature)),
+        *(_error(logits, gold, kind, each) for each in (before.temperature, temperature)),
     )
 
 

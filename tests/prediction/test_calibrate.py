@@ -46,6 +46,8 @@ def test_the_scores_of_a_cross_encoder_become_probabilities(tmp_path: Path) -> N
     after = Reranker(tmp_path / "model", device="cpu", precision="fp32").predict(PAIRS)
     expected = 1 / (1 + np.exp(-logits / told["temperature"]))
     np.testing.assert_allclose(after, expected, atol=1e-4)
+    again = calibrate(tmp_path / "model", source, device="cpu")
+    assert again.error_before == again.error == pytest.approx(told["error"])
     rows[3]["label"] = 2
     source.write_text("".join(json.dumps(row) + "\n" for row in rows))
     with pytest.raises(CorpusError, match=r"judged\.jsonl:4: Unknown class in 'label' '2'"):
@@ -121,3 +123,23 @@ def test_models_without_probabilities_are_refused(tmp_path: Path) -> None:
         calibrate(tmp_path / "model", tmp_path / "dev.jsonl", device="cpu")
     with pytest.raises(ConfigError, match="is no folder of a model"):
         calibrate(tmp_path / "none", tmp_path / "dev.jsonl")
+
+
+@pytest.mark.parametrize("right", [True, False])
+def test_a_temperature_at_the_end_of_the_range_is_noted(
+    right: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    classifier(tmp_path / "tokens", ("no", "yes")).save(tmp_path / "model")
+    texts = [first for first, _ in PAIRS[::29]]
+    found = Predictor(tmp_path / "model", device="cpu", precision="fp32").classify(texts)
+    other = {"no": "yes", "yes": "no"}
+    rows = [
+        {"text": text, "label": own.label if right else other[own.label]}
+        for text, own in zip(texts, found, strict=True)
+    ]
+    source = tmp_path / "dev.jsonl"
+    source.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    fitted = calibrate(tmp_path / "model", source, device="cpu").temperature
+    assert fitted == pytest.approx(0.05 if right else 20)
+    told = f"The temperature is {'0.05, the lowest' if right else '20, the highest'} that is tried"
+    assert told in capsys.readouterr().err
