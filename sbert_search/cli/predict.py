@@ -64,7 +64,8 @@ def predict(
     MODEL is the folder `model` of a run of `train classify`, `tag` or `qa`, or a published model of
     this kind. SOURCE is a file of rows with the field `text`, or with two fields for pairs such as
     `sentence1` and `sentence2`; a model for questions needs `question` and `context`. SOURCE may be
-    JSONL, JSON, CSV, TSV, Parquet, Arrow or .txt, or "-" for JSONL on stdin.
+    JSONL, JSON, CSV, TSV, Parquet, Arrow or .txt, or "-" for JSONL on stdin. The rejects file of
+    --on-error skip is OUT.rejects.jsonl; without --out, bad rows are only named on stderr.
     """
     from sbert_search.prediction.files import FilePredictor
     from sbert_search.prediction.predictor import Predictor
@@ -89,7 +90,8 @@ def predict(
         for row in files.rows(source):
             emit(row.to_row(all_scores=all_scores)) if as_json else say(_line(row, all_scores))
     if files.rejected:
-        note(f"{files.rejected:,} rows were left out.")
+        listed = f"; {out}.rejects.jsonl says why" if out is not None else ""
+        note(f"{files.rejected:,} rows were left out{listed}.")
     return REJECTED_ROWS if files.rejected else 0
 
 

@@ -14,14 +14,16 @@ import pyarrow.parquet as pq
 from sbert_search.corpus.formats.rows import BadRow, Reject
 from sbert_search.corpus.labelled.pairs import MissingColumnError, find_columns, text_of
 from sbert_search.corpus.labelled.texts import COLUMNS as TEXT_COLUMNS
+from sbert_search.corpus.rejects import RejectLog
 from sbert_search.corpus.sources import SourceFile, classify, field_names, read_rows
 from sbert_search.corpus.spool import source_files
 from sbert_search.errors import ConfigError, CorpusError
 from sbert_search.prediction.predictor import Predictor, Text
 from sbert_search.prediction.results import Prediction, TaskName
 from sbert_search.runtime.disk.files import NewFile, replacing
-from sbert_search.runtime.disk.same_file import require_apart, require_possible_output
+from sbert_search.runtime.disk.same_file import require_apart, require_possible_output, same_file
 from sbert_search.runtime.progress import progress, warn
+from sbert_search.runtime.remedies import if_offered
 
 IDS = ("id", "_id", "doc_id")
 COLUMNS: Mapping[TaskName, Mapping[str, tuple[str, ...]]] = {
@@ -97,6 +99,8 @@ class FilePredictor:
     text2: str | None = None
     on_error: Literal["stop", "skip"] = "stop"
     rejected: int = field(default=0, init=False)
+    _log: RejectLog | None = field(default=None, init=False)
+    _unwritten: list[Reject] = field(default_factory=list, init=False)  # not in the log so far
 
     def __post_init__(self) -> None:
         if self.text2 is not None and self.predictor.task == "tag":
@@ -119,6 +123,8 @@ class FilePredictor:
     def write(self, source: str | Path, out: Path, *, all_scores: bool = False) -> int:
         """Write the predictions to a file, which appears under its name when it is complete.
 
+        Bad rows that are left out are listed in ``OUT.rejects.jsonl``.
+
         Args:
             source: As for `rows`.
             out: A file that ends in .jsonl or .parquet. Parquet always has all scores.
@@ -138,8 +144,16 @@ class FilePredictor:
         file = self._file(source)
         require_apart(out, [file.path, Path(self.predictor.identity.name)])
         write = self._write_parquet if out.suffix == ".parquet" else self._write_json
-        with replacing(out) as target:
-            return write(self._predicted(file), target, all_scores)
+        self._log = log = RejectLog(out)
+        try:
+            with replacing(out) as target:
+                count = write(self._predicted(file), target, all_scores)
+            self._write_rejects(log)
+        finally:
+            self._log = None
+            self._unwritten.clear()
+        log.finish(was_read=same_file(log.path, [file.path]) is not None)
+        return count
 
     def _file(self, source: str | Path) -> SourceFile:
         return source_files("-", self)[0] if str(source) == "-" else classify(Path(source))
@@ -164,21 +178,33 @@ class FilePredictor:
         )
         id_name = next((name for name in IDS if name in names), None)
         for row in read_rows(file):
-            try:
-                if isinstance(row, Reject):
-                    raise row.error()
-                texts = [text_of(row.values, name) for name in columns]
-            except (BadRow, CorpusError) as bad:
-                error = bad.at(row.source).error() if isinstance(bad, BadRow) else bad
-                if self.on_error == "stop":
-                    raise error from None
-                warn(f"Left out: {error}")
-                self.rejected += 1
+            if isinstance(row, Reject):
+                self._reject(row)
                 continue
-            assert not isinstance(row, Reject)
+            try:
+                texts = [text_of(row.values, name) for name in columns]
+            except BadRow as bad:
+                self._reject(bad.at(row.source))
+                continue
             row_id = None if id_name is None else row.values.get(id_name)
             text: Text = texts[0] if len(texts) == 1 else (texts[0], texts[1])
             yield row.number, None if row_id is None else str(row_id), text
+
+    def _reject(self, reject: Reject) -> None:
+        """Leave out a bad row, or raise its error."""
+        if self.on_error == "stop":
+            skip = "Fix it, or pass --on-error skip to leave bad rows out."
+            raise reject.error(if_offered("--on-error", skip, "Fix it."))
+        warn(f"Left out: {reject.error()}")
+        self.rejected += 1
+        if self._log is not None:
+            self._unwritten.append(reject)
+            if len(self._unwritten) == _ROWS:
+                self._write_rejects(self._log)
+
+    def _write_rejects(self, log: RejectLog) -> None:
+        log.append(self._unwritten)
+        self._unwritten.clear()
 
     def _write_json(self, rows: Iterable[PredictedRow], target: NewFile, all_scores: bool) -> int:
         count = 0

@@ -68,9 +68,15 @@ def test_bad_rows_models_and_inputs(model: Path, tmp_path: Path) -> None:
     done = sbert_search("predict", model, source, "--device", "cpu")
     assert done.code == 1
     assert "t.jsonl:2: 'text' must be a text that is not blank" in done.err
+    assert "or pass --on-error skip to leave bad rows out." in done.err
     skipped = sbert_search("predict", model, source, "--on-error", "skip", "--json")
     assert (skipped.code, len(skipped.records)) == (3, 1)
-    assert "1 rows were left out" in skipped.err
+    assert "1 rows were left out." in skipped.err
+    out = tmp_path / "out.jsonl"
+    to_file = sbert_search("predict", model, source, "--on-error", "skip", "--out", out)
+    assert to_file.code == 3
+    assert f"1 rows were left out; {out}.rejects.jsonl says why." in to_file.err
+    assert (tmp_path / "out.jsonl.rejects.jsonl").read_text().count("\n") == 1
     missing = sbert_search("predict", tmp_path / "tokens", source)
     assert missing.code == 1
     assert "Traceback" not in missing.err

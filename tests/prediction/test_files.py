@@ -102,6 +102,13 @@ def test_bad_rows_stop_the_work_or_are_left_out(
     assert predictor.rejected == 1
     assert [row["row"] for row in read(out)] == [1, 3]
     assert "Left out: " in capsys.readouterr().err
+    rejects = tmp_path / "out.jsonl.rejects.jsonl"
+    reason = "'text' must be a text that is not blank"
+    assert read(rejects) == [{"source": f"{source}:2", "reason": reason, "value": "' '"}]
+    good = written(tmp_path / "g.jsonl", {"text": "cat"})
+    assert FilePredictor(model, on_error="skip").write(good, out) == 1
+    assert not rejects.exists()
+    assert not list(tmp_path.glob("*.partial"))
 
 
 def test_outputs_that_would_destroy_something_are_refused(tmp_path: Path) -> None:
