@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Unpack, get_args, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sbert_search.config import unknown_name
+from sbert_search.corpus.formats.rows import excerpt
 from sbert_search.embedding.arguments import (
     AnyEncodeOptions,
     EncodeOptions,
@@ -21,7 +22,7 @@ from sbert_search.embedding.arguments import (
 from sbert_search.embedding.protocol import Task, Vectors
 from sbert_search.embedding.quantization import VectorPrecision, quantized
 from sbert_search.embedding.similarity import unit
-from sbert_search.errors import ConfigError
+from sbert_search.errors import ConfigError, CorpusError
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -109,7 +110,8 @@ class EncodeMethods(ABC):
         Raises:
             ConfigError: The model has no prompt of this name, or an option has a value that this
                 package does not offer; the message says why.
-            CorpusError: A text contains a lone surrogate, which UTF-8 cannot encode.
+            CorpusError: A text is not a string, or contains a lone surrogate, which UTF-8 cannot
+                encode.
         """
         return self._encoded(texts, task, options)
 
@@ -169,7 +171,7 @@ class EncodeMethods(ABC):
         self, texts: Texts, task: Task | None, options: AnyEncodeOptions
     ) -> Vectors | NDArray[np.int8] | NDArray[np.uint8] | Tensor | list[Tensor]:
         self._check(options)
-        several = [texts] if isinstance(texts, str) else list(texts)
+        several = _as_list(texts)
         vectors = self._vectors(
             several,
             task,
@@ -221,3 +223,24 @@ class EncodeMethods(ABC):
                 "pool is given, but an Embedder starts its processes itself: open it with several "
                 'devices, such as Embedder(MODEL, device="cuda:0,cuda:1").'
             )
+
+
+def _as_list(texts: object) -> list[str]:
+    """Return one text or several as a list.
+
+    Raises:
+        CorpusError: There is no list of texts; or an element of it is not a string, such as a
+            missing value of a table.
+    """
+    if isinstance(texts, str):
+        return [texts]
+    if isinstance(texts, (bytes, Mapping)) or not isinstance(texts, Iterable):
+        raise CorpusError(f"The texts are {excerpt(texts)}; pass a text or a list of texts.")
+    several = list(texts)
+    for number, text in enumerate(several, 1):
+        if not isinstance(text, str):
+            raise CorpusError(
+                f"Text {number:,} of {len(several):,} is {excerpt(text)}, which is not a string; "
+                "every text must be a string."
+            )
+    return several

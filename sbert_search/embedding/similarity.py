@@ -20,11 +20,17 @@ def similarity(first: Vectors, second: Vectors, measure: str = "cosine") -> Vect
         Float32 (n, m).
 
     Raises:
-        ConfigError: The measure is unknown.
+        ConfigError: The measure is unknown, or the vectors are not of one dimension.
     """
     if measure not in _MEASURES:
         raise ConfigError(f"Unknown similarity {measure!r}; known: {', '.join(_MEASURES)}.")
-    scores = _MEASURES[measure](np.atleast_2d(first), np.atleast_2d(second))
+    first, second = np.atleast_2d(first), np.atleast_2d(second)
+    if not first.ndim == second.ndim == 2 or first.shape[1] != second.shape[1]:
+        raise ConfigError(
+            f"Vectors of the shapes {first.shape} and {second.shape} cannot be compared; pass "
+            "(n, dim) and (m, dim), of one model and dimension."
+        )
+    scores = _MEASURES[measure](first, second)
     return np.asarray(scores, dtype=np.float32)
 
 

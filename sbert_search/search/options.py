@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from numbers import Integral, Real
 from typing import TYPE_CHECKING, Literal, TypedDict, Unpack, get_args
 
 from sbert_search.config import unknown_name
@@ -91,8 +92,9 @@ class SearchOptions:
             only its best passage.
 
     Raises:
-        QueryError: The mode or the syntax is unknown, k or ``group_size`` is below 1, ``offset`` or
-            ``answer_depth`` is negative, ``min_score`` is NaN, ``diversity`` is not from 0 to 1,
+        QueryError: The mode or the syntax is unknown, a number is no number or no integer, k or
+            ``group_size`` is below 1, ``offset`` or ``answer_depth`` is negative, ``min_score`` is
+            NaN, ``diversity`` is not from 0 to 1,
             ``fuzzy``, ``rerank_depth`` or the number of documents to choose by diversity is out of
             range, ``group_size`` is given without ``group_by``, or ``group_by`` with
             ``group=False``.
@@ -120,6 +122,7 @@ class SearchOptions:
             raise QueryError(unknown_name(self.mode, self.mode, MODES, "search mode"))
         if self.syntax is not None and self.syntax not in SYNTAXES:
             raise QueryError(unknown_name(self.syntax, self.syntax, SYNTAXES, "query syntax"))
+        self._check_numbers()
         if self.k < 1:
             raise QueryError(f"k is {self.k}; ask for at least 1 hit.")
         for name in ("offset", "answer_depth"):
@@ -136,6 +139,16 @@ class SearchOptions:
             )
         self._check_boosts()
         self._check_order()
+
+    def _check_numbers(self) -> None:
+        for name in ("k", "offset", "fuzzy", "rerank_depth", "group_size", "answer_depth"):
+            value: object = getattr(self, name)
+            if not isinstance(value, Integral):
+                raise QueryError(f"{name} is {value!r}; pass an integer.")
+        for name in ("min_score", "diversity"):
+            value = getattr(self, name)
+            if not isinstance(value, Real) and not (name == "min_score" and value is None):
+                raise QueryError(f"{name} is {value!r}; pass a number.")
 
     def _check_boosts(self) -> None:
         boosts = (self.boost,) if isinstance(self.boost, Boost) else tuple(self.boost)

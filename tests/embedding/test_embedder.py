@@ -6,6 +6,7 @@ from threading import Thread
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from hypothesis import given, settings
@@ -201,6 +202,26 @@ def test_chunks_are_encoded_as_the_texts_they_are(folder: Path, engine: Any) -> 
 def test_a_lone_surrogate_is_named(tiny: Embedder) -> None:
     with pytest.raises(CorpusError, match="has a lone surrogate at character 4"):
         tiny.encode(["fine", "cat \ud83d"])
+
+
+@pytest.mark.parametrize(
+    ("texts", "message"),
+    [
+        (["a", None], "Text 2 of 2 is None, which is not a string"),
+        ([1], "Text 1 of 1 is 1, which is not a string"),
+        (["a", b"b"], "Text 2 of 2 is b'b', which is not a string"),
+        ([["a", "b"]], r"Text 1 of 1 is \['a', 'b'\], which is not a string"),
+        (pd.Series(["a", "b", float("nan")]), "Text 3 of 3 is nan, which is not a string"),
+        (b"ab", "The texts are b'ab'; pass a text or a list of texts"),
+        (None, "The texts are None; pass a text or a list of texts"),
+    ],
+)
+def test_what_is_no_text_is_named_with_its_position(
+    tiny: Embedder, texts: Any, message: str
+) -> None:
+    for encode in (tiny.encode, tiny.encode_query, tiny.encode_document):
+        with pytest.raises(CorpusError, match=message):
+            encode(texts)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")

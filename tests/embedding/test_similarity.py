@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
 from sbert_search.embedding.similarity import similarity
+from sbert_search.errors import ConfigError
 
 FIRST = np.array([[3.0, 4.0], [0.0, 0.0]], np.float32)
 SECOND = np.array([[6.0, 8.0], [4.0, -3.0], [3.0, 4.0]], np.float32)
@@ -26,3 +29,11 @@ def test_a_measure_has_these_values(measure: str, expected: list[list[float]]) -
     assert scores == pytest.approx(np.array(expected), abs=1e-6)
     assert similarity(FIRST[:0], SECOND, measure).shape == (0, 3)
     assert similarity(FIRST, SECOND[:0], measure).shape == (2, 0)
+
+
+@pytest.mark.parametrize("measure", ["cosine", "dot", "euclidean", "manhattan"])
+@pytest.mark.parametrize("shape", [(3, 1), (3, 3), (1, 2, 2)])
+def test_vectors_of_another_dimension_are_refused(measure: str, shape: tuple[int, ...]) -> None:
+    message = rf"shapes \(2, 2\) and {re.escape(str(shape))} cannot be compared; pass \(n, dim\)"
+    with pytest.raises(ConfigError, match=message):
+        similarity(FIRST, np.ones(shape, np.float32), measure)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -36,12 +37,24 @@ def test_keywords_replace_fields_and_unknown_ones_are_refused() -> None:
             {"diversity": 0.1, "k": 9_999, "offset": 2},
             "k is 10,001; with diversity, .* must be at most 10,000",
         ),
+        ({"k": 1.5}, r"k is 1\.5; pass an integer"),
+        ({"k": "1"}, "k is '1'; pass an integer"),
+        ({"offset": 1.0}, r"offset is 1\.0; pass an integer"),
+        ({"fuzzy": "a"}, "fuzzy is 'a'; pass an integer"),
+        ({"rerank_depth": None}, "rerank_depth is None; pass an integer"),
+        ({"min_score": "a"}, "min_score is 'a'; pass a number"),
+        ({"diversity": None}, "diversity is None; pass a number"),
         ({"group_size": 0}, "group_size is 0; it must be at least 1"),
     ],
 )
 def test_options_out_of_range_are_refused(setting: dict[str, Any], message: str) -> None:
     with pytest.raises(QueryError, match=message):
         SearchOptions(**setting)
+
+
+def test_numbers_of_numpy_are_options() -> None:
+    options = SearchOptions(k=np.int64(3), min_score=np.float32(0.5))  # type: ignore[arg-type]
+    assert (options.k, options.min_score) == (3, 0.5)
 
 
 def test_the_depth_covers_the_page_and_the_reranked_documents() -> None:
