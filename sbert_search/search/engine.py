@@ -420,7 +420,8 @@ class SearchEngine:
         first = enumerate(hits[: options.k], 1)
         ranked = (replace(hit, rank=rank) for rank, hit in first)
         commit, missing = snapshot.manifest.generation, snapshot.missing
-        return Hits(ranked, mode="dense", commit=commit, missing=missing)
+        columns = snapshot.columns
+        return Hits(ranked, mode="dense", commit=commit, missing=missing, columns=columns)
 
     def _state(self) -> Snapshot:
         """Return the present state of the index."""
@@ -449,7 +450,12 @@ class SearchEngine:
         # With given vectors, the model is not opened only to choose sentences.
         embedder = self.load_model if vectors is None or self._has_embedder else None
         read = partial(page_hits, highlight=highlight, embedder=embedder)
-        hits_of = partial(Hits, mode=options.mode, commit=snapshot.manifest.generation)
+        hits_of = partial(
+            Hits,
+            mode=options.mode,
+            commit=snapshot.manifest.generation,
+            columns=snapshot.columns,
+        )
         for part_asked in query_blocks(snapshot, asked, options, HITS_AT_ONCE):
             state = snapshot.for_queries()
             with self._turns:

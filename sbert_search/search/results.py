@@ -14,12 +14,20 @@ if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
 
+    from sbert_search.index.storage.manifest import ColumnType
+
 _SHOWN = 20  # hits that `repr` and notebooks show
 _CELL_CHARS = 300  # characters of a text that a notebook shows
 
 
 class Hits(list[Hit]):
     """The hits of one query, best first: a list of `Hit` with conversions to tables.
+
+    Args:
+        hits: The hits.
+        query: See below, as for ``mode``, ``commit`` and ``missing``.
+        columns: The metadata columns of the index with their types, which tables of the hits have
+            also where no hit has a value. None: tables have the columns of the hits.
 
     Attributes:
         query: The query as it was asked; "" if the hits are not those of a text.
@@ -38,9 +46,11 @@ class Hits(list[Hit]):
         mode: str = "",
         commit: int = 0,
         missing: tuple[str, ...] = (),
+        columns: Mapping[str, ColumnType] | None = None,
     ) -> None:
         super().__init__(hits)
         self.query, self.mode, self.commit, self.missing = query, mode, commit, missing
+        self._columns = columns or {}
 
     @overload
     def __getitem__(self, at: SupportsIndex, /) -> Hit: ...
@@ -52,7 +62,8 @@ class Hits(list[Hit]):
         if isinstance(at, slice):
             part = super().__getitem__(at)
             like_these = partial(Hits, query=self.query, mode=self.mode)
-            return like_these(part, commit=self.commit, missing=self.missing)
+            like_these = partial(like_these, commit=self.commit, missing=self.missing)
+            return like_these(part, columns=self._columns)
         return super().__getitem__(at)
 
     def __repr__(self) -> str:
@@ -77,8 +88,8 @@ class Hits(list[Hit]):
             The columns rank, doc_id, score, title, text, passage, chunk, best_sentence and
             matched_words; for each stage of the search, its rank and score, such as dense_rank and
             dense_score, null for a hit that the stage did not find; answer and answer_score, if a
-            hit has an answer; and the metadata columns by name. A metadata column with the name of
-            another column is called ``meta.NAME``.
+            hit has an answer; and the metadata columns of the index by name, null for a hit without
+            a value. A metadata column with the name of another column is called ``meta.NAME``.
         """
         import pyarrow as pa
 
@@ -105,8 +116,9 @@ class Hits(list[Hit]):
             columns["answer"] = pa.array([a and a.text for a in answers], pa.string())
             columns["answer_score"] = pa.array([a and a.score for a in answers], pa.float64())
         taken = set(columns)
-        for name in dict.fromkeys(name for hit in self for name in hit.metadata):
-            values = pa.array([hit.metadata.get(name) for hit in self])
+        for name in dict.fromkeys([*self._columns, *(n for hit in self for n in hit.metadata)]):
+            kind = _arrow_type(self._columns[name]) if name in self._columns else None
+            values = pa.array([hit.metadata.get(name) for hit in self], kind)
             columns[f"meta.{name}" if name in taken else name] = values
         return pa.table(columns)
 
@@ -121,6 +133,22 @@ class Hits(list[Hit]):
         except ImportError as error:
             raise ConfigError("to_pandas needs pandas: pip install pandas") from error
         return self.to_arrow().to_pandas()
+
+
+def _arrow_type(kind: ColumnType) -> pa.DataType:
+    """Return the type that Arrow itself chooses for values of a metadata column."""
+    import pyarrow as pa
+
+    item = kind.removeprefix("list[").removesuffix("]")
+    scalars = {
+        "string": pa.string(),
+        "int64": pa.int64(),
+        "float64": pa.float64(),
+        "bool": pa.bool_(),
+        "timestamp": pa.timestamp("us", "UTC"),
+        "date": pa.date32(),
+    }
+    return scalars[item] if item == kind else pa.list_(scalars[item])
 
 
 def _html_cells(hit: Hit, names: Iterable[str]) -> Iterator[str]:

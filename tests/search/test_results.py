@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import subprocess
 import sys
-from datetime import date
+from datetime import UTC, date, datetime
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ import pyarrow as pa
 import pytest
 
 from sbert_search.errors import ConfigError
+from sbert_search.index.index import Index
 from sbert_search.records import Hit, StageScore
 from sbert_search.search.engine import SearchEngine
 from sbert_search.search.results import Hits
@@ -92,6 +93,34 @@ def test_a_table_has_typed_columns_of_hits_stages_and_metadata() -> None:
     ]
     empty = Hits().to_arrow()
     assert (empty.num_rows, empty.schema.field("score").type) == (0, pa.float64())
+
+
+def test_a_table_has_all_metadata_columns_of_the_index(tmp_path: Path) -> None:
+    rows: list[dict[str, object]] = [
+        {"_id": "a", "text": "river mill", "year": 1, "day": date(2020, 2, 29), "score": 0.5},
+        {"_id": "b", "text": "bread", "tags": ["x"], "kind": "food", "sold": True},
+        {"_id": "c", "text": "oven", "seen": datetime(2021, 2, 3, 4, tzinfo=UTC), "ns": [1, 2]},
+        {"_id": "d", "text": "wheel"},
+    ]
+    engine = SearchEngine(Index.build(rows, out=tmp_path / "i", model="hashing:32"))
+    whole = engine.search("river mill", 4, mode="dense").to_arrow()
+    assert whole.num_rows == 4
+    inferred = Hits(engine.search("river mill", 4, mode="dense")).to_arrow()
+    for found in (
+        engine.search("wheel", 1, mode="dense"),
+        engine.search("river mill", 4, mode="dense")[:1],
+        engine.search("river mill", where="year = 2", mode="dense"),
+        copy.deepcopy(engine.similar("a", 1)),
+    ):
+        table = found.to_arrow()
+        named = [name for name in table.column_names if not name.startswith("dense_")]
+        assert named == [n for n in whole.column_names if not n.startswith("dense_")]
+        for name in named:
+            assert table.schema.field(name).type == whole.schema.field(name).type, name
+            assert table.schema.field(name).type == inferred.schema.field(name).type, name
+        assert "meta.score" in named
+        assert list(found.to_pandas().columns) == table.column_names
+    assert set(Hits(engine.search("wheel", 1)).to_arrow().column_names).isdisjoint({"year", "tags"})
 
 
 def test_a_frame_has_the_columns_of_the_table() -> None:
