@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Unpack
+from typing import TYPE_CHECKING, Literal, Unpack, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -121,6 +121,8 @@ class Embedder(EncodeMethods):
         _check_dim(truncate_dim)
         check_batch_tokens(batch_tokens)
         check_calibrate(precision, calibrate)
+        if model is None or isinstance(model, (str, Path)):
+            _check_engine(engine)
         devices = device_names(device)
         if len(devices) > 1:
             from sbert_search.embedding.processes import open_processes
@@ -425,6 +427,14 @@ def _open(
     from sbert_search.embedding.engines.torch_engines import open_model  # torch loads here
 
     return open_model(model, device=device, engine=engine, precision=precision, calibrate=calibrate)
+
+
+def _check_engine(engine: str) -> None:
+    if engine not in get_args(EngineName):
+        *others, last = get_args(EngineName)
+        raise ConfigError(
+            f"The engine {engine!r} cannot run this model; use {', '.join(others)} or {last}."
+        )
 
 
 def _check_dim(truncate_dim: int | None) -> None:

@@ -315,8 +315,12 @@ def test_the_measured_precision_is_taken_unless_one_is_named(
 
 def test_impossible_settings_are_named(folder: Path) -> None:
     unknown: Any = "jax"
-    with pytest.raises(ConfigError, match="engine 'jax' cannot run this model"):
+    engines = "engine 'jax' cannot run this model; use native, onnx or sentence-transformers"
+    with pytest.raises(ConfigError, match=engines):
         Embedder(folder, engine=unknown)
+    precisions = "precision is 'jax'; use auto, fp32, bf16, fp16, int8, fastest"
+    with pytest.raises(ConfigError, match=precisions):
+        Embedder(folder, device="cpu", precision=unknown)
     with pytest.raises(ConfigError, match="no prompt 'off'"):
         Embedder(folder, device="cpu", default_prompt_name="off")
     for wrong in (0, -3):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import Protocol, TypeVar, get_args
 
 import torch
 
@@ -18,6 +18,7 @@ from sbert_search.embedding.engines.loading import (
     open_engine,
 )
 from sbert_search.embedding.engines.protocol import EngineName, OpenedModel
+from sbert_search.errors import ConfigError
 from sbert_search.models.loading.folder import ModelFolder, read_folder
 from sbert_search.models.loading.resolve import ResolvedModel, resolve_model
 from sbert_search.runtime.device import Precision
@@ -72,6 +73,8 @@ def open_folder(
         ModelError: The model cannot be found or loaded, or its output is wrong.
     """
     check_engine(engine)
+    if precision not in get_args(Precision):
+        raise ConfigError(f"precision is {precision!r}; use {', '.join(get_args(Precision))}.")
     resolved = resolve_model(model)
     folder = read_folder(resolved.path)
     if precision == "fastest":
