@@ -88,6 +88,8 @@ class RowVectors:
         Raises:
             CorpusError: The file cannot be read, or is no array of vectors.
         """
+        if isinstance(vectors, cls):
+            return vectors
         if not isinstance(vectors, (str, Path)):
             return cls(_as_array(vectors))
         try:
@@ -100,6 +102,9 @@ class RowVectors:
 
     def __len__(self) -> int:
         return len(self.array)
+
+    def __array__(self) -> NDArray[Any]:
+        return self.array
 
     @property
     def dim(self) -> int:

@@ -96,10 +96,9 @@ def import_index(
                 raise ConfigError(f"{option} has no effect: {path} has no metadata; leave it out.")
         if memory_bytes is not None:
             warn(f"{path} has no texts and metadata; --memory does not limit such an import.")
-        array = found.vectors.array
-        return Index.from_vectors(array, ids=found.ids, out=out, model=model, **keywords)
+        return Index.from_vectors(found.vectors, ids=found.ids, out=out, model=model, **keywords)
     keywords["fields"] = found.fields
-    given = found.vectors.array if found.vectors is not None else found.fields.vector
+    given = found.vectors if found.vectors is not None else found.fields.vector
     return Index.build(
         found.rows, out=out, model=model, vectors=given, memory_bytes=memory_bytes, **keywords
     )

@@ -15,7 +15,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from sbert_search.corpus.documents import Reject, Survey
-from sbert_search.corpus.formats.rows import BadRow
+from sbert_search.corpus.formats.rows import BadRow, excerpt
 from sbert_search.corpus.id_column import IdsLike, id_column, numbered
 from sbert_search.corpus.vectors import RowVectors, VectorRule, problems
 from sbert_search.errors import CorpusError
@@ -27,7 +27,7 @@ from sbert_search.index.storage.segment_writer import SegmentPart
 from sbert_search.records import Document, RowCounts
 from sbert_search.runtime.progress import progress
 
-SHOWN = "vectors"  # name of the rows in messages and in `Document.source`
+SHOWN = "vectors"  # name of the rows in `Document.source`
 BLOCK_ROWS = 1024
 _NEW, _DUPLICATE, _REJECTED = 0, 1, 2
 _CONFLICT = "the id is already indexed with other content, which only upsert replaces"
@@ -165,7 +165,7 @@ class IdVectors:
     def reject(self, row: int) -> Reject:
         """Describe a rejected row."""
         reason, value = self._reasons[row]
-        return Reject(f"{SHOWN}:{row + 1}", reason, value)
+        return Reject(self._place(row), reason, value)
 
     def part(self, start: int, stop: int, first_row: int, settings: StoreSettings) -> SegmentPart:
         """Return the new documents among some rows, with their vectors as they are stored."""
@@ -194,7 +194,7 @@ class IdVectors:
         at = np.flatnonzero(suspect)
         for row, problem in zip(at.tolist(), problems(block[at], self.rule), strict=True):
             if problem:
-                self._reasons.setdefault(start + row, (problem, ""))
+                self._reasons.setdefault(start + row, (problem, f"id {excerpt(ids[row])}"))
 
     def _resolve_repeated_ids(self) -> None:
         """Keep the first row of each id. Later rows of the id are duplicates or are rejected."""
@@ -215,13 +215,18 @@ class IdVectors:
             elif self.on_error == "skip":
                 conflicts[row] = _CONFLICT, doc_id
             else:
-                where = f"{SHOWN}:{first[doc_id] + 1}"
+                where = self._place(first[doc_id])
                 reason = f"the id also occurs in {where}, with other content"
-                raise Reject(f"{SHOWN}:{row + 1}", reason, doc_id).error(
+                raise Reject(self._place(row), reason, doc_id).error(
                     "Make ids unique, or pass --on-error skip to keep the first of them."
                 )
         self._reasons |= conflicts
         self._reject(conflicts)
+
+    def _place(self, row: int) -> str:
+        """Name a row in messages: by its number from 1, as a line, or from 0 if that is its id."""
+        number = f"vector {row}" if self._ids is None else str(row + 1)
+        return f"{self.vectors.shown}:{number}"
 
     def _reject(self, rows: Iterable[int]) -> None:
         """Mark rows as rejected, or raise the error of the first one."""

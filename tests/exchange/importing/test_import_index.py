@@ -237,6 +237,7 @@ def write_faults(folder: Path) -> None:
     np.save(folder / "nan.npy", bad)
     np.save(folder / "three.npy", VECTORS)
     (folder / "two.txt").write_text("x\ny\n")
+    (folder / "three.txt").write_text("x\ny\nz\n")
     (folder / "twice.txt").write_text("x\ny\nx\n")
     np.save(folder / "one.npy", VECTORS[0])
     (folder / "no.npy").write_text("no array")
@@ -259,9 +260,10 @@ def write_faults(folder: Path) -> None:
     ("source", "ids", "message"),
     [
         ("absent.npy", None, r"absent.npy: there is no such file"),
-        ("nan.npy", None, r"vectors:2: the vector has a component that is not finite"),
+        ("nan.npy", None, r"nan.npy:vector 1: the vector .* is not finite in float32 \(id '1'\)"),
+        ("nan.npy", "three.txt", r"nan.npy:2: the vector .* not finite in float32 \(id 'y'\)"),
         ("three.npy", "two.txt", r"3 vectors for 2 ids"),
-        ("three.npy", "twice.txt", r"vectors:3: the id also occurs in vectors:1"),
+        ("three.npy", "twice.txt", r"three.npy:3: the id also occurs in three.npy:1"),
         ("three.npy", "absent.txt", r"absent.txt: cannot be read"),
         ("one.npy", None, r"has shape \(2,\)"),
         ("no.npy", None, r"no.npy: cannot be read as an .npy file"),
