@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import subprocess
 import time
@@ -69,6 +70,30 @@ def test_what_cannot_be_read_gives_exit_code_3(notes: Path) -> None:
     assert "a.md: invalid UTF-8 at byte 1. The index keeps what it held of it." in done.err
     hits = sbert_search("search", notes.with_name("i"), "moon", "--json", env=HASHING).records
     assert hits[0]["title"] == "Tides"
+    done = sync(notes, "-q")
+    assert done.code == 3
+    assert "unchanged 1, rejected 1 (leave out -q to see why);" in done.out
+
+
+def test_rejected_files_are_counted_and_listed(notes: Path) -> None:
+    (notes / "c.md").write_bytes(b"# x\n\xff\xfe\xff")
+    rejects = notes.with_name("i.rejects.jsonl")
+    done = sync(notes, "-q")
+    assert f"unchanged 0, rejected 1 ({rejects} says why); documents in" in done.out
+    assert (done.code, done.err) == (3, "")
+    (notes / "a.md").write_bytes(b"\xff")
+    (notes / "d.md").symlink_to(notes.with_name("outside.md"))
+    (notes / "sub" / "e.md").write_text("A new note.")
+    done = sync(notes)
+    assert f"rejected 3 ({rejects} says why)" in done.out
+    assert "a.md: invalid UTF-8 at byte 1. The index keeps what it held of it." in done.err
+    assert "c.md: invalid UTF-8 at byte 5.\n" in done.err  # it was never indexed
+    names = {json.loads(line)["source"].split("/")[-1] for line in rejects.read_text().splitlines()}
+    assert names == {"a.md:1", "c.md:1", "d.md"}
+    (notes / "a.md").write_text("The sun.")
+    (notes / "c.md").unlink()
+    (notes / "d.md").unlink()
+    assert (sync(notes).code, rejects.exists()) == (0, False)
 
 
 def test_an_empty_folder_is_refused_before_anything_is_made(notes: Path, tmp_path: Path) -> None:

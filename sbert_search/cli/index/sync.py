@@ -14,7 +14,7 @@ from sbert_search.cli.index.update import index_options, with_overrides
 from sbert_search.cli.options.shared import embedder_options, shared_options, typed
 from sbert_search.cli.options.source import column_type_option, model_options, with_read_options
 from sbert_search.config import to_mapping
-from sbert_search.runtime.progress import note
+from sbert_search.runtime.progress import note, reporting
 
 if TYPE_CHECKING:
     from sbert_search.embedding.lazy import LazyEmbedder
@@ -165,10 +165,24 @@ def show(report: SyncReport, path: Path, *, as_json: bool) -> None:
     would = "would be " if report.dry_run else ""
     say(
         f"Files: {would}added {len(report.added):,}, {would}replaced {len(report.replaced):,}, "
-        f"{would}deleted {len(report.deleted):,}, unchanged {report.unchanged:,}; documents in "
-        f"{path}: {report.documents:,} ({report.seconds:,.1f} s)."
+        f"{would}deleted {len(report.deleted):,}, unchanged {report.unchanged:,}"
+        f"{_rejected(report)}; documents in {path}: {report.documents:,} "
+        f"({report.seconds:,.1f} s)."
     )
     for name, reason in list(report.failed.items())[:_SHOWN]:
-        note(f"{name}: {reason}. The index keeps what it held of it.")
+        kept = " The index keeps what it held of it." if name in report.kept else ""
+        note(f"{name}: {reason}.{kept}")
     if len(report.failed) > _SHOWN:
         note(f"... {len(report.failed) - _SHOWN:,} more could not be read.")
+
+
+def _rejected(report: SyncReport) -> str:
+    """Count what could not be read, and say where the reasons are; "" if there is nothing."""
+    if not report.failed:
+        return ""
+    why = ""
+    if report.rejects_file:
+        why = f" ({report.rejects_file} says why)"
+    elif reporting().quiet:
+        why = " (leave out -q to see why)"
+    return f", rejected {len(report.failed):,}{why}"

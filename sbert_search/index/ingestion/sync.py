@@ -21,7 +21,8 @@ from sbert_search.corpus.formats.files import (
     read_bytes,
 )
 from sbert_search.corpus.formats.limits import RowLimit
-from sbert_search.corpus.formats.rows import BadRow, printable
+from sbert_search.corpus.formats.rows import BadRow, Reject, printable
+from sbert_search.corpus.rejects import RejectLog
 from sbert_search.corpus.sources import SourceFile, files_of, path_below
 from sbert_search.embedding.protocol import TextEmbedder
 from sbert_search.errors import CorpusError, IndexStoreError
@@ -56,6 +57,9 @@ class SyncReport:
         unchanged: Number of the other files.
         failed: The reason by path for files and folders that cannot be read. The index keeps what
             it held of them.
+        kept: Those of these paths of which the index holds documents.
+        rejects_file: File that lists what is in ``failed``; None if that is nothing, or if nothing
+            was written.
         documents: Number of documents of the index after the sync.
         dry_run: Whether nothing was written.
         seconds: Time of the whole sync.
@@ -66,6 +70,8 @@ class SyncReport:
     deleted: tuple[str, ...] = ()
     unchanged: int = 0
     failed: dict[str, str] = field(default_factory=dict)
+    kept: tuple[str, ...] = ()
+    rejects_file: Path | None = None
     documents: int = 0
     dry_run: bool = False
     seconds: float = 0.0
@@ -108,6 +114,7 @@ class FolderScan:
 class _Plan:
     """What is to be done, before any file is parsed."""
 
+    stored: StoredFiles = field(default_factory=StoredFiles)
     new: list[str] = field(default_factory=list)
     changed: list[str] = field(default_factory=list)
     gone: list[str] = field(default_factory=list)
@@ -246,7 +253,8 @@ def sync_folder(
         doomed = _doomed(writer, scan, report.deleted, work.paths)
         writer.delete(doomed)
         settle(writer)
-    return replace(report, documents=store.snapshot.n_docs)
+        rejects_file = _list_failures(writer.path, work)
+    return replace(report, documents=store.snapshot.n_docs, rejects_file=rejects_file)
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,7 +264,7 @@ class _Parsed:
     reader: CorpusReader
     survey: Survey
     paths: set[str]  # files that gave documents
-    failed: dict[str, str]
+    rejects: dict[str, Reject]  # by the path of the file
 
     @classmethod
     def of(
@@ -281,12 +289,12 @@ class _Parsed:
         )
         survey = reader.survey(allow_empty=True)
         path_of = {file.shown: file.doc_id for file in files_of(files)}
-        found, failed = set[str](), dict[str, str]()
+        found, rejects = set[str](), dict[str, Reject]()
         for batch in reader.batches():
             found.update(str(document.metadata[PATH]) for document in batch.documents)
             for reject in batch.rejects:
-                failed[path_of[reject.source.rpartition(":")[0]]] = reject.reason
-        return cls(reader, survey, found, failed)
+                rejects[path_of[reject.source.rpartition(":")[0]]] = reject
+        return cls(reader, survey, found, rejects)
 
 
 @dataclass(frozen=True, slots=True)
@@ -325,7 +333,7 @@ def _only(source: SourceFile, paths: Iterable[str]) -> SourceFile:
 
 
 def _compare(scan: FolderScan, stored: StoredFiles) -> _Plan:
-    plan = _Plan()
+    plan = _Plan(stored)
     for path, own in scan.prints.items():
         if path in stored.taken:
             plan.taken.append(path)
@@ -360,16 +368,56 @@ def _prints(own: int) -> set[int]:
 
 def _report(scan: FolderScan, plan: _Plan, parsed: _Parsed | None, *, dry_run: bool) -> SyncReport:
     found = parsed.paths if parsed else set[str]()
-    broken = parsed.failed if parsed else {}
+    rejects = parsed.rejects if parsed else {}
+    broken = {path: reject.reason for path, reject in rejects.items()}
+    failed = {**_not_read(scan, plan), **broken}
     textless = [path for path in plan.changed if path not in found and path not in broken]
     return SyncReport(
         added=tuple(path for path in plan.new if path in found),
         replaced=tuple(path for path in plan.changed if path in found),
         deleted=tuple(sorted([*plan.gone, *textless])),
         unchanged=plan.unchanged,
-        failed={**scan.failed, **dict.fromkeys(plan.taken, TAKEN), **broken},
+        failed=failed,
+        kept=tuple(path for path in failed if _is_held(path, plan.stored)),
         dry_run=dry_run,
     )
+
+
+def _not_read(scan: FolderScan, plan: _Plan) -> dict[str, str]:
+    """Return the reason by path for what was not parsed because it cannot or must not be."""
+    return {**scan.failed, **dict.fromkeys(plan.taken, TAKEN)}
+
+
+def _is_held(path: str, stored: StoredFiles) -> bool:
+    """Whether the index holds documents of a file, or of files of a folder."""
+    return path in stored.contents or any(
+        path in ("", ".") or file.startswith(f"{path}/") for file in stored.contents
+    )
+
+
+def _list_failures(folder: Path, work: _Work) -> Path | None:
+    """Write the list of what cannot be read, and return its path; None if there is nothing.
+
+    `ingest` has listed the files that it could not parse; this list also has those that could not
+    be opened.
+    """
+    source, not_read = work.scan.source, _not_read(work.scan, work.plan)
+    rejects = [
+        *(Reject(_shown(source, path), reason) for path, reason in not_read.items()),
+        *(work.parsed.rejects.values() if work.parsed else ()),
+    ]
+    if not rejects:
+        return None
+    log = RejectLog(folder)
+    log.append(rejects)
+    log.finish(was_read=False)
+    return log.path
+
+
+def _shown(source: SourceFile, path: str) -> str:
+    """Return the name in messages of a path below the root."""
+    below = path[len(source.name) + 1 :] if source.name else path
+    return f"{source.shown}/{printable(below)}" if below not in ("", ".") else source.shown
 
 
 def _record_root(writer: IndexWriter, settings: ReadSettings, root: str) -> None:
