@@ -70,12 +70,13 @@ FORMATS: dict[str, Format] = {
 }
 COMPRESSIONS = (".gz", ".zst", ".xz")
 
-_TABLES = tuple(
+TABLES = tuple(
     suffix + packed
     for suffix in FORMATS
     for packed in ("", *COMPRESSIONS)
     if packed or suffix not in KINDS
 )
+"""Endings of files whose rows are documents."""
 _KNOWN = (
     f"Known: {' '.join(FORMATS)}, the formats of lines also with {' '.join(COMPRESSIONS)}; "
     f"{' '.join(list(KINDS)[1:10])} and source code, of which each file is a document; a folder of "
@@ -243,7 +244,7 @@ def _format_of(path: Path, text_as: TextAs = "lines") -> Format | None:
 def _can_be_read(path: Path) -> bool:
     if not path.is_dir():
         return _format_of(path) is not None
-    listing = list_files(path, _TABLES)
+    listing = list_files(path, TABLES)
     return is_read(path.name) and bool(listing.names or listing.tables)
 
 
@@ -419,13 +420,13 @@ def _folder(path: Path, shown: str) -> SourceFile:
     for name in ("corpus.jsonl", *(f"corpus.jsonl{suffix}" for suffix in COMPRESSIONS)):
         if name in entries:
             return classify(path / name)
-    listing = list_files(path, _TABLES)
+    listing = list_files(path, TABLES)
     if not listing.names:
         if not listing.tables:
             raise CorpusError(f"{shown}: the folder has no file that can be read. {_KNOWN}")
         table = Path(listing.tables[0])
         pattern = printable(path / table.with_name(f"*{table.suffix}"))
         raise CorpusError(f"{shown}: a folder with {table.suffix} files; name them: '{pattern}'.")
-    if left_out := listing.left_out():
+    if left_out := listing.left_out("name them too"):
         note(f"{shown}: not read: {left_out}.")
     return SourceFile(path, shown, printable(path.name), "folder")

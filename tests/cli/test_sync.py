@@ -75,6 +75,19 @@ def test_what_cannot_be_read_gives_exit_code_3(notes: Path) -> None:
     assert "unchanged 1, rejected 1 (leave out -q to see why);" in done.out
 
 
+def test_a_note_names_what_is_not_read(notes: Path) -> None:
+    (notes / "docs.csv").write_text("id,text\n1,x\n")
+    (notes / "img.png").write_bytes(b"\x89PNG")
+    said = "tables are not read with a folder; add them by `index upsert`: docs.csv"
+    others = "1 files of other kinds (.png 1)"
+    for options in (("--dry-run",), (), ("--dry-run",)):
+        done = sync(notes, *options)
+        assert done.err.count(f"{notes}: not read: {said}; {others}.") == 1
+    added = sbert_search("index", "upsert", notes.with_name("i"), notes / "docs.csv", env=HASHING)
+    assert added.code == 0
+    assert "unchanged 2; documents in" in sync(notes).out
+
+
 def test_rejected_files_are_counted_and_listed(notes: Path) -> None:
     (notes / "c.md").write_bytes(b"# x\n\xff\xfe\xff")
     rejects = notes.with_name("i.rejects.jsonl")

@@ -77,13 +77,13 @@ class Listing:
     others: Counter[str] = field(default_factory=Counter)
     unlisted: list[str] = field(default_factory=list)
 
-    def left_out(self) -> str:
-        """Describe the files that are not read, or return ""."""
+    def left_out(self, remedy: str) -> str:
+        """Describe the files that are not read, with what to do with tables, or return ""."""
         parts = []
         if self.tables:
             shown = ", ".join(printable(name) for name in self.tables[:3])
             more = f" and {len(self.tables) - 3:,} more" if len(self.tables) > 3 else ""
-            parts.append(f"tables are not read with a folder; name them too: {shown}{more}")
+            parts.append(f"tables are not read with a folder; {remedy}: {shown}{more}")
         if self.others:
             kinds = ", ".join(f"{suffix} {n:,}" for suffix, n in self.others.most_common(5))
             more = ", ..." if len(self.others) > 5 else ""

@@ -23,7 +23,7 @@ from sbert_search.corpus.formats.files import (
 from sbert_search.corpus.formats.limits import RowLimit
 from sbert_search.corpus.formats.rows import BadRow, Reject, printable
 from sbert_search.corpus.rejects import RejectLog
-from sbert_search.corpus.sources import SourceFile, files_of, path_below
+from sbert_search.corpus.sources import TABLES, SourceFile, files_of, path_below
 from sbert_search.embedding.protocol import TextEmbedder
 from sbert_search.errors import CorpusError, IndexStoreError
 from sbert_search.index.ingestion.build import note_resume_on_interrupt
@@ -39,7 +39,7 @@ from sbert_search.index.snapshot import Snapshot
 from sbert_search.index.storage.manifest import BuildCursor
 from sbert_search.index.store import IndexStore
 from sbert_search.index.writer import IndexWriter
-from sbert_search.runtime.progress import progress
+from sbert_search.runtime.progress import note, progress
 
 COMMIT_ROWS = 1024  # documents that are embedded and committed together
 
@@ -91,12 +91,19 @@ class FolderScan:
         prints: Fingerprint of each file with content.
         failed: Why a file or folder cannot be read, by its path.
         unlisted: Paths of folders that cannot be listed.
+        left_out: Description of the files that are not read, or "".
     """
 
     source: SourceFile
     prints: dict[str, int] = field(default_factory=dict)
     failed: dict[str, str] = field(default_factory=dict)
     unlisted: list[str] = field(default_factory=list)
+    left_out: str = ""
+
+    def note_left_out(self) -> None:
+        """Tell which files are not read."""
+        if self.left_out:
+            note(f"{self.source.shown}: not read: {self.left_out}.")
 
     @property
     def is_empty(self) -> bool:
@@ -152,7 +159,9 @@ def scan_folder(source: SourceFile, memory_bytes: int | None = None) -> FolderSc
 
     if not source.path.is_dir():
         return scan
-    names = tuple(list_files(source.path, on_unlisted=unlisted).names)
+    listing = list_files(source.path, TABLES, on_unlisted=unlisted)
+    scan.left_out = listing.left_out("add them by `index upsert`")
+    names = tuple(listing.names)
     with progress("Reading files", len(names), "files") as advance:
         for file in files_of(replace(source, only=names)):
             try:
@@ -181,6 +190,7 @@ def require_files(scan: FolderScan, *, allow_empty: bool) -> None:
 
 def preview(scan: FolderScan, settings: ReadSettings) -> SyncReport:
     """Tell what the first sync of a folder would do; no index exists yet."""
+    scan.note_left_out()
     plan = _Plan(new=list(scan.prints))
     parsed = _Parsed.of(scan, plan.new, settings, None) if plan.new else None
     return _report(scan, plan, parsed, dry_run=True)
@@ -216,6 +226,7 @@ def sync_folder(
         IndexStoreError: The index cannot be written; earlier commits stay.
         ModelMismatch: The model is not the one that built the index.
     """
+    scan.note_left_out()
     store.refresh()
     work = _Work.of(scan, settings, store, memory_bytes)
     report = replace(work.report(dry_run=dry_run), documents=store.snapshot.n_docs)
