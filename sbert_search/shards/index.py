@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Self, Unpack
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from sbert_search.embedding.pipeline import EmbedBatches
     from sbert_search.index.ingestion.build import BuildKeywords, BuildSettings
     from sbert_search.index.maintenance.check import CheckReport
+    from sbert_search.index.maintenance.info import IndexInfo
     from sbert_search.index.tuning.recall import Floats
     from sbert_search.index.tuning.settings import TuneSettings
     from sbert_search.index.tuning.tune import TuneReport
@@ -140,6 +142,10 @@ class ShardedIndex(Index):
             "from_vectors makes no sharded index. Use ShardedIndex.build(ROWS, vectors=VECTORS), "
             "where ROWS may have ids and no texts."
         )
+
+    def info(self) -> IndexInfo:
+        """Describe the contents of all shards together, and how they were made."""
+        return replace(super().info(), shards=self.n_shards)
 
     def check(self) -> CheckReport:
         """Read every file of every shard and verify its checksum and structure."""

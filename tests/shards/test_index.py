@@ -175,4 +175,6 @@ def test_commands_work_on_a_sharded_folder(tmp_path: Path) -> None:
         assert run("index", name, path).code == 0
     copied = run("index", "snapshot", path, tmp_path / "copy", "--json")
     assert copied.records[0]["documents"] == 58
-    assert run("index", "info", tmp_path / "copy", "--json").records[0]["documents"] == 58
+    (info,) = run("index", "info", tmp_path / "copy", "--json").records
+    assert (info["documents"], info["shards"]) == (58, 3)
+    assert "\nshards      3\n" in run("index", "info", path).out

@@ -249,6 +249,7 @@ def _facts(report: IndexInfo) -> dict[str, object]:
         "documents": report.documents,
         "passages": report.passages,
         "dead rows": report.dead_rows,
+        **({"shards": report.shards} if report.shards else {}),
         "segments": report.segments,
         "size": size_text(report.size_bytes),
         "vectors": f"{report.dim} x {report.dtype}, {report.metric}",

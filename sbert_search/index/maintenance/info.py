@@ -44,6 +44,7 @@ class IndexInfo:
             relative to it. "": there is no such folder.
         tuning: Result of the last tuning; None if the index was not tuned.
         advice: The reason to compact the index, or "".
+        shards: Number of shards; None: the index is not sharded.
     """
 
     path: str
@@ -70,6 +71,7 @@ class IndexInfo:
     root: str
     tuning: Tuning | None
     advice: str
+    shards: int | None = None
 
 
 def describe(snapshot: Snapshot) -> IndexInfo:
