@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from sbert_search.index.index import Index
     from sbert_search.search.engine import SearchEngine, ShardRunner
     from sbert_search.search.options import SearchOptions
     from sbert_search.search.results import Hits
@@ -366,12 +367,27 @@ def _answer(
             why.append(f"comes after the first {options.offset:,}")
         if options.min_score is not None:
             why.append(f"has a score of {options.min_score:g} or more")
-        if options.mode == "lexical":
+        by_words = options.mode == "auto" and not engine.index.identity.is_model
+        if options.mode == "lexical" or (by_words and query):
             why.append("has a word of the query; stop words and single letters do not count")
-        note(f"No document {' and '.join(why)}.")
+        never = _why_never(engine.index) if vectors is None else ""
+        note(never or f"No document {' and '.join(why)}.")
     with suppress(NoLexicalData):
         if query and (corrected := engine.suggest(query)):
             note(f"Did you mean: {corrected}")
+
+
+def _why_never(index: Index) -> str:
+    """Tell why no text finds a document of an index; "" if one can."""
+    state = index.state
+    if index.identity.is_model or state.settings.lexical is None:
+        return ""
+    if any(len(state.postings(n).pairs) for n in range(len(state.segments))):
+        return ""
+    return (
+        f"{index.path} has neither words nor a model, so no text finds its documents. Search by "
+        "documents (--like ID) or by a vector of the query (--vector-file FILE.npy)."
+    )
 
 
 def _count(

@@ -50,6 +50,24 @@ def test_a_file_gives_the_vector_of_a_query(given: tuple[Path, Path], tmp_path: 
     assert "--vector-file holds 3 vectors; one is needed" in one.err
 
 
+def test_a_text_that_cannot_find_anything_is_told_why(tmp_path: Path) -> None:
+    out = tmp_path / "my.index"
+    Index.from_vectors(VECTORS, ids=["east", "north", "both"], out=out)
+    for options in ((), ("--json",), ("--where", "doc_id != ''")):
+        done = sbert_search("search", out, "sun", *options)
+        assert (done.code, done.out) == (0, "")
+        assert done.err.startswith(f"{out} has neither words nor a model, so no text finds its")
+        assert "(--like ID) or by a vector of the query (--vector-file FILE.npy)." in done.err
+    assert sbert_search("search", out, "--like", "east", "--json").records[0]["doc_id"] == "both"
+
+
+def test_a_text_without_a_shared_word_is_told_why(given: tuple[Path, Path], tmp_path: Path) -> None:
+    (rows, vectors), out = given, tmp_path / "my.index"
+    Index.build(rows, out=out, vectors=vectors)
+    done = sbert_search("search", out, "zebra")
+    assert done.err.startswith("No document has a word of the query; stop words")
+
+
 def test_options_that_contradict_given_vectors_are_refused(
     given: tuple[Path, Path], tmp_path: Path
 ) -> None:
