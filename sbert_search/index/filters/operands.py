@@ -115,7 +115,7 @@ class Columns:
         if name not in self._types:
             shown = shortened(name)
             hint = unknown_name(shown, shown, self._types, "column").rstrip(".")
-            if node.this.args.get("quoted"):
+            if node.this.args.get("quoted") or node.arg_key in _VALUES:
                 hint += f"; a text is written in single quotes, '{shown}'"
             self._refuse(node, hint)
         if name in self._ambiguous:
@@ -132,6 +132,7 @@ class Columns:
             )
 
 
+_VALUES = ("expression", "expressions", "low", "high")  # places where most filters have a value
 _ITEMS: Mapping[str, ColumnType] = {
     "list[string]": "string",
     "list[int64]": "int64",

@@ -148,6 +148,7 @@ def test_ilike_and_quoted_and_dotted_names(snapshot: Snapshot) -> None:
     [
         ("yaer >= 2019", r"Unknown column 'yaer'; did you mean 'year'\?\n", 0),
         ('lang = "en"', r"Unknown column 'en'; .*; a text is written in single quotes, 'en'", 7),
+        ("lang = french", r"Unknown column 'french'; .*; a text is .* quotes, 'french'", 7),
         ("year >= 2019 AND lower(year) = 'en'", r"lower\(\) needs a text column", 23),
         ("lower(upper(lang)) = 'en'", r"lower\(\) needs a text column", 6),
         ("trim(lang) = 'en'", "needs the name of a column here", 5),
