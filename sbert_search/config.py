@@ -218,6 +218,8 @@ def _coerce(hint: Any, value: object, where: str) -> object:
     if isinstance(value, (list, tuple)) and origin in (list, tuple):
         items = [_coerce(args[0] if args else Any, item, where) for item in value]
         return tuple(items) if origin is tuple else items
+    if origin in (list, tuple):
+        raise ConfigError(f"{where} is {value!r}; it must be {_list_text(args, value, where)}.")
     return _coerce_scalar(hint, value, where)
 
 
@@ -259,5 +261,21 @@ def _coerce_union(args: tuple[object, ...], value: object, where: str) -> object
         except ConfigError:
             if len(choices) == 1:
                 raise
-    names = " or ".join(getattr(choice, "__name__", str(choice)) for choice in choices)
+    names = " or ".join(_type_text(choice, value, where) for choice in choices)
     raise ConfigError(f"{where} is {value!r}; it must be of type {names}.")
+
+
+def _type_text(hint: object, value: object, where: str) -> str:
+    origin, args = typing.get_origin(hint), typing.get_args(hint)
+    if origin is typing.Literal:
+        return " or ".join(map(repr, args))
+    if origin in (list, tuple):
+        return _list_text(args, value, where)
+    return getattr(hint, "__name__", str(hint))
+
+
+def _list_text(args: tuple[object, ...], value: object, where: str) -> str:
+    """Write a value that is no list as one: ``a list, such as x=[1, 2]``."""
+    parts = [part.strip() for part in value.split(",")] if isinstance(value, str) else [value]
+    items = [str(part) if str in args else _toml_value(str(part)) for part in parts]
+    return f"a list, such as {where}={_toml_text(items)} (on a command line in single quotes)"

@@ -26,6 +26,11 @@ class Settings:
     out: Path | None = None
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Weights:
+    weights: Literal["none"] | tuple[float, ...] = "none"
+
+
 def test_mapping_round_trip() -> None:
     settings = Settings(steps=3, optim=Optim(lr=0.5), names=("a", "b"), out=Path("x"))
     assert from_mapping(Settings, to_mapping(settings)) == settings
@@ -47,6 +52,13 @@ def test_missing_and_wrong_choice_are_named() -> None:
         from_mapping(Settings, {})
     with pytest.raises(ConfigError, match=r"optim.kind = adam'; did you mean 'adamw'"):
         from_mapping(Settings, {"steps": 1, "optim": {"kind": "adam"}})
+
+
+def test_a_text_in_place_of_a_list_is_shown_as_a_list() -> None:
+    with pytest.raises(ConfigError, match=r"""names is 'a,b'; .* such as names=\["a", "b"\] \("""):
+        from_mapping(Settings, {"steps": 1, "names": "a,b"})
+    with pytest.raises(ConfigError, match=r"'none' or a list, such as weights=\[0\.5, 2\] \(on a"):
+        from_mapping(Weights, {"weights": "0.5,2"})
 
 
 def test_overrides_read_toml_values_and_fall_back_to_text() -> None:

@@ -32,6 +32,7 @@ def read_labelled_texts(
     text2: str | None = None,
     label: str | None = None,
     labels: Collection[str] | None = None,
+    remedy: str = "Fix it.",
 ) -> list[LabelledText]:
     """Read the labelled texts of a table file (JSON lines, CSV, TSV, Parquet, Arrow).
 
@@ -45,6 +46,7 @@ def read_labelled_texts(
         text2: Column of the second text of a pair. If there is none, the texts are single.
         label: Column of the label.
         labels: The known classes; None: all names are accepted.
+        remedy: What to do about an unknown class, as a sentence.
 
     Raises:
         CorpusError: The file or a column is absent, or a row has no text, no label or an unknown
@@ -67,6 +69,8 @@ def read_labelled_texts(
                     row.source,
                 )
             )
+        except _UnknownClass as bad:
+            raise bad.at(row.source).error(remedy) from None
         except BadRow as bad:
             raise bad.at(row.source).error() from None
     if not rows:
@@ -103,6 +107,10 @@ def class_indices(rows: Sequence[LabelledText], labels: Sequence[str]) -> list[l
                 )
         found.append([places[name] for name in names])
     return found
+
+
+class _UnknownClass(BadRow):
+    """A class is not one of the known ones."""
 
 
 def _label(
@@ -148,5 +156,6 @@ def _class(value: object, name: str, labels: Collection[str] | None) -> str:
         raise BadRow(reason, value)
     value = check_text(value.strip(), name)
     if labels is not None and value not in labels:
-        raise BadRow(unknown_name(value, value, sorted(labels), f"class in {name!r}").rstrip("."))
+        reason = unknown_name(value, value, sorted(labels), f"class in {name!r}").rstrip(".")
+        raise _UnknownClass(reason)
     return value

@@ -74,6 +74,12 @@ _DEV_METRICS: Mapping[LabelKind, tuple[str, ...]] = {
 }
 
 
+_UNKNOWN_CLASS = (
+    "Fix it, or name the classes of your data by the setting data.labels, on the command line such "
+    """as --set 'data.labels=["neg", "pos"]'; data.labels=[] takes all classes of the files."""
+)
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ClassifyColumns:
     """Names of columns; None: the usual names, listed in `corpus.labelled.texts`."""
@@ -102,8 +108,16 @@ class ClassifyRecipe(HeadRecipe):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.task == "number" and (self.data.labels or self.class_weights != "none"):
-            raise ConfigError("data.labels and class_weights are for classes; the task is number.")
+        if self.task == "number" and self.data.labels:
+            raise ConfigError(
+                f"data.labels has the classes {', '.join(self.data.labels)}, and the task number "
+                "has no classes; set data.labels=[], on a command line by --set 'data.labels=[]'."
+            )
+        if self.task == "number" and self.class_weights != "none":
+            raise ConfigError(
+                f"class_weights is {self.class_weights!r}, and the task number has no classes; set "
+                "class_weights=none."
+            )
 
 
 def train_classifier(
@@ -189,6 +203,7 @@ def _read(recipe: ClassifyRecipe) -> tuple[list[LabelledText], list[LabelledText
             text2=names.text2,
             label=names.label,
             labels=labels or None,
+            remedy=_UNKNOWN_CLASS,
         )
 
     rows = [row for path in data.files for row in read(path)]

@@ -158,7 +158,7 @@ def test_the_adversarial_loss_is_reported_and_changes_the_weights(tmp_path: Path
 def test_settings_that_contradict_each_other_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="but tune is probe; set tune=full"):
         recipe(tmp_path, tune="probe", adversarial={"kind": "smart"})
-    with pytest.raises(ConfigError, match="are for classes; the task is number"):
+    with pytest.raises(ConfigError, match=r"is 'balanced', .* no classes; set class_weights=none"):
         recipe(tmp_path, "number", class_weights="balanced")
     with pytest.raises(ConfigError, match=r"class_weights has 1 values; the 3 classes are none"):
         train_classifier(recipe(tmp_path, class_weights=[1.0]), tmp_path / "run")
@@ -167,8 +167,12 @@ def test_settings_that_contradict_each_other_are_refused(tmp_path: Path) -> None
 def test_data_that_cannot_be_learned_from_are_refused(tmp_path: Path) -> None:
     bad = write_rows(tmp_path / "bad.jsonl", [{"sentence": "a cat", "label": "nome"}])
     data = {"train": str(bad), "labels": ["none", "one"], "held_out": 0.0}
-    with pytest.raises(CorpusError, match=r"bad\.jsonl:1.*'nome'.*did you mean 'none'"):
+    with pytest.raises(
+        CorpusError, match=r"bad\.jsonl:1.*'nome'.*did you mean 'none'.*data\.labels"
+    ):
         train_classifier(recipe(tmp_path, data=data), tmp_path / "run")
+    with pytest.raises(ConfigError, match=r"the classes none, one, and .*--set 'data.labels=\[\]'"):
+        recipe(tmp_path, "number", data=data)
     data = {"train": str(bad), "held_out": 0.0}
     with pytest.raises(TrainingError, match=r"All 1 rows .* have the label 'nome'"):
         train_classifier(recipe(tmp_path, data=data), tmp_path / "run")
