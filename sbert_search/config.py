@@ -28,6 +28,10 @@ class UnknownSettingError(ConfigError):
     """A setting has an unknown name, for example in a file of a newer version of this package."""
 
 
+class MissingSettingError(ConfigError):
+    """A setting without a default is missing."""
+
+
 def from_mapping(
     cls: type[T], values: Mapping[str, object], *, where: str = "", others: bool = False
 ) -> T:
@@ -59,7 +63,7 @@ def from_mapping(
                 value = _coerce(hint, value, f"{where}{name}")
             made[name] = value
         elif is_needed:
-            raise ConfigError(f"The setting {where}{name} is missing; add it.")
+            raise MissingSettingError(f"The setting {where}{name} is missing; add it.")
     return cls(**made)
 
 

@@ -6,6 +6,7 @@ import json
 import math
 import re
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -121,6 +122,32 @@ def test_a_run_goes_on_by_its_own_recipe_to_the_same_end(recipe: Path, tmp_path:
     facts(recipe, "--out", tmp_path / "constant", "--set", "schedule.kind=constant")
     assert not unlike(tmp_path / "constant", tmp_path / "parts")
     assert unlike(tmp_path / "whole", tmp_path / "parts")
+
+
+@dataclass(frozen=True, kw_only=True)
+class WithText(TrainConfig):
+    text: str
+
+
+@training_command("pretrain", lambda: WithText)
+def command_with_text(**_: Any) -> None:
+    """Train with a recipe whose text is a setting without a default."""
+    train_by_recipe("pretrain", WithText, train)
+
+
+def test_a_recipe_beside_resume_without_its_settings_is_told_to_leave_it_out(
+    recipe: Path, tmp_path: Path
+) -> None:
+    def run(*arguments: object) -> Result:
+        return CliRunner().invoke(command_with_text, [*map(str, arguments), "--quiet"])
+
+    out = tmp_path / "run"
+    assert run(recipe, "--set", "text=x", "--out", out).exit_code == 0
+    assert str(run(recipe).exception) == "The setting text is missing; add it."
+    refused = run(recipe, "--resume", out)
+    assert "text is missing; add it. A run has a recipe of its own" in str(refused.exception)
+    assert f"leave out {recipe} to go on with that of {out}" in str(refused.exception)
+    assert run("--resume", out).exit_code == 0
 
 
 def test_the_folder_of_a_run_is_named_after_its_recipe(

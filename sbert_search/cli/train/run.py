@@ -19,6 +19,8 @@ from sbert_search.cli.options.shared import (
     typed,
 )
 from sbert_search.cli.train.recipe_help import RecipeCommand
+from sbert_search.config import MissingSettingError
+from sbert_search.errors import ConfigError
 from sbert_search.runtime.progress import duration
 from sbert_search.training.recipe import Kind, load_recipe, shipped_recipes
 
@@ -106,11 +108,21 @@ def train_by_recipe(kind: Kind, settings: type[R], trainer: Trainer[R]) -> None:
     """
     ctx = click.get_current_context()
     options = ctx.params
-    recipe, out = _recipe_and_folder(options["recipe"], options["out"], options["resume"])
+    named, resume = options["recipe"], options["resume"]
+    recipe, out = _recipe_and_folder(named, options["out"], resume)
+    try:
+        values = load_recipe(settings, kind, recipe, _overrides(ctx))
+    except MissingSettingError as error:
+        if named is None or resume is None:
+            raise
+        raise ConfigError(
+            f"{error} A run has a recipe of its own, with all settings: leave out {named} to go on "
+            f"with that of {resume}."
+        ) from error
     result = trainer(
-        load_recipe(settings, kind, recipe, _overrides(ctx)),
+        values,
         out,
-        resume=options["resume"] is not None,
+        resume=resume is not None,
         allow_inexact=options["allow_inexact"],
     )
     if os.environ.get("RANK", "0") == "0":  # under torchrun only the first rank prints
