@@ -109,8 +109,8 @@ def plan_examples(
     if settings.kind == "nsp" and n_documents < 2:
         raise CorpusError(
             "NSP draws a second sentence from another document, but the source has only "
-            f"{n_documents} document{'s' * (n_documents != 1)}. Use sop or full-sentences, or a "
-            "source with several documents."
+            f"{n_documents} document{'s' * (n_documents != 1)}. Use --set segments.kind=sop or "
+            "full-sentences, or a source with several documents."
         )
     rng = generator(seed, "sample", epoch)
     first_sentence, last_sentence = document_starts[[0, -1]].tolist()
@@ -128,7 +128,9 @@ def plan_examples(
         borders = document_borders(first, sentence_starts[document_starts])
         lengths = SINGLE_SPECIALS + np.diff(first).ravel() + np.diff(borders).ravel()
     if not len(label):
-        raise CorpusError("No document has two sentences to pair; use full-sentences.")
+        raise CorpusError(
+            "No document has two sentences to pair; use --set segments.kind=full-sentences."
+        )
     return Examples(first, second, label, lengths)
 
 

@@ -106,8 +106,8 @@ def prepare(
     fixed = replace(masks, static=True)
     if data.dev is not None:
         held = _shards(data, data.dev, tokenizer, folder / "dev", ranks)
-        dev = _held_out(held, tokenizer, segments, fixed, None)
-        return Corpora(MaskedCorpus(train, tokenizer, segments, masks, seed=seed), dev)
+        corpus = MaskedCorpus(train, tokenizer, segments, masks, seed=seed)
+        return Corpora(corpus, _held_out(held, tokenizer, segments, fixed, None))
     n = len(train.document_starts) - 1
     n_train = n - _n_held_out(n, data.held_out, segments)
     corpus = MaskedCorpus(train, tokenizer, segments, masks, seed=seed, documents=(0, n_train))

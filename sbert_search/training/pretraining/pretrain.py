@@ -96,7 +96,7 @@ class PretrainRecipe(TrainConfig):
         if self.segments.pairs and kind != "masked":
             raise ConfigError(
                 f"segments.kind is {self.segments.kind!r}, but the objective {kind!r} has no "
-                "loss for pairs; use full-sentences or document-sentences."
+                "loss for pairs; use --set segments.kind=full-sentences, or document-sentences."
             )
 
 
