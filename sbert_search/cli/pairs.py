@@ -57,6 +57,7 @@ def pairs(
 ) -> None:
     """Find pairs of similar documents in SOURCE.
 
+    Pairs are printed as they are found, not by score; --top prints the best pairs, best first.
     SOURCE may also be the folder of an index; its stored vectors are then compared.
     """
     import numpy as np

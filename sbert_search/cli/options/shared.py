@@ -64,6 +64,9 @@ class Finite(click.FloatRange):
             self.fail(f"{str(value)[:40]!r} is not finite.", param, ctx)
         return number
 
+    def _describe_range(self) -> str:
+        return "" if self.min is self.max is None else super()._describe_range()
+
 
 def token_count(text: str) -> int | str:
     """Read a number of tokens, or auto."""

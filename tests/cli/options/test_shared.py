@@ -25,6 +25,13 @@ from sbert_search.training.loop.loop import TrainConfig
 from tests.cli.lines import commands
 
 
+def test_no_help_shows_a_range_without_bounds() -> None:
+    for name, command in commands():
+        shown = command.get_help(click.Context(command, info_name=name))
+        assert "=None" not in shown, name
+    assert Finite(0, 1)._describe_range() == "0<=x<=1"
+
+
 @click.command()
 @shared_options("device", "on-error", "seed", "allow-inexact", "quiet", "json")
 def show(**options: object) -> None:
