@@ -25,7 +25,10 @@ COLUMN_FILES = (".conll", ".bio", ".iob", ".iob2", ".bilou", ".txt", ".tsv")
 """Endings of files with one token a line; a blank line ends a sentence."""
 
 _NEW_DOCUMENT = "-DOCSTART-"
-_REPAIR = 'Fix it, or set bad_tags = "repair", which makes it begin an entity.'
+_REPAIR = (
+    "Fix it, or make it begin an entity: --set data.bad_tags=repair in a training, "
+    'bad_tags = "repair" in a task file.'
+)
 
 
 @dataclass(frozen=True, slots=True)

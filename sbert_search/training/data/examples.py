@@ -259,7 +259,14 @@ def _beir(path: Path, data: DataConfig, target: TargetKind) -> list[Example]:
 def _groups(path: Path, data: DataConfig, target: TargetKind) -> list[Example]:
     """Pair each text of a group with the next one, and the last with the first."""
     examples = []
-    for group in read_groups(path, texts=data.columns.texts):
+    try:
+        groups = read_groups(path, texts=data.columns.texts)
+    except MissingColumnError as error:
+        raise CorpusError(
+            f"{error} If a row is a pair of texts, use --set data.form=pairs; the recipe "
+            "query-passage learns from pairs of a query and a passage."
+        ) from error
+    for group in groups:
         ring = (*group.texts, group.texts[0]) if len(group.texts) > 2 else group.texts
         examples += [Example(two, None, group.source, group.source) for two in pairwise(ring)]
     return examples

@@ -24,7 +24,8 @@ def embed_by_teacher(rows: TextRows, teacher: str, dim: int, *, device: str) -> 
     if embedder.dim != dim:
         raise ConfigError(
             f"The embeddings of the teacher {teacher} have {embedder.dim} dimensions, those of the "
-            f"model {dim}. Use a teacher of the same dimension, or loss.name=margin_mse."
+            f"model {dim}. Use a teacher or a model of the other's dimensions; or, for triplets, "
+            "loss.name=margin_mse, whose teacher is a cross-encoder."
         )
     anchors, row_of = np.unique(rows.text_ids[:, 0], return_inverse=True)
     vectors = embedder.encode([rows.texts[text] for text in anchors], show_progress_bar=True)

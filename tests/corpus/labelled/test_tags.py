@@ -65,7 +65,8 @@ def test_bad_sequences_are_refused_or_repaired(tmp_path: Path) -> None:
         read_tagged_tokens(path)
     assert str(error.value) == (
         f"{path}:3: BIO does not allow the tag 'I-place' of token 3, 'New', after O. "
-        'Fix it, or set bad_tags = "repair", which makes it begin an entity.'
+        "Fix it, or make it begin an entity: --set data.bad_tags=repair in a training, "
+        'bad_tags = "repair" in a task file.'
     )
     assert read_tagged_tokens(path, bad_tags="repair")[0].tags == ("O", "O", "B-place", "I-place")
     path.write_text("x O\nNew B-place\n\nEU U-org\n")

@@ -78,6 +78,11 @@ def test_groups_pair_each_text_with_the_next(path: Path) -> None:
     assert len({example.group for example in found}) == 2
 
 
+def test_pairs_in_place_of_groups_are_told_their_form(path: Path) -> None:
+    with pytest.raises(CorpusError, match=r"no texts column .* --set data\.form=pairs; the "):
+        read(path, [{"query": "q", "passage": "p"}], form="groups")
+
+
 def test_texts_are_taken_twice_each_once(path: Path) -> None:
     assert texts(read(path, [{"text": "x"}, {"text": "x"}], form="texts")) == [("x", "x")]
     assert texts(read(path, [pair()], form="texts")) == [("a", "a"), ("b", "b")]
