@@ -92,7 +92,8 @@ def _values(places: Sequence[tuple[Segment, list[int]]]) -> Iterator[dict[str, A
 
 def _groups(batches: Iterable[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:
     """Group successive batches to at most `READ_BYTES`; a larger batch is a group of its own."""
-    group, size = [], 0
+    group: list[pa.RecordBatch] = []
+    size = 0
     for batch in batches:
         if group and size + batch.nbytes > READ_BYTES:
             yield group
