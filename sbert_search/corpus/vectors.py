@@ -103,7 +103,7 @@ class RowVectors:
     def __len__(self) -> int:
         return len(self.array)
 
-    def __array__(self) -> NDArray[Any]:
+    def __array__(self) -> NDArray[np.floating]:
         return self.array
 
     @property

@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sbert_search.config import unknown_name
-from sbert_search.corpus.formats.rows import excerpt
 from sbert_search.embedding.arguments import (
     AnyEncodeOptions,
     EncodeOptions,
@@ -225,6 +224,12 @@ class EncodeMethods(ABC):
             )
 
 
+def _shown(value: object) -> str:
+    from sbert_search.corpus.formats.rows import excerpt  # a search needs none
+
+    return excerpt(value)
+
+
 def _as_list(texts: object) -> list[str]:
     """Return one text or several as a list.
 
@@ -235,12 +240,12 @@ def _as_list(texts: object) -> list[str]:
     if isinstance(texts, str):
         return [texts]
     if isinstance(texts, (bytes, Mapping)) or not isinstance(texts, Iterable):
-        raise CorpusError(f"The texts are {excerpt(texts)}; pass a text or a list of texts.")
+        raise CorpusError(f"The texts are {_shown(texts)}; pass a text or a list of texts.")
     several = list(texts)
     for number, text in enumerate(several, 1):
         if not isinstance(text, str):
             raise CorpusError(
-                f"Text {number:,} of {len(several):,} is {excerpt(text)}, which is not a string; "
+                f"Text {number:,} of {len(several):,} is {_shown(text)}, which is not a string; "
                 "every text must be a string."
             )
     return several

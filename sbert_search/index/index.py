@@ -15,7 +15,6 @@ from sbert_search.embedding.arguments import CheckedOptions, EmbedderOptions, Mo
 from sbert_search.embedding.protocol import TextEmbedder
 from sbert_search.errors import (
     ConfigError,
-    IndexStoreError,
     ModelError,
     ModelMismatch,
     QueryError,
@@ -23,9 +22,7 @@ from sbert_search.errors import (
 )
 from sbert_search.index.documents import DocIds, id_texts
 from sbert_search.index.maintained import MaintainedIndex
-from sbert_search.index.storage.manifest import StoreSettings
 from sbert_search.index.store import IndexStore, StoreMaker
-from sbert_search.models.loading.identity import ModelIdentity
 from sbert_search.runtime import memory
 from sbert_search.runtime.progress import detail, note, warn
 from sbert_search.runtime.remedies import if_offered
@@ -720,13 +717,8 @@ class Index(MaintainedIndex):
             remedy = f"Give vectors that {self.identity.name} made, or the texts without vectors."
             require_recorded_models(reader.paths, fields.vector, self.identity, remedy)
         embedder = self._embedder_for(has_vectors, model, settings, options)
-        agreed = self.state.settings
         with note_resume_on_interrupt(self.store), self.store.writer() as writer:
             self.require_finished()
-            if has_vectors:
-                _require_same(writer.snapshot.settings, agreed, self.path)
-            elif model is None:
-                _require_same_model(writer.snapshot.settings, agreed, self.path)
             note_columns(writer.snapshot, survey.columns)
             writer.add_columns(survey.columns)
             report = ingest(
@@ -743,26 +735,6 @@ class Index(MaintainedIndex):
                 predicted=predicted,
             )
         return report
-
-
-def _require_same_model(settings: StoreSettings, before: StoreSettings, path: Path) -> None:
-    """Refuse the model of an index that another process has put in this one's place meanwhile."""
-    now, then = (ModelIdentity.from_mapping(each.identity) for each in (settings, before))
-    if differences := then.differences(now):
-        raise ModelMismatch(
-            f"{path} now holds another index, built with {now.name} ({'; '.join(differences)}). "
-            "Open the index again to add to it."
-        )
-
-
-def _require_same(settings: StoreSettings, before: StoreSettings, path: Path) -> None:
-    """Refuse to add given vectors to an index that another process has replaced meanwhile."""
-    for name in ("identity", "dim", "metric", "dtype"):
-        if getattr(settings, name) != getattr(before, name):
-            raise IndexStoreError(
-                f"{path} now holds another index: its {name} differs from the {name} of the index "
-                "that was opened. Open the index again."
-            )
 
 
 def _note_torch(error: SbertSearchError) -> None:

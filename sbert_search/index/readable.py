@@ -137,7 +137,8 @@ class ReadableIndex:
         Raises:
             NotAnIndex: The folder no longer holds an index.
             CorruptIndex: A file differs from what was committed.
-            IndexStoreError: The folder now holds an index with another model or metric.
+            ModelMismatch: The folder now holds an index with another model.
+            IndexStoreError: The folder now holds an index with another metric, or other vectors.
             UnfinishedBuild: The folder now holds an unfinished build in place of a finished index.
         """
         return self.store.refresh()

@@ -14,6 +14,7 @@ from sbert_search.errors import (
     CorruptIndex,
     IndexLocked,
     IndexStoreError,
+    ModelMismatch,
     NotAnIndex,
     UnfinishedBuild,
 )
@@ -176,7 +177,8 @@ class IndexStore:
         that was opened before another thread moved is opened again.
 
         Raises:
-            IndexStoreError: The folder now holds an index with another model or metric.
+            ModelMismatch: The folder now holds an index with another model.
+            IndexStoreError: The folder now holds an index with another metric, or other vectors.
             UnfinishedBuild: The folder now holds an unfinished build in place of a finished index.
         """
         first = self.snapshot
@@ -191,9 +193,10 @@ class IndexStore:
 
     def _require_successor(self, newest: Snapshot) -> None:
         """Refuse a state that does not go on from the opened one; errors as for `refresh`."""
-        for name in ("identity", "metric"):
+        for name in ("identity", "metric", "dim", "dtype"):
             if getattr(newest.settings, name) != getattr(self.snapshot.settings, name):
-                raise IndexStoreError(
+                kind = ModelMismatch if name == "identity" else IndexStoreError
+                raise kind(
                     f"{self.path} now holds another index: its {name} differs from the {name} of "
                     "the index that was opened. Open the index again."
                 )

@@ -115,7 +115,7 @@ def test_an_index_of_another_metric_in_the_place_of_the_measured_one_is_refused(
         return sweep.sweep(*arguments)
 
     monkeypatch.setattr("sbert_search.index.tuning.tune.sweep", sweep_and_replace)
-    with pytest.raises(IndexStoreError, match="was replaced by an index of another model or metr"):
+    with pytest.raises(IndexStoreError, match="now holds another index: its metric differs"):
         tune_shards(store, SETTINGS)
     opened = ShardedStore.open(store.path).snapshot
     assert [shard.manifest.tuning for shard in opened.shards] == [None, None]

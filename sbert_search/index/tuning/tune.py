@@ -103,7 +103,6 @@ def tune(
         if not dry_run:
             with store.writer(at_least_s=LOCK_WAIT_S) as writer:
                 if (newest := writer.snapshot) is not sampled:
-                    _require_alike(sampled, newest)
                     note(f"{store.path} changed meanwhile; the choice is made on its newest state.")
                     budget = replace(budget_of(newest, settings), started=budget.started)
                     query_split = drawn(newest)[0]
@@ -167,15 +166,6 @@ def _plan_full_trials(
         candidates,
         chosen,
     )
-
-
-def _require_alike(sampled: Snapshot, newest: Snapshot) -> None:
-    """Refuse measurements of an index that was replaced by one with another model or metric."""
-    kinds = [(s.settings.identity, s.settings.dim, s.settings.metric) for s in (sampled, newest)]
-    if kinds[0] != kinds[1]:
-        raise IndexStoreError(
-            f"{newest.path} was replaced by an index of another model or metric; tune it again."
-        )
 
 
 def _sizes(snapshot: Snapshot) -> tuple[int, ...]:

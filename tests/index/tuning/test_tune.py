@@ -155,7 +155,7 @@ def test_an_index_of_another_metric_in_the_place_of_the_measured_one_is_refused(
         return sweep(*arguments)
 
     monkeypatch.setattr("sbert_search.index.tuning.tune.sweep", sweep_and_replace)
-    with pytest.raises(IndexStoreError, match="was replaced by an index of another model or metr"):
+    with pytest.raises(IndexStoreError, match="now holds another index: its metric differs"):
         tune(store, SETTINGS)
     assert IndexStore.open(store.path).snapshot.manifest.tuning is None
 
