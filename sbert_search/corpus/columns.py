@@ -24,7 +24,7 @@ from sbert_search.records import MetadataValue
 MAX_COLUMNS = 1000
 
 
-class NewColumn(Exception):  # noqa: N818
+class NewColumnError(Exception):
     """A row has a column that no row had when the columns were learned."""
 
 
@@ -109,13 +109,12 @@ class Columns:
 
         Raises:
             BadRow: A value does not fit its column.
-            NewColumn: No row had one of the columns when they were learned.
+            NewColumnError: No row had one of the columns when they were learned.
         """
         if not metadata.keys() <= self.types.keys():
-            # Either `learn` rejected this row, and raises the same error again, or it never had
-            # the row.
+            # If `learn` rejected this row, it raises the same error again. Else the row is new.
             self.learn(metadata, typed=typed)
-            raise NewColumn
+            raise NewColumnError
         values = {}
         for name, value in metadata.items():
             if name in self._declared:

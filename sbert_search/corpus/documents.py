@@ -15,7 +15,7 @@ import numpy as np
 
 from sbert_search.config import unknown_name
 from sbert_search.corpus.column_types import ColumnType, parse_type
-from sbert_search.corpus.columns import Columns, NewColumn
+from sbert_search.corpus.columns import Columns, NewColumnError
 from sbert_search.corpus.fields import FieldNames, Roles, RowParts, first_id_field, row_parts
 from sbert_search.corpus.formats.limits import RowLimit
 from sbert_search.corpus.formats.rows import BadRow, RawRow, Reject
@@ -404,7 +404,7 @@ class CorpusReader:
             metadata = self._columns.convert(parts.metadata, typed=row.typed)
         except BadRow as bad:
             return bad.at(row.source)
-        except NewColumn as error:  # the survey has learned the columns of all rows
+        except NewColumnError as error:  # the survey has learned the columns of all rows
             raise _changed(plan.file) from error
         document = Document(
             parts.doc_id, parts.text, parts.title, metadata, row.source, row.fingerprint

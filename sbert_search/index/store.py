@@ -297,7 +297,7 @@ def _newest(folder: Folder, reuse: Snapshot | None) -> Snapshot:
 
 
 def missing_file(folder: Folder, error: FileNotFoundError) -> CorruptIndex:
-    """Return the error for a file below a folder that its manifest names, but that is gone."""
+    """Return the error for a missing file that the manifest of a folder names."""
     name = Path(str(error.filename)).relative_to(folder.path)
     return CorruptIndex(str(name), "the file", "no such file")
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from functools import partial
 from typing import TYPE_CHECKING, SupportsIndex, overload
 
 from sbert_search.errors import ConfigError
@@ -61,9 +60,14 @@ class Hits(list[Hit]):
     def __getitem__(self, at: SupportsIndex | slice, /) -> Hit | Hits:
         if isinstance(at, slice):
             part = super().__getitem__(at)
-            like_these = partial(Hits, query=self.query, mode=self.mode)
-            like_these = partial(like_these, commit=self.commit, missing=self.missing)
-            return like_these(part, columns=self._columns)
+            return Hits(
+                part,
+                query=self.query,
+                mode=self.mode,
+                commit=self.commit,
+                missing=self.missing,
+                columns=self._columns,
+            )
         return super().__getitem__(at)
 
     def __repr__(self) -> str:

@@ -91,7 +91,8 @@ def _check_parts(path: Path, parts: Sequence[Snapshot]) -> None:
                     f"{part.path} shall be shard {number}, but holds a document of shard "
                     f"{actual[wrong][0]}. Give shard_of(doc_id, {len(parts)}) of each document."
                 )
-    # Rows of deleted documents count too: rows are looked up without regard to deletions.
+    # Rows of deleted documents count too: a row is searched in all segments before deletions are
+    # considered.
     held = [segment.rows for part in parts for segment in part.segments]
     rows = np.sort(np.concatenate([np.empty(0, np.int64), *held]))
     if (twice := rows[1:] == rows[:-1]).any():
