@@ -145,13 +145,16 @@ class SearchOptions:
             value: object = getattr(self, name)
             if not isinstance(value, Integral):
                 raise QueryError(f"{name} is {value!r}; pass an integer.")
+        if not isinstance(self.fusion, Fusion):
+            raise QueryError(f"fusion is {self.fusion!r}; pass Fusion(METHOD).")
         for name in ("min_score", "diversity"):
             value = getattr(self, name)
             if not isinstance(value, Real) and not (name == "min_score" and value is None):
                 raise QueryError(f"{name} is {value!r}; pass a number.")
 
     def _check_boosts(self) -> None:
-        boosts = (self.boost,) if isinstance(self.boost, Boost) else tuple(self.boost)
+        given: object = self.boost
+        boosts = tuple(given) if isinstance(given, list | tuple) else (given,)
         for boost in boosts:
             if not isinstance(boost, Boost):
                 raise QueryError(f"boost is {boost!r}; pass Boost(COLUMN, WEIGHT) or several.")

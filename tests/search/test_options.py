@@ -33,6 +33,8 @@ def test_keywords_replace_fields_and_unknown_ones_are_refused() -> None:
         ({"rerank_depth": 20_000}, "rerank_depth is 20,000; it must be from 0 to 10,000"),
         ({"syntax": "operator"}, "Unknown query syntax 'operator'; did you mean 'operators'"),
         ({"boost": ["year"]}, r"boost is 'year'; pass Boost\(COLUMN, WEIGHT\) or several"),
+        ({"boost": 5}, r"boost is 5; pass Boost\(COLUMN, WEIGHT\) or several"),
+        ({"fusion": "rrf"}, r"fusion is 'rrf'; pass Fusion\(METHOD\)"),
         (
             {"diversity": 0.1, "k": 9_999, "offset": 2},
             "k is 10,001; with diversity, .* must be at most 10,000",
