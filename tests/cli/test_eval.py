@@ -208,6 +208,16 @@ def test_wrong_usage_is_named(data: Path) -> None:
     assert (wrong_kind.code, "not a file of scored pairs" in wrong_kind.err) == (1, True)
 
 
+def test_long_settings_are_shortened(data: Path) -> None:
+    """A comparison with a run in hybrid mode must not print every stop word."""
+    for mode in ("dense", "hybrid"):
+        options = ("--model", "hashing", "--mode", mode, "--out", mode)
+        done = sbert_search("eval", "retrieval", "mini", *options, cwd=data)
+        assert done.code == 0, done.err
+    table = sbert_search("eval", "compare", "dense", "hybrid", cwd=data)
+    assert "stop_words: None (A), ['a', 'an', 'and', 'are', 'as' and 28 more] (B)" in table.out
+
+
 def test_two_runs_are_compared(data: Path) -> None:
     for out, dim in (("a", 384), ("b", 64)):
         embedder = HashingEmbedder(dim)

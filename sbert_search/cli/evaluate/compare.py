@@ -17,7 +17,7 @@ from sbert_search.runtime.progress import note
 if TYPE_CHECKING:
     from sbert_search.evaluation.compare import Comparison
 
-_SHOWN = 5  # number of largest gains, and of largest losses, that are printed
+_SHOWN = 5  # number of largest gains, of largest losses, and of a list's entries to print
 MAX_DRAWS = 1_000_000  # more draws take minutes and hardly move an interval
 _RUN = click.Path(exists=True, path_type=Path)
 
@@ -120,9 +120,16 @@ def _show_settings(comparisons: Sequence[Comparison]) -> None:
     lines: dict[str, list[str]] = defaultdict(list)
     for task, differs in tasks.items():
         for name, (a, b) in differs.items():
-            lines[f"{name}: {a} (A), {b} (B)"].append(task)
+            lines[f"{name}: {_shortened(a)} (A), {_shortened(b)} (B)"].append(task)
     for line, where in lines.items():
         say(line if len(where) == len(tasks) else f"{line} in {', '.join(where)}")
+
+
+def _shortened(value: object) -> object:
+    """Return a setting without the tail of a long list, such as that of the stop words."""
+    if isinstance(value, list) and len(value) > _SHOWN:
+        return f"[{', '.join(map(repr, value[:_SHOWN]))} and {len(value) - _SHOWN} more]"
+    return value
 
 
 def _show_changes(comparison: Comparison) -> None:
