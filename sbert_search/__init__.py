@@ -68,10 +68,8 @@ if TYPE_CHECKING:  # for type checkers and editors; a test compares the names wi
     from sbert_search.shards.index import ShardedIndex as ShardedIndex
     from sbert_search.shards.index import open_index as open_index
     from sbert_search.index.ingestion.build import BuildSettings as BuildSettings
-    from sbert_search.index.ingestion.ingest import (
-        IngestReport as IngestReport,
-        ReadSettings as ReadSettings,
-    )
+    from sbert_search.index.ingestion.ingest import IngestReport as IngestReport
+    from sbert_search.index.ingestion.read_settings import ReadSettings as ReadSettings
     from sbert_search.index.ingestion.sync import SyncReport as SyncReport
     from sbert_search.index.lexical_settings import LexicalSettings as LexicalSettings
     from sbert_search.index.maintenance.check import CheckReport as CheckReport
@@ -184,7 +182,8 @@ _NAMES_IN = {  # public names by the module that defines them
     "index.index": ["Index"],
     "shards.index": ["ShardedIndex", "open_index"],
     "index.ingestion.build": ["BuildSettings"],
-    "index.ingestion.ingest": ["IngestReport", "ReadSettings"],
+    "index.ingestion.ingest": ["IngestReport"],
+    "index.ingestion.read_settings": ["ReadSettings"],
     "index.ingestion.sync": ["SyncReport"],
     "index.lexical_settings": ["LexicalSettings"],
     "index.maintenance.check": ["CheckReport"],

@@ -47,8 +47,8 @@ def embed(
     for each metadata field.
     """
     from sbert_search.index.ingestion.export import embed_to_parquet
-    from sbert_search.index.ingestion.ingest import ReadSettings
     from sbert_search.index.ingestion.model_check import as_embedder
+    from sbert_search.index.ingestion.read_settings import ReadSettings
 
     settings = with_read_options(ReadSettings(), ctx)
     open_model = partial(as_embedder, model, **model_options(ctx))

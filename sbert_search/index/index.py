@@ -35,7 +35,8 @@ if TYPE_CHECKING:
     from sbert_search.corpus.vectors import VectorsLike
     from sbert_search.embedding.pipeline import EmbedBatches
     from sbert_search.index.ingestion.build import BuildKeywords, BuildSettings
-    from sbert_search.index.ingestion.ingest import IngestReport, Mode, ReadKeywords, ReadSettings
+    from sbert_search.index.ingestion.ingest import IngestReport, Mode
+    from sbert_search.index.ingestion.read_settings import ReadKeywords, ReadSettings
     from sbert_search.index.ingestion.sync import SyncReport
     from sbert_search.index.tuning.recall import Floats
     from sbert_search.index.tuning.settings import TuneSettings
@@ -152,7 +153,7 @@ class Index(MaintainedIndex):
             build_index,
         )
         from sbert_search.index.ingestion.given_vectors import refuse_model_options, split_vectors
-        from sbert_search.index.ingestion.ingest import split_keywords
+        from sbert_search.index.ingestion.read_settings import split_keywords
 
         _require_known(keywords, BuildKeywords)
         model = chosen["model"]
@@ -267,8 +268,8 @@ class Index(MaintainedIndex):
         """Make an empty index of the kind that ``stores`` makes; arguments as for `create`."""
         from sbert_search.index.ingestion.build import BuildKeywords, BuildSettings, create_empty
         from sbert_search.index.ingestion.given_vectors import refuse_model_options
-        from sbert_search.index.ingestion.ingest import split_keywords
         from sbert_search.index.ingestion.model_check import as_embedder
+        from sbert_search.index.ingestion.read_settings import split_keywords
 
         _require_known(keywords, BuildKeywords)
         settings, options = split_keywords(settings or BuildSettings(), keywords)
@@ -317,7 +318,7 @@ class Index(MaintainedIndex):
         from sbert_search.index.ingestion.build import BuildKeywords, BuildSettings
         from sbert_search.index.ingestion.bulk import build_from_vectors
         from sbert_search.index.ingestion.given_vectors import refuse_model_options
-        from sbert_search.index.ingestion.ingest import split_keywords
+        from sbert_search.index.ingestion.read_settings import split_keywords
 
         _require_known(keywords, BuildKeywords)
         settings, options = split_keywords(BuildSettings(), keywords)
@@ -479,7 +480,7 @@ class Index(MaintainedIndex):
             ModelMismatch: The model is not the one that built the index.
             IndexLocked: Another process is writing.
         """
-        from sbert_search.index.ingestion.ingest import ReadKeywords, split_keywords
+        from sbert_search.index.ingestion.read_settings import ReadKeywords, split_keywords
         from sbert_search.index.ingestion.sync import (
             require_files,
             require_place,
@@ -676,14 +677,9 @@ class Index(MaintainedIndex):
         from sbert_search.corpus.documents import CorpusReader
         from sbert_search.index.ingestion.build import note_resume_on_interrupt
         from sbert_search.index.ingestion.given_vectors import split_vectors, vector_rule
-        from sbert_search.index.ingestion.ingest import (
-            ReadKeywords,
-            ingest,
-            note_columns,
-            require_memory,
-            split_keywords,
-        )
+        from sbert_search.index.ingestion.ingest import ingest, note_columns, require_memory
         from sbert_search.index.ingestion.model_check import require_model
+        from sbert_search.index.ingestion.read_settings import ReadKeywords, split_keywords
 
         _require_known(keywords, ReadKeywords)
         settings, rest = split_keywords(settings or self.read_settings, keywords)

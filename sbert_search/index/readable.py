@@ -23,7 +23,7 @@ from sbert_search.models.loading.identity import ModelIdentity
 from sbert_search.records import Document
 
 if TYPE_CHECKING:
-    from sbert_search.index.ingestion.ingest import ReadSettings
+    from sbert_search.index.ingestion.read_settings import ReadSettings
 
 
 class ReadableIndex:
@@ -45,7 +45,7 @@ class ReadableIndex:
     @property
     def read_settings(self) -> ReadSettings:
         """The settings by which the build read documents, except that a bad row is an error."""
-        from sbert_search.index.ingestion.ingest import ReadSettings
+        from sbert_search.index.ingestion.read_settings import ReadSettings
 
         build = self.state.manifest.build
         settings = ReadSettings.from_stored(build.settings) if build else ReadSettings()

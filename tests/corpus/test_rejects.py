@@ -13,7 +13,8 @@ from sbert_search.corpus.rejects import RejectLog, is_reject_list
 from sbert_search.errors import CorpusError, IndexStoreError
 from sbert_search.index.index import Index
 from sbert_search.index.ingestion.build import BuildSettings
-from sbert_search.index.ingestion.ingest import IngestReport, ReadSettings
+from sbert_search.index.ingestion.ingest import IngestReport
+from sbert_search.index.ingestion.read_settings import ReadSettings
 from sbert_search.index.writer import IndexWriter
 
 SKIP = ReadSettings(on_error="skip")

@@ -30,7 +30,7 @@ from sbert_search.errors import (
 from sbert_search.index.documents import DocIds
 from sbert_search.index.index import Index
 from sbert_search.index.ingestion.build import BuildKeywords, BuildSettings
-from sbert_search.index.ingestion.ingest import ReadKeywords, ReadSettings
+from sbert_search.index.ingestion.read_settings import ReadKeywords, ReadSettings
 from sbert_search.index.storage import transaction
 from sbert_search.index.writer import IndexWriter
 from sbert_search.records import Document

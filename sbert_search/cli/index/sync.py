@@ -128,7 +128,7 @@ class _Sync:
     def _preview(self) -> SyncReport | None:
         """Check the folder of a new index; in a dry run, return what would be done."""
         from sbert_search.index.ingestion import sync
-        from sbert_search.index.ingestion.ingest import ReadSettings
+        from sbert_search.index.ingestion.read_settings import ReadSettings
 
         options = self._ctx.params
         scan = sync.scan_folder(sync.require_place(self._folder, None), options["memory_bytes"])

@@ -22,13 +22,14 @@ from sbert_search.errors import IndexStoreError, NotAnIndex
 from sbert_search.index.dense import faiss_build
 from sbert_search.index.ingestion.duplicates import refuse_conflicting_ids
 from sbert_search.index.ingestion.given_vectors import dim_of, no_model, vector_rule
-from sbert_search.index.ingestion.ingest import IngestReport, ReadSettings, ingest, require_memory
+from sbert_search.index.ingestion.ingest import IngestReport, ingest, require_memory
 from sbert_search.index.ingestion.model_check import (
     require_agreement,
     require_mixable,
     self_check,
     with_kept_choices,
 )
+from sbert_search.index.ingestion.read_settings import ReadSettings
 from sbert_search.index.ingestion.recorded_model import require_recorded_models
 from sbert_search.index.lexical_settings import LexicalSettings
 from sbert_search.index.maintenance.merge_policy import SEGMENT_ROWS

@@ -15,13 +15,8 @@ from sbert_search.corpus.spool import Sources
 from sbert_search.embedding.pipeline import EmbedBatches, EmbeddedBatch, embed_batches
 from sbert_search.embedding.protocol import TextEmbedder
 from sbert_search.errors import ConfigError
-from sbert_search.index.ingestion.ingest import (
-    IngestReport,
-    Mode,
-    ReadSettings,
-    ingest,
-    require_memory,
-)
+from sbert_search.index.ingestion.ingest import IngestReport, Mode, ingest, require_memory
+from sbert_search.index.ingestion.read_settings import ReadSettings
 from sbert_search.index.storage.columns import ARROW_TYPES, metadata_array, unlike
 from sbert_search.index.storage.manifest import BuildCursor
 from sbert_search.index.writer import Outcome

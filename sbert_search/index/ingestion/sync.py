@@ -27,13 +27,9 @@ from sbert_search.corpus.sources import TABLES, SourceFile, files_of, path_below
 from sbert_search.embedding.protocol import TextEmbedder
 from sbert_search.errors import CorpusError, IndexStoreError
 from sbert_search.index.ingestion.build import note_resume_on_interrupt
-from sbert_search.index.ingestion.ingest import (
-    ReadSettings,
-    ingest,
-    note_columns,
-    require_memory,
-)
+from sbert_search.index.ingestion.ingest import ingest, note_columns, require_memory
 from sbert_search.index.ingestion.model_check import require_agreement, require_mixable
+from sbert_search.index.ingestion.read_settings import ReadSettings
 from sbert_search.index.ingestion.stored_files import PATH, StoredFiles, stored_files
 from sbert_search.index.snapshot import Snapshot
 from sbert_search.index.storage.manifest import BuildCursor

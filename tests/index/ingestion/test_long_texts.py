@@ -13,7 +13,7 @@ from sbert_search.embedding.hashing import HashingEmbedder
 from sbert_search.errors import ConfigError
 from sbert_search.index.index import Index
 from sbert_search.index.ingestion.build import BuildSettings
-from sbert_search.index.ingestion.ingest import ReadSettings
+from sbert_search.index.ingestion.read_settings import ReadSettings
 from tests.cli.process import sbert_search
 from tests.search.corpus import write_jsonl
 

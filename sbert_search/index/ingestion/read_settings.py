@@ -1,0 +1,158 @@
+"""How documents are read and embedded: the settings that an index keeps for its updates."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Literal, TypeVar
+
+from sbert_search.config import from_mapping, require_types, to_mapping, with_fields
+from sbert_search.corpus.column_types import parse_type
+from sbert_search.corpus.documents import FieldNames
+from sbert_search.corpus.sources import TextAs
+from sbert_search.embedding.arguments import CheckedOptions
+from sbert_search.embedding.pipeline import OnTruncate
+from sbert_search.embedding.protocol import TextEmbedder
+from sbert_search.errors import ConfigError
+from sbert_search.index.ingestion.predicted import PredictedColumns
+from sbert_search.tokens.chunking import Borders, Chunking
+
+S = TypeVar("S", bound="ReadSettings")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ReadSettings:
+    """How documents are read and embedded.
+
+    Attributes:
+        fields: Which fields of a row hold its id, text and title.
+        metadata_fields: Names of the fields that become metadata columns; None: all others.
+        column_types: Types of metadata columns: ``text``, ``int``, ``float``, ``bool``, ``date``,
+            ``timestamp``, or a list of these such as ``list[text]``. Values are converted, and a
+            value that does not fit makes its row a bad row. The types of other columns follow from
+            their values.
+        query: The SELECT statement that gives the rows of a SQLite or DuckDB file; None: the file
+            has one table, which is read. The index does not keep it.
+        on_error: Stop at the first bad row, or skip bad rows and list them.
+        text_as: Whether a line or the whole file is a document, for a ``.txt`` file that is itself
+            a source. None: a line, and a note says so. In a folder, the file is the document.
+        on_truncate: What to do with texts longer than the model reads: ``warn`` cuts them,
+            ``error`` stops at the first one, whatever ``on_error`` is, and ``chunk`` splits them
+            into passages.
+        chunk_tokens: With ``chunk``, the maximum number of tokens of a passage, special tokens and
+            prompt included; longer texts are split. None: what the model reads.
+        chunk_overlap: With ``chunk``, the maximum number of tokens that a passage shares with the
+            passage before.
+        chunk_borders: With ``chunk``, where texts are cut. ``sentences``: at the highest border in
+            the second half of a passage; a heading of Markdown is higher than a paragraph, then
+            come sentences, lines and words. ``words``: after the last word that fits, without
+            overlap, as version 0.1 did; updates of its indexes go on so.
+        classify: Columns that a classifier of texts fills: its name or folder by column. Updates of
+            the index fill them, too.
+        tag: Columns that a tagger fills with the texts of the entities that it finds: its name or
+            folder by column. A column for each type of entity has the name ``COLUMN_TYPE``.
+        predicted_by: SHA-256 of the weights of these models by column, which `build_index` fills.
+
+    Raises:
+        ConfigError: A field has a value of another type, a column type is unknown,
+            ``chunk_tokens`` is below 2, or ``chunk_overlap`` is negative or more than half of
+            ``chunk_tokens``.
+    """
+
+    fields: FieldNames = FieldNames()  # noqa: RUF009 (frozen)
+    metadata_fields: tuple[str, ...] | list[str] | None = None
+    column_types: Mapping[str, str] = field(default_factory=dict)
+    query: str | None = None
+    on_error: Literal["stop", "skip"] = "stop"
+    on_truncate: OnTruncate = "warn"
+    text_as: TextAs | None = None
+    chunk_tokens: int | None = None
+    chunk_overlap: int = 0
+    chunk_borders: Borders = "sentences"
+    classify: Mapping[str, str] = field(default_factory=dict)
+    tag: Mapping[str, str] = field(default_factory=dict)
+    predicted_by: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        require_types(self)
+        if self.chunk_tokens is not None and self.chunk_tokens < 2:
+            raise ConfigError(f"chunk_tokens is {self.chunk_tokens}; it must be at least 2.")
+        if self.chunk_overlap < 0:
+            raise ConfigError(f"chunk_overlap is {self.chunk_overlap}; it must not be negative.")
+        most = self.chunk_overlap if self.chunk_tokens is None else self.chunk_tokens // 2
+        if self.chunk_overlap > most:
+            raise ConfigError(
+                f"chunk_overlap is {self.chunk_overlap}; use at most {most}, half of chunk_tokens."
+            )
+        self._check_columns()
+
+    def _check_columns(self) -> None:
+        types = {name: parse_type(kind) for name, kind in self.column_types.items()}
+        object.__setattr__(self, "column_types", types)
+        if self.metadata_fields is not None:
+            object.__setattr__(self, "metadata_fields", tuple(self.metadata_fields))
+            for name in types.keys() - set(self.metadata_fields):
+                raise ConfigError(
+                    f"column_types has {name!r}, which metadata_fields leaves out; name it in both."
+                )
+
+    @classmethod
+    def from_stored(cls, values: Mapping[str, object]) -> ReadSettings:
+        """Make settings from `stored_values`, also from those of version 0.1.
+
+        Raises:
+            ConfigError: A value is unknown or wrong.
+        """
+        return from_mapping(ReadSettings, {"chunk_borders": "words", **values})
+
+    def chunking(self, embedder: TextEmbedder | None) -> Chunking:
+        """Return how texts are split for a model; None: the vectors are given.
+
+        Raises:
+            ConfigError: ``chunk_tokens`` is more than the model reads.
+        """
+        if embedder and self.chunk_tokens is not None and self.chunk_tokens > embedder.max_len:
+            raise ConfigError(
+                f"chunk_tokens is {self.chunk_tokens}, but {embedder.identity.name} reads "
+                f"{embedder.max_len} tokens; use at most {embedder.max_len}."
+            )
+        return Chunking(self.chunk_tokens, self.chunk_overlap, self.chunk_borders)
+
+    def stored_values(self) -> dict[str, object]:
+        """Return the fields of `ReadSettings`, not of subclasses, as the index stores them."""
+        names = {each.name for each in fields(ReadSettings)} - {"query"}
+        # An index without predicted columns can be opened by versions that know none.
+        unused = {name for name in ("classify", "tag", "predicted_by") if not getattr(self, name)}
+        kept = names - unused
+        return {name: value for name, value in to_mapping(self).items() if name in kept}
+
+    @property
+    def predicted(self) -> PredictedColumns:
+        """The models that fill columns; they are opened at the first use."""
+        return PredictedColumns(self.classify, self.tag, self.predicted_by)
+
+
+class ReadKeywords(CheckedOptions, total=False):
+    """Fields of `ReadSettings`, and options that open a model, as keyword arguments."""
+
+    fields: FieldNames
+    metadata_fields: tuple[str, ...] | list[str] | None
+    column_types: Mapping[str, str]
+    query: str | None
+    on_error: Literal["stop", "skip"]
+    on_truncate: OnTruncate
+    text_as: TextAs | None
+    chunk_tokens: int | None
+    chunk_overlap: int
+    chunk_borders: Borders
+
+
+def split_keywords(settings: S, keywords: Mapping[str, object]) -> tuple[S, dict[str, object]]:
+    """Return the settings changed by the keywords that name their fields, and the other keywords.
+
+    Raises:
+        ConfigError: A field has a wrong value.
+    """
+    own = {each.name for each in fields(settings)} & keywords.keys()
+    rest = {name: value for name, value in keywords.items() if name not in own}
+    return with_fields(settings, {name: keywords[name] for name in own}), rest
