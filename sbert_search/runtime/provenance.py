@@ -116,8 +116,8 @@ def library_versions(names: Iterable[str] = LIBRARIES) -> dict[str, str]:
 
 def _without_path(before: str, word: str) -> str:
     option, equals, value = word.partition("=")
-    if equals and option.startswith("--") and Path(value).is_absolute():
-        return f"{option}={_without_path(option, value)}"
+    if equals and Path(value).is_absolute():
+        return f"{option}={_without_path(option, value)}"  # also NAME=PATH without an option
     if not Path(word).is_absolute():
         return word
     return before.lstrip("-").replace("-", "_").upper() if before[:2] == "--" else Path(word).name

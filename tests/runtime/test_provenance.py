@@ -54,3 +54,5 @@ def test_a_command_is_written_without_paths_of_the_machine(
     assert command() == "python bench.py --out=OUT --metric=a/b"
     monkeypatch.setattr(sys, "argv", [str(tmp_path / "eval" / "run.py"), str(tmp_path / "mini")])
     assert command() == "python eval/run.py mini"
+    monkeypatch.setattr(sys, "argv", ["run.py", f"own={tmp_path / 'mini'}", "--set", "a.b=3"])
+    assert command() == "python run.py own=mini --set a.b=3"
