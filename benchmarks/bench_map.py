@@ -1,6 +1,7 @@
 """Time and memory to map 101,216 documents, and how well layouts keep nearest neighbours.
 
-    python benchmarks/bench_map.py [--quick] [--index DIR] [--layouts N] [--out F.json]
+    python benchmarks/bench_map.py [--quick] [--index DIR] [--layouts N] [--chromium PROGRAM]
+                                   [--out F.json]
 
 Without --index, the index has paragraphs of Wikipedia or, without SBERT_SEARCH_DATA, numbered
 sentences of docstrings. Their vectors are made by hashing words, so documents with common words are
@@ -10,6 +11,9 @@ a process of its own.
 --layouts N compares t-SNE as the map uses it with the layouts of umap-learn, PaCMAP and
 scikit-learn, if they are installed, on N of the vectors. umap-learn gets the same neighbours; the
 others find their own. A neighbour is kept if it is among the 15 nearest in the layout, too.
+
+--chromium counts the frames that the page draws each second while it zooms in and out, in this
+program without a window and with software rendering. It needs `playwright`.
 """
 
 from __future__ import annotations
@@ -31,10 +35,28 @@ from sbert_search.analysis.map.layout import neighbour_layout, principal_axes
 from sbert_search.analysis.map.making import map_index
 from sbert_search.analysis.map.neighbours import Neighbours, nearest
 from sbert_search.analysis.map.points import choose_documents, document_vectors
-from sbert_search.analysis.map.saving import write_map
+from sbert_search.analysis.map.saving import PAGE, write_map
 from sbert_search.index.index import Index
 
 N_DOCS, MEMORY, NEAREST = 101_216, 2 << 30, 15
+FRAMES_S = 5
+# Zoom in and out for some seconds; return the frames of a second. Reading a pixel of a frame waits
+# until it is drawn.
+ZOOM = """async (seconds) => {
+  const canvas = document.getElementById("map"), gl = canvas.getContext("webgl2");
+  const { x, y, width, height } = canvas.getBoundingClientRect();
+  const start = performance.now(), pixel = new Uint8Array(4);
+  let frames = 0;
+  while (performance.now() - start < 1000 * seconds) {
+    const place = { clientX: x + width / 2, clientY: y + height / 2 };
+    const deltaY = frames % 20 < 10 ? -40 : 40;
+    canvas.dispatchEvent(new WheelEvent("wheel", { deltaY, ...place, cancelable: true }));
+    await new Promise(requestAnimationFrame);
+    gl.readPixels(width / 2, height / 2, 1, 1, gl.RGBA, gl.UNSIGNED_BYTE, pixel);
+    frames++;
+  }
+  return 1000 * frames / (performance.now() - start);
+}"""
 
 Floats = NDArray[np.float32]
 Layout = Callable[[Floats, Neighbours, int], Floats]
@@ -46,10 +68,12 @@ def main() -> None:
     parser.add_argument("--index", type=Path, help="an index; default: one with hashed vectors")
     layouts = "compare layouts of N documents"
     parser.add_argument("--layouts", type=int, default=0, metavar="N", help=layouts)
+    parser.add_argument("--chromium", type=Path, help="count the page's frames in this Chromium")
     parser.add_argument("--child", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--drawn", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.child:
-        print(json.dumps(make_map(options.child, options.seed)))
+        print(json.dumps(make_map(options.child, options.drawn, options.seed)))
         return
     results = Results(options)
     with tempfile.TemporaryDirectory() as scratch:
@@ -60,10 +84,15 @@ def main() -> None:
         if options.layouts:
             compare_layouts(results, index, options.layouts, options.seed)
         else:
-            run = run_child(__file__, "--child", str(index), "--seed", str(options.seed))
+            drawn = Path(scratch) / "map"
+            told = ("--child", str(index), "--drawn", str(drawn), "--seed", str(options.seed))
+            run = run_child(__file__, *told)
             for name, unit in (("map", "s"), ("write", "s"), ("page", "MiB")):
                 results.add(name, Figure(run.result[name], unit))
             results.add("anonymous_memory", Figure(run.anonymous_mib, "MiB"))
+            if options.chromium:
+                frames = frames_a_second(drawn / PAGE, options.chromium)
+                results.add("frames", Figure(frames, "1/s"))
     results.write()
 
 
@@ -73,15 +102,30 @@ def build(path: Path, count: int) -> None:
     Index.build(rows, out=path, model="hashing", lexical=None, on_truncate="warn")
 
 
-def make_map(index: Path, seed: int) -> dict[str, float]:
+def make_map(index: Path, out: Path, seed: int) -> dict[str, float]:
     """Make and write a map; return seconds and the size of the page in MiB."""
     start = time.perf_counter()
     drawn = map_index(index, points=N_DOCS, seed=seed, memory_bytes=MEMORY)
     made = time.perf_counter()
-    with tempfile.TemporaryDirectory() as scratch:
-        page = write_map(drawn, scratch, parquet=True)[0]
-        written, size = time.perf_counter(), page.stat().st_size
+    page = write_map(drawn, out, parquet=True)[0]
+    written, size = time.perf_counter(), page.stat().st_size
     return {"map": made - start, "write": written - made, "page": size / 2**20}
+
+
+def frames_a_second(page: Path, chromium: Path) -> float:
+    """Count the frames of a page that zooms in and out for some seconds."""
+    from playwright.sync_api import sync_playwright
+
+    software = ["--no-sandbox", "--use-angle=swiftshader", "--enable-unsafe-swiftshader"]
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium, args=software)
+        opened = browser.new_page(viewport={"width": 1200, "height": 800})
+        opened.goto(page.resolve().as_uri())
+        opened.locator(":root[data-ready]").wait_for(state="attached")
+        opened.evaluate(ZOOM, 1)  # a warm-up
+        frames = opened.evaluate(ZOOM, FRAMES_S)
+        browser.close()
+    return float(frames)
 
 
 def compare_layouts(results: Results, index: Path, count: int, seed: int) -> None:
