@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 
@@ -12,6 +11,7 @@ from numpy.typing import NDArray
 
 from sbert_search.embedding.protocol import TextEmbedder
 from sbert_search.index.lexical.analyzer import STOP_WORD
+from sbert_search.index.lexical.words import all_words, folded
 from sbert_search.index.norms import normalised
 from sbert_search.index.snapshot import Snapshot
 from sbert_search.tokens.sentences import split_sentences
@@ -19,8 +19,6 @@ from sbert_search.tokens.sentences import split_sentences
 SENTENCES = 4  # most sentences of one passage that are embedded
 CHARS = 1 << 17  # characters from the start of a passage that are split into sentences
 TOKENS = 128  # most tokens of the sentences that are embedded for one query
-
-_WORD = re.compile(r"\w+")
 
 Shared = Callable[[str], float]
 """Returns the sum of the inverse document frequencies of the words that text and query share."""
@@ -121,4 +119,4 @@ def _within_budget(starts: NDArray[np.int64], lengths: NDArray[np.int32]) -> Ite
 
 
 def _words(text: str) -> set[str]:
-    return set(_WORD.findall(text.casefold()))
+    return set(all_words(folded(text)))

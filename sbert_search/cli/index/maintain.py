@@ -145,7 +145,8 @@ def lexical(ctx: click.Context, /, path: Path, wait_s: float, as_json: bool, **_
     """Add BM25 postings to DIR or change their settings.
 
     Settings that are not given keep their values. An index without postings starts with english,
-    a title weight of 2, k1 = 1.2 and b = 0.75. Postings are computed again if a change needs it.
+    a title weight of 2, k1 = 1.2 and b = 0.75. Postings are computed again if a change needs it,
+    and in an index of version 0.1, whose words have no combining marks.
     """
     from sbert_search.index.lexical_settings import LexicalSettings
     from sbert_search.shards.index import open_index
@@ -155,7 +156,7 @@ def lexical(ctx: click.Context, /, path: Path, wait_s: float, as_json: bool, **_
     if "language" in changes:
         changes["stop_words"] = None  # the stop words of the language
     index = open_index(path, wait_s=wait_s)
-    settings = replace(index.state.settings.lexical or LexicalSettings(), **changes)
+    settings = replace(index.state.settings.lexical or LexicalSettings(), marks=True, **changes)
     index.set_lexical(settings)
     if as_json:
         emit({"index": str(path), **to_mapping(settings)})

@@ -6,8 +6,6 @@ hash is 3 in 100 million; such terms would count as one.
 
 from __future__ import annotations
 
-import re
-import unicodedata
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -17,11 +15,11 @@ import xxhash
 from numpy.typing import NDArray
 
 from sbert_search.errors import ConfigError
+from sbert_search.index.lexical.words import indexed_words, indexed_words_without_marks
 from sbert_search.index.lexical_settings import NO_LANGUAGE, UNSTEMMED, LexicalSettings
 from sbert_search.runtime.lru import typed_lru_cache
 from sbert_search.tokens.chunking import PIECE_CHARS, pieces
 
-WORD = re.compile(r"\w\w+")  # the definition of a word in bm25s and scikit-learn
 STOP_WORD = 0  # stands for every stop word; no term has this hash
 
 NearWords = Callable[[str], Sequence[tuple[str, int]]]
@@ -39,10 +37,11 @@ class TermReader:
 
     def __init__(self, settings: LexicalSettings) -> None:
         self._hashes = _WordHashes(settings)
+        self._split = indexed_words if settings.marks else indexed_words_without_marks
 
     def words(self, text: str) -> list[str]:
         """Split a text into lower-case words, including stop words."""
-        return WORD.findall(lower_nfc(text))
+        return self._split(text)
 
     def hashes(self, words: Sequence[str]) -> NDArray[np.uint64]:
         """Turn words into hashes of their terms, uint64 (n_words,); `STOP_WORD` for stop words."""
@@ -88,11 +87,6 @@ class TermReader:
             if shown:
                 found[word] = shown
         return found
-
-
-def lower_nfc(text: str) -> str:
-    """Return a text in lower case and NFC, in which words are compared."""
-    return unicodedata.normalize("NFC", text).lower()
 
 
 @typed_lru_cache(maxsize=4)

@@ -11,7 +11,7 @@ import re
 import numpy as np
 from numpy.typing import NDArray
 
-from sbert_search.index.lexical.analyzer import WORD, lower_nfc
+from sbert_search.index.lexical.words import all_words, folded, has_marks
 from sbert_search.index.storage.segments import Segment
 from sbert_search.runtime.progress import Advance
 from sbert_search.tokens.chunking import PIECE_CHARS, pieces
@@ -21,25 +21,22 @@ class Phrase:
     r"""Consecutive words, in any case; between two of them is no letter or digit.
 
     Args:
-        text: A text with at least one word. A word is a run of Python's ``\w``; unlike a term of
-            the index, it may have a single character and is not stemmed.
+        text: A text with at least one word. Unlike a term of the index, a word may have a single
+            character and is not stemmed.
     """
 
     def __init__(self, text: str) -> None:
-        self.words = re.findall(r"\w+", lower_nfc(text))
+        self.text, self.words = text, all_words(folded(text))
         between = r"\W++".join(map(re.escape, self.words))
         self._pattern = re.compile(rf"(?<!\w){between}(?!\w)")
 
-    @property
-    def indexed_words(self) -> list[str]:
-        """The words that are long enough for an index; stop words are among them."""
-        return [word for word in self.words if WORD.fullmatch(word)]
-
     def occurs_in(self, text: str) -> bool:
         """Whether a text has the phrase; long texts are normalised in pieces, like terms."""
-        if len(text) > PIECE_CHARS:
-            return bool(self._pattern.search(" ".join(map(lower_nfc, pieces(text)))))
-        return bool(self._pattern.search(lower_nfc(text)))
+        low = " ".join(map(folded, pieces(text))) if len(text) > PIECE_CHARS else folded(text)
+        if not has_marks(low):
+            return bool(self._pattern.search(low))
+        # Marks are no letters for the pattern: it would find a word without the mark behind it.
+        return f" {' '.join(self.words)} " in f" {' '.join(all_words(low))} "
 
 
 def documents_with(

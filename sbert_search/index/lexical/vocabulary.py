@@ -18,18 +18,19 @@ from numpy.typing import NDArray
 
 from sbert_search.index.lexical import edit_distance
 from sbert_search.index.lexical.edit_distance import Characters
+from sbert_search.index.lexical.words import MARK, marks_alike
 
 BATCH_WORDS = 65_536  # words of one Arrow batch
 SCHEMA = pa.schema([("word", pa.string()), ("count", pa.int64())])
 
 # Words with digits are not listed: 2019 and 2018 are near each other but mean different things,
 # and identifiers would fill the list. Nor are words that are too short or too long to correct.
-_LISTED = re.compile(r"[^\W\d]{3,64}")
+_LISTED = re.compile(rf"(?:[^\W\d]|{MARK}){{3,64}}")
 
 
 def is_listed(word: str) -> bool:
     """Whether words of this form are listed: 3 to 64 letters. ``word`` is in lower case."""
-    return _LISTED.fullmatch(word) is not None
+    return _LISTED.fullmatch(marks_alike(word)) is not None
 
 
 class WordList:
@@ -45,7 +46,7 @@ class WordList:
     @classmethod
     def of(cls, counts: Mapping[str, int]) -> WordList:
         """Make a list of those words that are listed."""
-        words = sorted(filter(_LISTED.fullmatch, counts))
+        words = sorted(filter(is_listed, counts))
         starts = range(0, len(words), BATCH_WORDS)
         return cls([_batch(words[i : i + BATCH_WORDS], counts) for i in starts])
 

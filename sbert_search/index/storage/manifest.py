@@ -361,6 +361,7 @@ def decode(data: bytes) -> Manifest:
     try:
         values = json.loads(body)
         _check_version(values)
+        _fill_in(values)
         return from_mapping(Manifest, values)
     except UnknownSettingError as error:
         raise IndexStoreError(
@@ -397,6 +398,14 @@ def replace_state(
             f"{folder}: the commit failed at its last step, so the old or the new state may hold "
             f"({error}). Both are whole: open the index again to see which one it is."
         ) from error
+
+
+def _fill_in(values: dict[str, object]) -> None:
+    """Add what the settings of an earlier version mean, where the present default differs."""
+    settings = values.get("settings")
+    lexical = settings.get("lexical") if isinstance(settings, dict) else None
+    if isinstance(lexical, dict):
+        lexical.setdefault("marks", False)
 
 
 def _check_version(values: object) -> None:

@@ -9,6 +9,7 @@ import re
 from dataclasses import dataclass
 
 from sbert_search.errors import QueryError
+from sbert_search.index.lexical.words import indexed_words
 
 # An operator counts at the start of a word only. A phrase ends before a blank or a punctuation
 # mark; + and - count before a letter, so that numbers such as -5 stay as they are.
@@ -17,7 +18,6 @@ _OPERATOR = re.compile(
       | (?<!\S)(?P<word_sign>[+-])(?P<word>[^\W\d_]\S+)""",
     re.VERBOSE,
 )
-_LETTERS = re.compile(r"\w\w")  # an index holds no words of one letter
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ def _clause(match: re.Match[str]) -> Clause | None:
     """Read a match; None if it has no word that documents can have."""
     if match["word"] is not None:
         excluded = match["word_sign"] == "-"
-        return Clause(match["word"], excluded=excluded) if _LETTERS.search(match["word"]) else None
+        return Clause(match["word"], excluded=excluded) if indexed_words(match["word"]) else None
     text = match["straight"] if match["straight"] is not None else match["curly"]
     words = " ".join(text.split())
     if not re.search(r"\w", words):

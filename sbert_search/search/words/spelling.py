@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import unicodedata
 
-from sbert_search.index.lexical.analyzer import STOP_WORD, WORD, NearWords
+from sbert_search.index.lexical.analyzer import STOP_WORD, NearWords
 from sbert_search.index.lexical.vocabulary import NearWord, is_listed
+from sbert_search.index.lexical.words import folded, word_spans
 from sbert_search.index.snapshot import Snapshot
 from sbert_search.runtime.lru import typed_lru_cache
 
@@ -48,13 +49,17 @@ def suggest(snapshot: Snapshot, query: str) -> str | None:
         CorruptIndex: A document cannot be read.
     """
     text = unicodedata.normalize("NFC", query)
-    corrected = WORD.sub(lambda match: _corrected(snapshot, match[0]), text)
+    corrected, end = "", 0
+    for start, after in word_spans(text):
+        corrected += text[end:start] + _corrected(snapshot, text[start:after])
+        end = after
+    corrected += text[end:]
     return None if corrected == text else corrected
 
 
 def _corrected(snapshot: Snapshot, word: str) -> str:
     """Return the word of the index that was probably meant, in the case of the word."""
-    low = word.lower()
+    low = folded(word)
     known = _frequency(snapshot, low, 0)
     if not is_listed(low) or known is None or known > RARE:
         return word

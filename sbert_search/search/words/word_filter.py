@@ -147,7 +147,7 @@ def _with_phrase(snapshot: Snapshot, phrase: Phrase, marks: Marks) -> Marks:
     settings = snapshot.settings.lexical
     assert settings is not None
     candidates = [marks_of_segment.copy() for marks_of_segment in marks]
-    terms = set(snapshot.lexical.reader.hashes(phrase.indexed_words).tolist()) - {STOP_WORD}
+    terms = set(snapshot.lexical.reader.terms(phrase.text).tolist()) - {STOP_WORD}
     for term in terms:
         _keep(candidates, _with_term(snapshot, term), excluded=False)
     total = sum(int(some.sum()) for some in candidates)

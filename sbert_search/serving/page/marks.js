@@ -2,7 +2,7 @@
 
 import { make } from "./dom.js";
 
-const WORD = /[\p{L}\p{N}_]+/gu;
+const WORD = /[\p{L}\p{N}_][\p{L}\p{N}_\p{M}]*/gu; // with combining marks
 const SHOWN = 420; // characters of a text in the list of results
 const BEFORE = 120; // of them, at most, before the best sentence
 

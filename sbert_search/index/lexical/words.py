@@ -1,0 +1,75 @@
+"""The words of a text, as lexical search compares them.
+
+A word is a run of letters, digits and underscores, with the combining marks on them, such as the
+vowel signs of Hindi, the points of Hebrew and the tone marks of Yoruba.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+
+SHORTEST = 2  # characters of a word that is indexed, as in bm25s and scikit-learn
+
+MARK = "\u0300"  # stands for every mark in a pattern; Python's \w has no marks
+
+_RUN = re.compile(rf"\w[\w{MARK}]*")
+_WITHOUT_MARKS = re.compile(rf"\w{{{SHORTEST},}}")
+
+
+class _Marks(dict[str, bool]):
+    """Tells whether a character is a combining mark."""
+
+    def __missing__(self, character: str) -> bool:
+        self[character] = found = unicodedata.category(character).startswith("M")
+        return found
+
+
+_MARKS = _Marks()
+
+
+def folded(text: str) -> str:
+    """Return a text in the form in which words are compared: NFC and lower case.
+
+    Soft hyphens and zero-width joiners inside words are left out. The Turkish İ becomes i, where
+    Python's lower case has an i with a dot as a mark.
+    """
+    low = unicodedata.normalize("NFC", text).lower()
+    if low.isascii():
+        return low
+    return low.replace("i\u0307", "i").replace("\u00ad", "").replace("\u200d", "")
+
+
+def has_marks(text: str) -> bool:
+    """Whether a text has a combining mark."""
+    return not text.isascii() and any(map(_MARKS.__getitem__, set(text)))
+
+
+def marks_alike(text: str) -> str:
+    """Replace each combining mark by `MARK`."""
+    if not has_marks(text):
+        return text
+    return "".join(MARK if _MARKS[character] else character for character in text)
+
+
+def word_spans(text: str) -> list[tuple[int, int]]:
+    """Return the first character of each word, and the character after its last."""
+    return [match.span() for match in _RUN.finditer(marks_alike(text))]
+
+
+def all_words(text: str) -> list[str]:
+    """Split a folded text into words, including those of one character."""
+    return [text[start:end] for start, end in word_spans(text)]
+
+
+def indexed_words(text: str) -> list[str]:
+    """Split a text into folded words that are long enough for an index; also stop words."""
+    text = folded(text)
+    if not has_marks(text):
+        return _WITHOUT_MARKS.findall(text)
+    return [word for word in all_words(text) if len(word) >= SHORTEST]
+
+
+def indexed_words_without_marks(text: str) -> list[str]:
+    """Split a text as indexes of version 0.1 do: a mark separates words."""
+    return _WITHOUT_MARKS.findall(unicodedata.normalize("NFC", text).lower())
