@@ -81,7 +81,8 @@ class SearchOptions:
             1998) over the stored vectors.
         group_by: A metadata column. The result then has k groups, whenever there are k: the best
             documents of each value of the column, best group first. A document without a value is
-            a group of its own. ``offset`` counts groups.
+            a group of its own. ``offset`` counts groups. A reranker, boosts and diversity order the
+            candidates; documents that are needed beyond these come behind them, as they were found.
         group_size: Number of documents of each group.
         group: Whether a hit is a document, found by its best passage. False: a hit is a passage, k
             counts passages, and several hits may come from one document. Lexical search then reads

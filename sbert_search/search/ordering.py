@@ -27,7 +27,8 @@ def ordered(
     """Order the documents found for each query, and keep those of the requested page.
 
     The stages are: the reranker, boosts, ``min_score``, diversity, groups, and the page. The texts
-    of the documents are read only if there is a reranker.
+    of the documents are read only if there is a reranker. Documents that complete groups come
+    behind all others and keep their order, so that the order does not depend on the page.
 
     Raises:
         QueryError: A boost names a column that is absent or has an unsuitable type, or the reranker
@@ -58,18 +59,22 @@ def _reranked(
 
 def _reordered(snapshot: Snapshot, found: Retrieved, options: SearchOptions) -> Retrieved:
     """Apply boosts, ``min_score`` and diversity."""
-    ranking = found.ranking
+    ranking, others = found.ranking, found.others
     if options.boosts:
         ranking = boosted(snapshot, ranking, options.boosts)
     if options.min_score is not None:
         ranking = ranking.take(np.flatnonzero(ranking.scores >= options.min_score))
+        if options.rerank_depth or options.boosts:
+            others = None  # their scores are of an earlier stage
+        elif others is not None:
+            others = others.take(np.flatnonzero(others.scores >= options.min_score))
     if options.diversity:
         from sbert_search.search.stages.diversity import diversified
 
         ranking = best_passages(snapshot, found.query, ranking, found.near, group=options.group)
         n = len(ranking) if options.group_by else options.offset + options.k
         ranking = diversified(snapshot, ranking, options.diversity, n)
-    return replace(found, ranking=ranking)
+    return replace(found, ranking=ranking, others=others)
 
 
 def _page(snapshot: Snapshot, found: Retrieved, options: SearchOptions) -> Retrieved:
@@ -80,6 +85,7 @@ def _page(snapshot: Snapshot, found: Retrieved, options: SearchOptions) -> Retri
     if options.group_by is not None:
         from sbert_search.search.stages.grouping import groups_of, within_groups
 
+        ranking = ranking if found.others is None else ranking.followed_by(found.others)
         groups = groups_of(snapshot, options.group_by, ranking.docs)
         kept = within_groups(groups, last, options.group_size)
         skipped = len(within_groups(groups, options.offset, options.group_size))

@@ -18,7 +18,8 @@ class Ranking:
     Attributes:
         docs: Row of each document's first passage, which is the number of the document, int64 (n,).
         rows: Row of each document's best passage, int64 (n,).
-        scores: Score of each document, float64 (n,), descending.
+        scores: Score of each document, float64 (n,), descending; documents that `followed_by` added
+            are behind the others whatever their scores.
         stages: By the name of a stage of the search: the rank that the stage gave to each document,
             int64 (n,), 0 if the stage did not find it; and its score in that stage, float64 (n,).
     """
@@ -44,6 +45,23 @@ class Ranking:
             return self
         return self.take(np.arange(k))
 
+    def followed_by(self, other: Ranking) -> Ranking:
+        """Return the documents of this ranking and then those of another one.
+
+        In a stage of only one ranking, the documents of the other one have rank 0.
+        """
+        stages = {}
+        for name in dict.fromkeys([*self.stages, *other.stages]):
+            parts = [each.stages.get(name, _absent(len(each))) for each in (self, other)]
+            ranks, scores = zip(*parts, strict=True)
+            stages[name] = np.concatenate(ranks), np.concatenate(scores)
+        return Ranking(
+            np.concatenate([self.docs, other.docs]),
+            np.concatenate([self.rows, other.rows]),
+            np.concatenate([self.scores, other.scores]),
+            stages,
+        )
+
     def take(self, order: NDArray[np.int64], scores: NDArray[np.float64] | None = None) -> Ranking:
         """Return the documents at the indices ``order`` (m,), with new scores (m,) if given."""
         stages = {name: (r[order], s[order]) for name, (r, s) in self.stages.items()}
@@ -57,3 +75,8 @@ class Ranking:
             for name, (ranks, scores) in self.stages.items()
             if ranks[index]
         }
+
+
+def _absent(n: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Ranks and scores of documents in a stage that did not find them."""
+    return np.zeros(n, np.int64), np.zeros(n)

@@ -33,6 +33,7 @@ HITS_AT_ONCE = 1 << 14  # hits with their texts
 RESULTS_AT_ONCE = 1 << 17  # documents of which only id and score are kept
 _QUERIES_AT_ONCE = 256
 _DEEPER = 4  # factor by which more documents are ranked until there are enough groups
+_COMPLETED = 4096  # documents of a query that are ranked to complete groups of later pages
 _PAIRS_AT_ONCE = 16_384  # pairs of query and text for a reranker
 
 
@@ -45,6 +46,8 @@ class Retrieved:
         query: The query without its operators and the words that it excludes.
         vector: Its vector, (dim,); None in lexical search.
         ranking: The documents.
+        others: Documents behind them that complete groups, or that are in further groups; None:
+            there are none. The stages that reorder documents leave them as they are.
         n_before: Number of documents on earlier pages of the result.
         near: Finds words of the index that are near a word of the query; None: the search is not
             fuzzy, or it is dense and requires no word.
@@ -54,6 +57,7 @@ class Retrieved:
     query: str
     vector: NDArray[np.float32] | None
     ranking: Ranking
+    others: Ranking | None = None
     n_before: int = 0
     near: NearWords | None = None
 
@@ -164,17 +168,14 @@ def retrieve(
         fills = options.mode == "lexical" and demanded
         search = _Search(snapshot, options, admitted, near, fills)
         rankings = _rankings(search, some_texts, some, options.depth)
+        others: list[Ranking | None] = [None] * len(at)
         if options.group_by is not None:
-            rankings = [
-                _with_groups(search, ranking, text, vector)
-                for ranking, text, vector in zip(
-                    rankings, some_texts, _rows(some, len(at)), strict=True
-                )
-            ]
-        for i, ranking in zip(at, rankings, strict=True):
+            by_query = zip(rankings, some_texts, _rows(some, len(at)), strict=True)
+            others = [_for_groups(search, *each) for each in by_query]
+        for i, ranking, more in zip(at, rankings, others, strict=True):
             vector = None if vectors is None else vectors[i]
             matched = near if demanded or options.mode != "dense" else None
-            found[i] = Retrieved(asked.texts[i], texts[i], vector, ranking, near=matched)
+            found[i] = Retrieved(asked.texts[i], texts[i], vector, ranking, more, near=matched)
     return [found[i] for i in range(len(asked))]
 
 
@@ -238,10 +239,14 @@ def _rows(vectors: NDArray[np.float32] | None, n: int) -> Iterable[NDArray[np.fl
     return [None] * n if vectors is None else np.split(vectors, n)
 
 
-def _with_groups(
+def _for_groups(
     search: _Search, ranking: Ranking, query: str, vector: NDArray[np.float32] | None
 ) -> Ranking:
-    """Rank more documents of a query, until there are enough groups with enough documents each.
+    """Find more documents of a query, until there are enough groups with enough documents each.
+
+    Groups are complete for every page up to the requested one before documents are reordered. A
+    reordering may put any group of the ranking on a page, so all of these are completed as far as
+    `_COMPLETED` documents of the query go.
 
     Args:
         search: What to search, and how.
@@ -250,22 +255,23 @@ def _with_groups(
         vector: Its vector, (1, dim); None: the search is lexical.
 
     Returns:
-        The first ``options.depth`` documents, and those that complete the groups.
+        The documents that complete the groups of the ranking, and those of further groups.
     """
     from sbert_search.search.stages.grouping import groups_of, holds_groups, within_groups
 
     snapshot, options, mask = search.snapshot, search.options, search.mask
     column, size = options.group_by or "", options.group_size
-    n_groups, depth = options.offset + options.k, options.depth
+    n_groups, depth, more = options.offset + options.k, options.depth, ranking
     n_docs = snapshot.n_docs if mask is None else mask.n_docs
-    while len(ranking) >= depth and depth < n_docs:
-        if holds_groups(snapshot, column, ranking, mask, n_groups=n_groups, size=size):
+    n_ranked = len(np.unique(groups_of(snapshot, column, ranking.docs)))
+    while len(more) >= depth and depth < n_docs:
+        n = max(n_groups, n_ranked) if depth < _COMPLETED else n_groups
+        if holds_groups(snapshot, column, more, mask, n_groups=n, size=size):
             break
         depth *= _DEEPER
-        (ranking,) = _rankings(search, [query], vector, depth)
-    groups = groups_of(snapshot, column, ranking.docs)
-    first = np.arange(min(options.depth, len(ranking)))
-    return ranking.take(np.union1d(first, within_groups(groups, n_groups, size)))
+        (more,) = _rankings(search, [query], vector, depth)
+    kept = within_groups(groups_of(snapshot, column, more.docs), max(n_groups, n_ranked), size)
+    return more.take(np.sort(kept[~np.isin(more.docs[kept], ranking.docs)]))
 
 
 def matching_marks(snapshot: Snapshot, query: str | None, options: SearchOptions) -> Marks:

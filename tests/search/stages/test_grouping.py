@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from sbert_search.embedding.hashing import HashingEmbedder
 from sbert_search.errors import QueryError
 from sbert_search.index.index import Index
 from sbert_search.search.engine import SearchEngine
+from sbert_search.search.stages.boosts import Boost
 from sbert_search.search.stages.grouping import within_groups
 
 
@@ -61,6 +63,42 @@ def test_k_groups_come_back_whenever_there_are_k(
     assert [(hit.rank, hit.doc_id) for hit in page] == [
         (hit.rank, hit.doc_id) for hit in more[size : size + 2]
     ]
+
+
+def test_pages_of_reordered_groups_do_not_overlap(tmp_path: Path) -> None:
+    """150 documents of one group are the first candidates; boosts must not see the page."""
+    rows = [{"_id": f"a{i}", "text": f"apple apple u{i}", "g": "a", "n": 1} for i in range(150)]
+    rows += [
+        {"_id": f"{g}{i}", "text": f"apple pie crust {g}{i}", "g": g, "n": 1000 - 10 * j - i}
+        for j, g in enumerate("bcdefgh")
+        for i in range(3)
+    ]
+    engine = SearchEngine(Index.build(rows, out=tmp_path / "i", model=HashingEmbedder()))
+    search = partial(engine.search, "apple", group_by="g", mode="lexical", boost=Boost("n", 0.5))
+    for size in (1, 2):
+        every = [hit.doc_id for hit in search(8, group_size=size)]
+        assert len({name[0] for name in every}) == 8
+        assert len(every) == 8 * size
+        pages = [search(2, offset=start, group_size=size) for start in (0, 2, 4, 6)]
+        assert [hit.doc_id for page in pages for hit in page] == every
+
+
+def test_reranked_groups_are_complete(tmp_path: Path) -> None:
+    """The reranker brings a group to the top of which one document was a candidate."""
+    rows = [{"_id": f"a{i}", "text": f"red red fish a{i}", "g": "a"} for i in range(120)]
+    rows.insert(50, {"_id": "b0", "text": "red red fish bb", "g": "b"})
+    rows += [{"_id": f"b{i}", "text": f"fish {'water ' * i} b{i}", "g": "b"} for i in (1, 2, 3)]
+
+    class LastFirst:
+        def predict(self, pairs: list[tuple[str, str]], /) -> list[float]:
+            return [float("bb" in text) for _, text in pairs]
+
+    index = Index.build(rows, out=tmp_path / "i", model=HashingEmbedder())
+    engine = SearchEngine(index, reranker=LastFirst())
+    hits = engine.search("red fish", 1, mode="lexical", group_by="g", group_size=3)
+    assert [hit.doc_id for hit in hits] == ["b0", "b1", "b2"]
+    strict = engine.search("red fish", 1, mode="lexical", group_by="g", group_size=3, min_score=0.5)
+    assert [hit.doc_id for hit in strict] == ["b0"]  # the reranker did not score the others
 
 
 def test_documents_without_a_value_are_groups_of_their_own(tmp_path: Path) -> None:
