@@ -46,13 +46,15 @@ def number(value: float) -> str:
 def markdown(report: VariantsReport) -> str:
     """Return the report as Markdown."""
     recipe = report.recipe
+    finished = "those finished of " if report.missing else ""
     lines = [
         f"# Variants of size {recipe['size']} with {recipe['tokens']:,} tokens each",
         "",
-        f"Mean over {report.seeds} seeds, with 95 % intervals of the mean (Student, bootstrap). A "
-        f"star marks a figure whose difference from {next(iter(report.tables['tokens']))}, seed by "
-        "seed, has an interval without 0; the intervals are not corrected for the number of "
-        "figures. DistilBERT also had the pre-training of its teacher, which counts in no budget.",
+        f"Mean over {finished}{report.seeds} seeds, with 95 % intervals of the mean (Student, "
+        "bootstrap). A star marks a figure whose difference from "
+        f"{next(iter(report.tables['tokens']))}, seed by seed, has an interval without 0; the "
+        "intervals are not corrected for the number of figures. DistilBERT also had the "
+        "pre-training of its teacher, which counts in no budget.",
         "",
     ]
     for budget, figures in report.tables.items():

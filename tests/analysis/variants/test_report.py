@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 from pathlib import Path
 
 from sbert_search.analysis.variants.pieces import Reading
@@ -48,6 +49,8 @@ def test_the_report_names_budgets_readings_and_what_is_missing() -> None:
     assert "| bert | 2,000 | 1.5 |" in text
     assert "| rtd | - | 0.2500 |" in text
     assert "Not finished: electra-1-pretrain." in text
+    assert "Mean over those finished of " in text
+    assert "those finished" not in markdown(replace(REPORT, missing=()))
 
 
 def test_drawings_have_a_dot_for_each_seed() -> None:
