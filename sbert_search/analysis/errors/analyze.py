@@ -39,7 +39,7 @@ class ErrorOptions(TypedDict, total=False):
         worst: Number of worst items to describe; default 50.
         language: Language whose inflections are removed before words are compared, and whose stop
             words are ignored; ``none``: neither is done. Default english.
-        seed: Seed of the bootstraps; default 0.
+        seed: Seed of the bootstraps and shuffles; default 0.
     """
 
     data: str | Path

@@ -1,3 +1,6 @@
+from collections.abc import Sequence
+from itertools import combinations
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -57,7 +60,7 @@ def test_a_slice_is_compared_with_the_other_items() -> None:
 
 
 def test_for_errors_the_slice_with_more_of_them_is_worse() -> None:
-    values, gold = [0.0, 0.1, 0.0, 0.9, 0.8, 0.9], [1.0, 1.0, 1.0, 5.0, 5.0, 5.0]
+    values, gold = [0.0, 0.1, 0.0, 0.1, 0.9, 0.8, 0.9, 0.8], [1.0] * 4 + [5.0] * 4
     slices = slice_items(values, [{"gold": score} for score in gold], higher_is_better=False)
     assert [each.worse for each in slices] == [False, True]
 
@@ -76,23 +79,68 @@ def test_one_value_for_all_items_gives_one_slice_without_a_difference() -> None:
     assert (only.difference, only.difference_interval, only.worse) == (None, None, False)
 
 
-def test_intervals_of_differences_equal_a_plain_bootstrap() -> None:
-    rng = np.random.default_rng(5)
-    values, first = rng.random(30), np.arange(30) < 12
-    pairs = [(first, ~first), (~first, first), (first & ~first, first)]
-    found = difference_intervals(values, pairs, draws=400, seed=3)
-    picks = np.random.default_rng(3).integers(0, 30, (400, 30))
-    gains = [values[pick][first[pick]].mean() - values[pick][~first[pick]].mean() for pick in picks]
-    # Two differences share the error probability of 5 %: 1.25 % at each end.
-    assert found[0] == pytest.approx(tuple(np.quantile(gains, [0.0125, 0.9875])))
-    assert found[1] == pytest.approx(tuple(np.quantile(np.negative(gains), [0.0125, 0.9875])))
-    assert found[2] is None
+def test_an_interval_reaches_as_far_as_95_percent_of_all_shuffles() -> None:
+    """One difference of four and four items, by enumerating all 70 ways to divide the items."""
+    values, first = np.array([0.0, 0.1, 0.4, 0.5, 0.6, 0.7, 0.9, 1.0]), np.arange(8) < 4
+
+    def ratio(inside: Sequence[int]) -> tuple[float, float]:
+        one, other = values[[*inside]], np.delete(values, inside)
+        error = np.sqrt(one.var(ddof=1) / 4 + other.var(ddof=1) / 4)
+        return float(one.mean() - other.mean()), float(error)
+
+    ratios = [abs(gap) / error for gap, error in map(ratio, combinations(range(8), 4))]
+    reach = np.quantile(ratios, 0.95, method="higher")
+    (found,) = difference_intervals(values, [(first, ~first)], draws=20_000)
+    gap, error = ratio(range(4))
+    assert found == pytest.approx((gap - reach * error, gap + reach * error))
 
 
-def test_an_interval_of_constant_parts_is_their_difference() -> None:
-    first = np.array([True, True, False, False])
-    (found,) = difference_intervals(np.array([0.0, 0.0, 1.0, 1.0]), [(first, ~first)], draws=200)
-    assert found == (-1.0, -1.0)
+@pytest.mark.parametrize("share", [0.5, None])
+def test_by_chance_alone_at_most_one_in_twenty_runs_of_20_items_has_a_worse_slice(
+    share: float | None,
+) -> None:
+    rng, runs, wrong = np.random.default_rng(0), 500, 0
+    for seed in range(runs):
+        values = rng.random(20) if share is None else (rng.random(20) < share).astype(float)
+        groups = [groups_of(rng.random(20).tolist()) for _ in range(5)]
+        pairs = [(group == number, group != number) for group in groups for number in range(3)]
+        found = difference_intervals(values, pairs, draws=199, seed=seed)
+        wrong += any(ends is not None and (ends[0] > 0 or ends[1] < 0) for ends in found)
+    assert wrong / runs < 0.075  # 0.05, and two and a half standard errors of 500 runs
+
+
+def test_a_real_difference_is_found_among_15_slices_of_20_items() -> None:
+    rng = np.random.default_rng(1)
+    features = rng.random((20, 5))
+    values = np.where(features[:, 0] < np.sort(features[:, 0])[7], 0.1, 0.9) + rng.random(20) / 10
+    named: list[Features] = [dict(zip("abcde", map(float, row), strict=True)) for row in features]
+    slices = slice_items(values.tolist(), named, higher_is_better=True, draws=999)
+    assert [(each.feature, each.items) for each in slices if each.worse] == [("a", 7)]
+
+
+def test_a_slice_of_one_item_has_the_variance_of_the_others() -> None:
+    values, first = np.array([0.1, *np.linspace(0.7, 1.0, 39)]), np.arange(40) < 1
+    (found,) = difference_intervals(values, [(first, ~first)])
+    assert found is not None
+    assert found[0] < 0.1 - 0.85 < found[1] < 0
+
+
+def test_two_items_say_nothing_about_their_difference() -> None:
+    first = np.array([True, False])
+    found = difference_intervals(np.array([0.0, 1.0]), [(first, ~first)], within=(0, 1), draws=99)
+    assert found == [(-1.0, 1.0)]
+
+
+def test_constant_parts_differ_only_if_chance_seldom_divides_the_items_so() -> None:
+    for half, expected in ((2, (-1.0, 1.0)), (5, (-1.0, -1.0))):
+        first = np.arange(2 * half) < half
+        (found,) = difference_intervals((~first).astype(float), [(first, ~first)], within=(0, 1))
+        assert found == expected
+
+
+def test_an_interval_of_equal_values_is_zero() -> None:
+    first = np.array([True, True, True, False])
+    assert difference_intervals(np.full(4, 0.1), [(first, ~first)], draws=99) == [(0.0, 0.0)]
 
 
 def test_values_of_features_as_text() -> None:
