@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from sbert_search.errors import QueryError
 from sbert_search.index.dense.exact import exact_scores
 from sbert_search.index.snapshot import Snapshot
+from sbert_search.index.storage.manifest import Metric
 from sbert_search.runtime.progress import Advance
 
 LEFT_ROWS, RIGHT_ROWS = 2048, 4096  # height and width of a tile, whose scores take 32 MiB
@@ -26,6 +27,9 @@ NEIGHBOURS = 64  # neighbours of each row that the approximate way fetches first
 # Lowest finite score. The score -inf marks pairs of rows to leave out.
 _LEAST = float(np.finfo(np.float32).min)
 _ROUNDING = 1e-5  # largest error of a float32 dot product, relative to the norms of its vectors
+# Largest error of a cosine. Float32 vectors do not have exactly the length 1, so that the cosine of
+# equal vectors is between 0.9999998 and 1.0000002.
+_COSINE_ERROR = 2e-7
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +39,8 @@ class Pairs:
     Attributes:
         first: The earlier document, int64 (n,).
         second: The later document, int64 (n,).
-        scores: Float32 (n,). Documents with several passages have the score of the two passages,
-            one of each document, that are closest to each other.
+        scores: Float32 (n,); a cosine is at most 1. Documents with several passages have the score
+            of the two passages, one of each document, that are closest to each other.
     """
 
     first: NDArray[np.int64]
@@ -109,7 +113,7 @@ def close_pairs(
 
     Args:
         snapshot: State of the index. Its metric, cosine or dot product, gives the scores.
-        threshold: Lowest score of a pair.
+        threshold: Lowest score of a pair; a cosine may be lower by 2e-7, its rounding error.
         advance: Called with the number of rows of each block after it is done.
         exact: Compare all rows with each other. None: do so only if the index has no FAISS file.
 
@@ -120,7 +124,8 @@ def close_pairs(
         QueryError: The metric of the index is euclidean, or the threshold is NaN.
     """
     _refuse_nan(threshold)
-    return _find(_Rows.of(snapshot), _Limit(lambda: threshold), advance, exact)
+    floor = least_score(threshold, snapshot.settings.metric)
+    return _find(_Rows.of(snapshot), _Limit(lambda: floor), advance, exact)
 
 
 def best_pairs(
@@ -136,7 +141,7 @@ def best_pairs(
     Args:
         snapshot: As for `close_pairs`.
         most: Maximum number of pairs to return.
-        threshold: Lowest score of a pair.
+        threshold: As for `close_pairs`.
         advance: As for `close_pairs`.
         exact: As for `close_pairs`.
 
@@ -145,11 +150,12 @@ def best_pairs(
     """
     _refuse_nan(threshold)
     live, best = _Rows.of(snapshot), _joined([])
+    least = least_score(threshold, snapshot.settings.metric)
     # The most passages of one document; two documents have at most the square of this as pairs.
     passages = int(np.unique(live.docs, return_counts=True)[1].max(initial=1))
 
     def floor() -> float:
-        return float(best.scores[-1]) if len(best) == most else threshold
+        return float(best.scores[-1]) if len(best) == most else least
 
     for pairs in _find(live, _Limit(floor, most * passages**2), advance, exact):
         best = _joined([best, pairs])
@@ -180,6 +186,16 @@ def clusters(pairs_found: Iterable[Pairs]) -> list[list[int]]:
     for doc in sorted(parent):
         members.setdefault(root(doc), []).append(doc)
     return sorted(members.values(), key=len, reverse=True)
+
+
+def least_score(threshold: float, metric: Metric) -> float:
+    """Lower a threshold by the rounding error of the score; only cosines have one."""
+    return threshold - _COSINE_ERROR if metric == "cosine" else threshold
+
+
+def at_most_one(scores: NDArray[np.float32], metric: Metric) -> NDArray[np.float32]:
+    """Lower cosines above 1, which rounding makes, to 1; other scores stay."""
+    return np.minimum(scores, np.float32(1)) if metric == "cosine" else scores
 
 
 def _refuse_nan(threshold: float) -> None:
@@ -219,7 +235,7 @@ def _by_tiles(live: _Rows, start: int, stop: int, limit: _Limit) -> Iterator[Pai
             # that is compared with it.
             low = max(low, np.partition(fast, -limit.most, axis=None)[-limit.most] - 2 * slack)
         one, other = np.nonzero(fast >= max(low, _LEAST))
-        scores = exact_scores(left, right, one, other, metric)
+        scores = at_most_one(exact_scores(left, right, one, other, metric), metric)
         pairs = Pairs(live.docs[start + one], live.docs[right_start + other], scores)
         yield pairs.take(np.flatnonzero(scores >= limit.floor()))
 
@@ -236,6 +252,7 @@ def _by_search(live: _Rows, start: int, stop: int, limit: _Limit) -> Iterator[Pa
     while len(open_rows):
         k, floor = min(k, max_k), limit.floor()
         scores, rows = snapshot.search(snapshot.vectors(live.rows[open_rows]), k)
+        scores = at_most_one(scores, snapshot.settings.metric)
         repeat = (scores[:, -1] >= floor) & (k < max_k)
         one, other = np.nonzero((scores >= floor) & (rows >= 0) & ~repeat[:, None])
         docs = snapshot.doc_of(rows[one, other])

@@ -110,6 +110,19 @@ def test_the_best_pairs_are_the_first_of_all_sorted(
     assert len(best_pairs(store.snapshot, 3, 1.5, exact=exact)) == 0
 
 
+@pytest.mark.parametrize("exact", [True, False])
+def test_equal_vectors_have_the_cosine_1(tmp_path: Path, exact: bool) -> None:
+    """In float32, the cosine of equal vectors is between 0.9999998 and 1.0000002."""
+    vectors = np.random.default_rng(0).normal(size=(30, 8)).astype(np.float32)
+    store = IndexStore.create(tmp_path / "i", StoreSettings(dim=8), {"year": "int64"})
+    with store.writer() as writer:
+        writer.commit(make_batch(some_documents(60), np.tile(vectors, (2, 1)), [1] * 60))
+    found = collected(list(close_pairs(store.snapshot, 1, exact=exact)))
+    assert found.keys() == {(n, n + 30) for n in range(30)}
+    assert all(0.9999998 < score <= 1 for score in found.values())
+    assert len(best_pairs(store.snapshot, 30, 1, exact=exact)) == 30
+
+
 def test_clusters_are_what_pairs_connect() -> None:
     def pairs(*links: tuple[int, int]) -> Pairs:
         first, second = np.array(links, np.int64).T

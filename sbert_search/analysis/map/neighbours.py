@@ -12,7 +12,7 @@ from sbert_search.index.dense.exact import QUERY_BLOCK, TopK, exact_scores, scan
 from sbert_search.index.norms import largest_norm
 from sbert_search.index.storage.manifest import Metric
 from sbert_search.runtime.progress import Advance
-from sbert_search.search.pairs import Pairs, clusters
+from sbert_search.search.pairs import Pairs, at_most_one, clusters, least_score
 
 _ROUNDING = 1e-5  # largest error of a float32 dot product, relative to the norms of its vectors
 
@@ -25,7 +25,7 @@ class Neighbours:
 
     Attributes:
         at: Number of each neighbour among the documents, int32 (n, k).
-        scores: Scores of the metric, higher is nearer, float32 (n, k).
+        scores: Scores of the metric, higher is nearer, float32 (n, k); a cosine is at most 1.
     """
 
     at: NDArray[np.int32]
@@ -67,7 +67,7 @@ def nearest(
         at[block] = top.rows[~itself].reshape(-1, k)
         scores[block] = top.scores[~itself].reshape(-1, k)
         advance(block.stop - start)
-    return Neighbours(at, scores)
+    return Neighbours(at, at_most_one(scores, metric))
 
 
 def duplicate_groups(
@@ -84,7 +84,7 @@ def duplicate_groups(
     Args:
         vectors: float32 (n, dim).
         neighbours: Result of `nearest` for these vectors.
-        threshold: Lowest score of a pair.
+        threshold: Lowest score of a pair; a cosine may be lower by 2e-7, its rounding error.
         metric: Cosine or dot product.
         advance: Called with the number of documents of each block after it is done.
 
@@ -94,6 +94,7 @@ def duplicate_groups(
         comes first.
     """
     n, k = neighbours.at.shape
+    threshold = least_score(threshold, metric)
     one, place = np.nonzero(neighbours.scores >= threshold)
     other = neighbours.at[one, place].astype(np.int64)
     found = Pairs(one, other, neighbours.scores[one, place])

@@ -77,3 +77,14 @@ def test_many_equal_documents_are_one_group_though_few_are_neighbours() -> None:
     found = nearest(vectors.astype(np.float32), 2, "cosine")
     groups = duplicate_groups(vectors.astype(np.float32), found, 0.95, "cosine")
     assert groups.tolist() == [0] * 40 + [-1] * 3
+
+
+def test_equal_vectors_are_near_duplicates_at_a_cosine_of_1() -> None:
+    vectors = np.random.default_rng(0).normal(size=(30, 8))
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    twice: NDArray[np.float32] = np.tile(vectors, (2, 1)).astype(np.float32)
+    found = nearest(twice, 1, "cosine")
+    assert found.scores.max() <= 1
+    assert (found.distances("cosine") >= 0).all()
+    groups = duplicate_groups(twice, found, 1, "cosine")
+    assert groups.tolist() == [*range(30), *range(30)]
