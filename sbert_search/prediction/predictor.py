@@ -57,7 +57,8 @@ class Predictor:
 
     Args:
         model: A folder or a name on the Hugging Face hub, as ``train classify|tag|qa`` or
-            transformers write it, or a head in memory.
+            transformers write it, or a head in memory, which keeps its device and precision; other
+            values are refused.
         device: auto, cpu, cuda, cuda:N or mps.
         precision: fp32, bf16, fp16, or auto: the faster of fp32 and bf16 on the device; fp32 if
             the logits in bf16 differ too much.

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from sentence_transformers import SentenceTransformer
 
 from sbert_search.embedding.embedder import Embedder, open_embedder
+from sbert_search.embedding.engines.protocol import EngineName
 from sbert_search.embedding.hashing import HashingEmbedder
 from sbert_search.embedding.pipeline import embed_batches
 from sbert_search.embedding.protocol import TokenizedTexts, Vectors
@@ -115,6 +116,30 @@ def test_an_object_of_the_library_is_taken_as_it_is(folder: Path, tiny: Embedder
     before = ours.identity.weights_sha256
     next(library.parameters()).data[7, 0] += 1
     assert Embedder(library).identity.weights_sha256 != before
+
+
+@pytest.mark.parametrize("native", [True, False])
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("precision", "bf16"),
+        ("precision", "int8"),
+        ("precision", "fastest"),
+        ("precision", "foo"),
+        ("device", "mps"),
+        ("engine", "onnx"),
+        ("engine", "bogus"),
+    ],
+)
+def test_an_object_in_memory_refuses_settings_that_it_does_not_have(
+    folder: Path, native: bool, name: str, value: Any
+) -> None:
+    library = SentenceTransformer(str(folder), device="cpu", local_files_only=True)
+    model = BiEncoder.load(folder) if native else library
+    engine: EngineName = "native" if native else "sentence-transformers"
+    Embedder(model, device="cpu", precision="fp32", engine=engine)
+    with pytest.raises(ConfigError, match=f"{name} is '{value}', but the .* in memory has '"):
+        Embedder(model, **{name: value})
 
 
 def test_the_identity_does_not_depend_on_the_engine(folder: Path, tiny: Embedder) -> None:

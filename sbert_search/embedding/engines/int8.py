@@ -50,18 +50,6 @@ class NamedEngine(Protocol):
 E = TypeVar("E", bound=NamedEngine)
 
 
-def refuse_int8_in_memory(precision: str) -> None:
-    """Refuse int8 for a model in memory: the conversion would change the caller's own object.
-
-    Raises:
-        ConfigError: The precision is int8.
-    """
-    if precision == "int8":
-        raise ConfigError(
-            "precision int8 needs a model on disk; save this model to a folder and pass the folder."
-        )
-
-
 def open_int8(
     resolved: ResolvedModel,
     folder: ModelFolder,

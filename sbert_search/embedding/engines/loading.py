@@ -45,6 +45,7 @@ class MovableEngine(Protocol):
 class TokenizingEngine(Protocol):
     """An engine with the tokenizer of its model."""
 
+    name: EngineName
     tokenizer: TextTokenizer
 
 
@@ -105,10 +106,22 @@ def open_engine(
     return Placed(engine, target, dtype, verdict)
 
 
-def describe_object(model: nn.Module, description: ModelDescription, engine: T) -> OpenedModel[T]:
-    """Describe the engine of a model in memory, which stays on its device and in its precision."""
+def describe_object(
+    model: nn.Module,
+    description: ModelDescription,
+    engine: T,
+    *,
+    device: str,
+    precision: Precision,
+    engine_name: EngineName = "native",
+) -> OpenedModel[T]:
+    """Describe the engine of a model in memory, which stays on its device and in its precision.
+
+    Raises:
+        ConfigError: The device, precision or engine is neither the default nor that of the model.
+    """
     weights = next(model.parameters())
-    return OpenedModel(
+    opened = OpenedModel(
         type(model).__name__,
         "in memory",
         description,
@@ -118,6 +131,17 @@ def describe_object(model: nn.Module, description: ModelDescription, engine: T) 
         PRECISIONS[weights.dtype],
         str(weights.device),
     )
+    for name, value, allowed in (
+        ("device", device, ("auto", opened.device, weights.device.type)),
+        ("precision", precision, ("auto", opened.precision)),
+        ("engine", engine_name, ("native", engine.name)),
+    ):
+        if value not in allowed:
+            raise ConfigError(
+                f"{name} is {value!r}, but the {opened.name} in memory has {allowed[1]!r} and is "
+                f"not changed; leave {name} out, or save the model and pass its folder."
+            )
+    return opened
 
 
 def check_engine(engine: str) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from sbert_search.embedding.arguments import CalibrationTexts
-from sbert_search.embedding.engines.int8 import packed_batches, refuse_int8_in_memory
+from sbert_search.embedding.engines.int8 import packed_batches
 from sbert_search.embedding.engines.loading import describe_object
 from sbert_search.embedding.engines.native import PackedEngine
 from sbert_search.embedding.engines.opening import open_folder
@@ -99,16 +99,29 @@ def open_model(
     A model in memory stays on its device and in its precision; it is put into evaluation mode.
 
     Raises:
-        ConfigError: The device, the engine or the precision is unknown or not available.
+        ConfigError: The device, the engine or the precision is unknown or not available, or is
+            another than that of a model in memory.
         ModelError: The model cannot be found or loaded, or its output is wrong.
     """
-    if model is not None and not isinstance(model, (str, Path)):
-        refuse_int8_in_memory(precision)
     if isinstance(model, BiEncoder):
-        return describe_object(model, model.describe(), NativeEngine(model))
+        return describe_object(
+            model,
+            model.describe(),
+            NativeEngine(model),
+            device=device,
+            precision=precision,
+            engine_name=engine,
+        )
     if model is not None and not isinstance(model, (str, Path)):
         library = LibraryEncoder(model)
-        return describe_object(model, library.describe(), LibraryEngine(library))
+        return describe_object(
+            model,
+            library.describe(),
+            LibraryEngine(library),
+            device=device,
+            precision=precision,
+            engine_name=engine,
+        )
     return open_folder(
         model,
         _load,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 import torch
 
 from sbert_search.embedding.arguments import CalibrationTexts
-from sbert_search.embedding.engines.int8 import packed_batches, refuse_int8_in_memory
+from sbert_search.embedding.engines.int8 import packed_batches
 from sbert_search.embedding.engines.loading import describe_object
 from sbert_search.embedding.engines.native import PackedEngine
 from sbert_search.embedding.engines.opening import open_folder
@@ -149,17 +149,23 @@ def open_pair_model(
     A model in memory stays on its device and in its precision, in evaluation mode.
 
     Raises:
-        ConfigError: The device, engine or precision is not available.
+        ConfigError: The device, engine or precision is not available, or is another than that of a
+            model in memory.
         ModelError: The model cannot be found or loaded, is not a cross-encoder, or computes wrong
             scores.
     """
     if not isinstance(model, (str, Path)):
-        refuse_int8_in_memory(precision)
-    if isinstance(model, CrossEncoder):
-        return _describe_object(model, model.encoder.config.layout, NativePairEngine(model))
-    if not isinstance(model, (str, Path)):
-        library = LibraryPairScorer(model)
-        return _describe_object(model, library.architecture, LibraryPairEngine(library))
+        own: PairEngine
+        if isinstance(model, CrossEncoder):
+            architecture, own = model.encoder.config.layout, NativePairEngine(model)
+        else:
+            library = LibraryPairScorer(model)
+            architecture, own = library.architecture, LibraryPairEngine(library)
+        max_len = own.tokenizer.max_len
+        description = ModelDescription(architecture=architecture, modules=(), max_len=max_len)
+        return describe_object(
+            model, description, own, device=device, precision=precision, engine_name=engine
+        )
     return open_folder(
         model,
         _load,
@@ -169,14 +175,6 @@ def open_pair_model(
         precision=precision,
         calibrate=calibrate,
     )
-
-
-def _describe_object(
-    model: CrossEncoder | sentence_transformers.CrossEncoder, architecture: str, engine: PairEngine
-) -> OpenedModel[PairEngine]:
-    max_len = engine.tokenizer.max_len
-    description = ModelDescription(architecture=architecture, modules=(), max_len=max_len)
-    return describe_object(model, description, engine)
 
 
 def _load(folder: ModelFolder, engine: EngineName) -> PairEngine:

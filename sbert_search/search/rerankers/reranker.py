@@ -50,7 +50,8 @@ class Reranker:
 
     Args:
         model: A folder, a name on the Hugging Face hub, or a `CrossEncoder` of this package or of
-            sentence-transformers.
+            sentence-transformers. An object in memory keeps its device, precision and engine;
+            other values are refused.
         device: auto, cpu, cuda, cuda:N or mps.
         engine: native (this package's encoder; sentence-transformers computes the architectures
             that it does not support) or sentence-transformers.

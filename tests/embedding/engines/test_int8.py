@@ -152,7 +152,7 @@ def test_bad_texts_are_refused(
 def test_int8_is_refused_where_it_is_not_possible(folder: Path, pairs_folder: Path) -> None:
     with pytest.raises(ConfigError, match="needs the engine native"):
         Embedder(folder, device="cpu", precision="int8", engine="sentence-transformers")
-    with pytest.raises(ConfigError, match="needs a model on disk; save this model to a folder"):
+    with pytest.raises(ConfigError, match="save the model and pass its folder"):
         Embedder(BiEncoder.load(folder), precision="int8")
     with pytest.raises(ConfigError, match="calibrate is given, but precision is fp32"):
         Embedder(folder, precision="fp32", calibrate=OWN)

@@ -82,6 +82,18 @@ def test_the_library_computes_the_same(
     np.testing.assert_allclose(other.predict(PAIRS), tiny.predict(PAIRS), atol=5e-6)
 
 
+@pytest.mark.parametrize(
+    ("name", "value"), [("precision", "foo"), ("device", "mps"), ("engine", "onnx")]
+)
+def test_an_object_in_memory_refuses_settings_that_it_does_not_have(
+    tmp_path: Path, library: LibraryCrossEncoder, name: str, value: Any
+) -> None:
+    for model in (library, tiny_cross_encoder(tmp_path)):
+        Reranker(model, device="cpu", precision="fp32")
+        with pytest.raises(ConfigError, match=f"{name} is '{value}', but the CrossEncoder in mem"):
+            Reranker(model, **{name: value})
+
+
 def test_the_library_divides_by_the_temperature_too(folder: Path, tmp_path: Path) -> None:
     shutil.copytree(folder, tmp_path / "warm")
     write_side_file(tmp_path / "warm", SideFile(temperature=4.0))
