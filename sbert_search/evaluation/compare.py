@@ -116,7 +116,7 @@ def compare_runs(
     Args:
         first: A JSON record that an evaluation wrote, or a folder of such records.
         second: Another record or folder, of the same tasks.
-        metrics: Metrics to compare; (): the main metric of each task.
+        metrics: Metrics to compare, each once; (): the main metric of each task.
         draws: Number of resamples for each interval and of permutations for each test.
         seed: Seed of resamples and permutations.
 
@@ -132,7 +132,7 @@ def compare_runs(
     results = [
         (task, metric, *_compared(task, a, b, metric, draws, seed))
         for task, (a, b) in pairs.items()
-        for metric in metrics or (a["task"]["main_metric"],)
+        for metric in dict.fromkeys(metrics or (a["task"]["main_metric"],))
     ]
     corrected = holm([difference.p_value for _, _, difference, _ in results])
     return [
@@ -179,14 +179,14 @@ def _why_not_comparable(first: EvaluationRecord, second: EvaluationRecord) -> It
         yield f"kind {tasks[0]['kind']} and {tasks[1]['kind']}"
     if tasks[0]["split"] != tasks[1]["split"]:
         yield f"split {tasks[0]['split']} and {tasks[1]['split']}"
-    hashes = [
-        {Path(name).name: sha256 for name, sha256 in record["manifest"]["data_sha256"].items()}
-        for record in (first, second)
-    ]
+    hashes = [_hashes_by_name(record["manifest"]["data_sha256"]) for record in (first, second)]
     for name in sorted(hashes[0].keys() | hashes[1].keys()):
-        sha256 = [str(by_name.get(name, "absent"))[:12] for by_name in hashes]
-        if sha256[0] != sha256[1]:
-            yield f"{name} has sha256 {sha256[0]} and {sha256[1]}"
+        if hashes[0].get(name) != hashes[1].get(name):
+            shown = [
+                ", ".join(sha256[:12] for sha256 in by_name.get(name, ["absent"]))
+                for by_name in hashes
+            ]
+            yield f"{name} has sha256 {shown[0]} and {shown[1]}"
     counts = first["counts"], second["counts"]
     for name in _COUNTED:
         if counts[0].get(name) != counts[1].get(name):
@@ -194,6 +194,14 @@ def _why_not_comparable(first: EvaluationRecord, second: EvaluationRecord) -> It
     items = [set(next(iter(record["per_item"].values()))) for record in (first, second)]
     if unshared := sorted(items[0] ^ items[1]):
         yield f"{len(unshared)} items are in only one of the runs, the first is {unshared[0]!r}"
+
+
+def _hashes_by_name(data_sha256: Mapping[str, str]) -> dict[str, list[str]]:
+    """Return the sorted hashes of the files of each name; folders of the two runs may differ."""
+    found: dict[str, list[str]] = {}
+    for path, sha256 in sorted(data_sha256.items(), key=lambda item: item[1]):
+        found.setdefault(Path(path).name, []).append(sha256)
+    return found
 
 
 def _compared(

@@ -248,7 +248,8 @@ def check_files(task: EvalTask, data: Path, files: Sequence[Path]) -> dict[str, 
     """Hash the files of a task and compare them with the hashes in the task.
 
     Returns:
-        sha256 of each file, by its path relative to the data folder.
+        sha256 of each file, by its path relative to the data folder. A file outside this folder is
+        named by its file name, or by its path if another file has this name.
 
     Raises:
         EvaluationError: A file is absent, or its hash differs from the one in the task.
@@ -262,6 +263,7 @@ def check_files(task: EvalTask, data: Path, files: Sequence[Path]) -> dict[str, 
             )
             raise EvaluationError(f"{task.name}: {file} does not exist; {remedy}.")
         name = file.relative_to(data).as_posix() if file.is_relative_to(data) else file.name
+        name = file.as_posix() if name in hashes else name
         hashes[name] = sha256_of(file)
         if task.sha256.get(name, hashes[name]) != hashes[name]:
             raise EvaluationError(

@@ -129,6 +129,32 @@ def test_different_data_are_refused(tmp_path: Path, change: Change, message: str
         compare_runs(first, write(tmp_path / "b", other))
 
 
+def test_files_of_equal_names_are_compared_by_all_their_hashes(tmp_path: Path) -> None:
+    runs = []
+    for name, hashes in {
+        "a": {"a/x.tsv": "1" * 64, "b/x.tsv": "2" * 64},
+        "moved": {"c/x.tsv": "2" * 64, "d/x.tsv": "1" * 64},
+        "other": {"a/x.tsv": "9" * 64, "b/x.tsv": "2" * 64},
+    }.items():
+        each = record("one", {"MAP": [0.1, 0.2]})
+        each["manifest"]["data_sha256"] = hashes
+        runs.append(write(tmp_path / name, each))
+    assert len(compare_runs(runs[0], runs[1])) == 1
+    shown = "x.tsv has sha256 111111111111, 222222222222 and 222222222222, 999999999999"
+    with pytest.raises(EvaluationError, match=shown):
+        compare_runs(runs[0], runs[2])
+
+
+def test_a_metric_that_is_named_twice_counts_once(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    first, second = (
+        write(tmp_path / name, record("one", {"MAP": rng.random(30).tolist()})) for name in "ab"
+    )
+    (once,) = compare_runs(first, second, metrics=["MAP"], draws=200)
+    (found,) = compare_runs(first, second, metrics=["MAP", "MAP"], draws=200)
+    assert found.corrected == once.corrected == once.difference.p_value
+
+
 def test_what_is_missing_is_named(tmp_path: Path) -> None:
     first = write(tmp_path / "a", record("one", {"MAP": [0.1, 0.2]}))
     with pytest.raises(EvaluationError, match=r"'recall@5' can be compared; .*: MAP\. Comp"):

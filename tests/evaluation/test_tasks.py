@@ -117,6 +117,17 @@ def test_another_revision_of_the_data_is_refused(tmp_path: Path) -> None:
         check_files(elsewhere, tmp_path, [tmp_path / "gone.tsv"])
 
 
+def test_files_of_one_name_outside_the_data_folder_keep_their_hashes(tmp_path: Path) -> None:
+    files = [tmp_path / folder / "x.tsv" for folder in ("a", "b")]
+    for file in files:
+        file.parent.mkdir()
+        file.write_text(file.parent.name)
+    task = EvalTask(name="x", kind="tag", path=files[0], more=(files[1],))
+    hashes = check_files(task, tmp_path / "data", files)
+    assert [*hashes] == ["x.tsv", files[1].as_posix()]
+    assert len({*hashes.values()}) == 2
+
+
 def test_a_verdict_says_what_was_expected() -> None:
     expected = ExpectedScore(value=0.645, tolerance=0.005)
     assert Verdict("scifact", "nDCG@10", 0.6499, expected).ok
