@@ -45,6 +45,9 @@ def rerank(
             0 in every metric.
         scorer: Reranker that returns one score per pair.
         measures: Names of metrics, as in `metrics.ranking.score_run`.
+
+    Raises:
+        EvaluationError: A metric is unknown, or a score is NaN.
     """
     pairs = [(each.query, text) for each in candidates for text in each.texts.values()]
     scores = iter(np.asarray(scorer.predict(pairs), np.float64).tolist() if pairs else ())
@@ -61,7 +64,7 @@ def evaluate_rerank(task: EvalTask, reranker: Reranker, *, data: Path, seed: int
             only queries with both relevant and irrelevant candidates count; else all queries.
         reranker: The reranker to evaluate.
         data: Folder that the task's path is relative to.
-        seed: Number to record in the manifest; the evaluation has no random part.
+        seed: Seed of the interval of the main metric; the scores have no random part.
 
     Raises:
         CorpusError: The file cannot be read, or a label is not a grade.

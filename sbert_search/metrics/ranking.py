@@ -11,6 +11,7 @@ document, is 0.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Mapping
 from types import ModuleType
@@ -71,12 +72,12 @@ def score_run(
         ``scores[measure][query_id]``, queries in the order of the qrels.
 
     Raises:
-        EvaluationError: A metric is unknown, or ir-measures is not installed.
+        EvaluationError: A metric is unknown, a score is NaN, or ir-measures is not installed.
     """
     ir_measures = _ir_measures()
     names = {_parse(ir_measures, name): name for name in measures}
     scores = {name: dict.fromkeys(qrels, 0.0) for name in names.values()}
-    ranked = {query: _by_rank(hits) for query, hits in run.items() if query in qrels}
+    ranked = {query: _by_rank(query, hits) for query, hits in run.items() if query in qrels}
     judged = {query: dict(grades) for query, grades in qrels.items()}
     for metric in ir_measures.iter_calc(list(names), judged, ranked):
         scores[names[metric.measure]][metric.query_id] = float(metric.value)
@@ -98,7 +99,12 @@ def _one(name: str, run: Run, qrels: Qrels) -> PerQuery:
     return score_run(run, qrels, [name])[name]
 
 
-def _by_rank(hits: Mapping[str, float]) -> dict[str, float]:
+def _by_rank(query: str, hits: Mapping[str, float]) -> dict[str, float]:
+    if no_number := [doc_id for doc_id, score in hits.items() if math.isnan(score)]:
+        raise EvaluationError(
+            f"The score of document {no_number[0]!r} for query {query!r} is NaN, so that it has no "
+            "rank; check the model that computed it."
+        )
     ranked = sorted(hits, key=lambda doc_id: -hits[doc_id])  # stable: equal scores keep their order
     return {doc_id: float(len(ranked) - rank) for rank, doc_id in enumerate(ranked)}
 

@@ -2,17 +2,20 @@
 
 import json
 import re
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
+from sbert_search.corpus.labelled.candidates import Candidates
 from sbert_search.embedding.hashing import HashingEmbedder
 from sbert_search.errors import CorpusError, EvaluationError
 from sbert_search.evaluation.nli import evaluate_nli
 from sbert_search.evaluation.report import markdown, write_reports
-from sbert_search.evaluation.rerank import evaluate_rerank
+from sbert_search.evaluation.rerank import evaluate_rerank, rerank
 from sbert_search.evaluation.tasks import EvalTask, Kind
 from sbert_search.evaluation.triplets import evaluate_triplets
 from sbert_search.metrics.ranking import score_run
@@ -54,6 +57,16 @@ def test_candidates_are_judged_in_the_order_of_their_scores(tmp_path: Path) -> N
         "candidates": 7,
     }
     assert result.scores["MAP"] == pytest.approx(np.mean([*result.per_item["MAP"].values()]))
+
+
+def test_a_score_that_is_no_number_is_refused() -> None:
+    class Broken:
+        def predict(self, pairs: Sequence[tuple[str, str]]) -> NDArray[np.float32]:
+            return np.array([1, np.nan, 2], np.float32)
+
+    asked = Candidates("q", "the cat", {"a": "x", "b": "y", "c": "z"}, {"a": 0, "b": 0, "c": 1})
+    with pytest.raises(EvaluationError, match="document 'b' for query 'q' is NaN"):
+        rerank([asked], cast(Reranker, Broken()), ["MRR"])
 
 
 def test_clean_leaves_out_queries_that_cannot_go_wrong(tmp_path: Path) -> None:

@@ -106,3 +106,9 @@ def test_equals_trec_eval_itself() -> None:
     for name, per_query in score_run(run, qrels, names).items():
         expected = {query: values[names[name]] for query, values in theirs.items()}
         assert per_query == pytest.approx(expected, abs=1e-12)
+
+
+def test_a_score_that_is_no_number_is_refused() -> None:
+    run = {"q": {"a": 1.0, "b": math.nan, "c": 2.0}}
+    with pytest.raises(EvaluationError, match="document 'b' for query 'q' is NaN"):
+        score_run(run, {"q": {"c": 1}}, ["MRR"])
