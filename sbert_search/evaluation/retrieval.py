@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from sbert_search.config import to_mapping
@@ -21,6 +23,9 @@ from sbert_search.search.engine import SearchEngine
 from sbert_search.search.options import SearchOptions
 from sbert_search.search.rerankers.maxp import BestWindow
 from sbert_search.shards.index import open_index
+
+# Options that `_settings` states by other names, or that change no score.
+_STATED = {"k", "mode", "fusion", "rerank_depth", "full_text", "answer_depth"}
 
 
 def evaluate_retrieval(
@@ -44,9 +49,9 @@ def evaluate_retrieval(
             a temporary folder.
         search: How documents are found and ordered; ``task.depth`` is the number of documents that
             are found for a query. None: dense search.
-        reranker: Reranks the first ``search.rerank_depth`` documents of each query, which stay
-            before the others. None: no reranking.
-        seed: Number to record in the manifest; the evaluation has no random part.
+        reranker: Reranks the first ``search.rerank_depth`` documents of each query, at most
+            ``task.depth``, which stay before the others. None: no reranking.
+        seed: Seed of the interval of the main metric; the scores have no random part.
 
     Raises:
         CorpusError: The collection cannot be read, or the split has no judgements.
@@ -62,7 +67,8 @@ def evaluate_retrieval(
     queries = _judged_queries(task, folder, qrels)
     clock.lap("read")
     with _opened(task, folder, embedder, index) as (opened, build_counts):
-        search = search.for_index(opened.state)
+        depth = min(search.rerank_depth, task.depth)  # the reranker adds no documents to the run
+        search = replace(search.for_index(opened.state), rerank_depth=depth)
         clock.lap("index")
         run: Run = SearchEngine(opened, embedder).run(queries, task.depth, options=search)
         clock.lap("search")
@@ -123,7 +129,10 @@ def _settings(
         }
     if search.mode != "dense" and store.lexical is not None:
         settings |= to_mapping(store.lexical)
-        settings |= {"fuzzy": search.fuzzy} if search.fuzzy else {}
+    defaults, values = to_mapping(SearchOptions()), to_mapping(search)
+    others = {name for name in values if values[name] != defaults[name]} - _STATED
+    plain = json.loads(json.dumps(values, default=str))  # JSON holds no dates of boosts
+    settings |= {name.replace("_", " "): plain[name] for name in values if name in others}
     if search.mode == "hybrid":
         settings |= {f"fusion {name}": value for name, value in fusion.items()}
     if reranker is not None:

@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from sbert_search.metrics.ranking import score_run
 from sbert_search.search.options import SearchOptions
 from sbert_search.search.rerankers.maxp import BestWindow
 from sbert_search.search.rerankers.reranker import Reranker
+from sbert_search.search.stages.boosts import Boost
 from tests.models.tiny import tiny_cross_encoder
 
 DOCUMENTS = {
@@ -193,3 +195,44 @@ def test_a_reranker_orders_the_first_documents_and_leaves_the_others_behind(
         assert scores[0] >= scores[1]
     assert result.manifest["settings"]["rerank depth"] == 2
     assert "reranked by" in markdown([result]).partition("\n")[0]
+
+
+def test_the_reranker_adds_no_documents_beyond_the_depth_of_the_task(
+    data: Path, tmp_path: Path
+) -> None:
+    reranker = BestWindow(Reranker(tiny_cross_encoder(tmp_path / "tokenizer")))
+    shallow = replace(TASK, depth=1)
+    plain = evaluate_retrieval(shallow, HashingEmbedder(), data=data)
+    result = evaluate_retrieval(shallow, HashingEmbedder(), data=data, reranker=reranker)
+    assert plain.run is not None
+    assert result.run is not None
+    assert result.run.keys() == plain.run.keys()
+    assert [[*hits] for hits in result.run.values()] == [[*hits] for hits in plain.run.values()]
+    assert result.manifest["settings"]["rerank depth"] == 1
+
+
+def test_options_of_the_search_are_recorded(data: Path) -> None:
+    rows = [{"_id": name, "text": DOCUMENTS[name], "year": len(name)} for name in DOCUMENTS]
+    corpus = data / "mini" / "corpus.jsonl"
+    corpus.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    search = SearchOptions(
+        mode="dense",
+        where="year > 0",
+        min_score=-1,
+        offset=1,
+        syntax="plain",
+        fuzzy=1,
+        boost=Boost("year", 0.5, "linear"),
+    )
+    result = evaluate_retrieval(TASK, HashingEmbedder(), data=data, search=search)
+    plain = evaluate_retrieval(TASK, HashingEmbedder(), data=data)
+    boost = {"column": "year", "weight": 0.5, "kind": "linear", "half_life_days": None, "now": None}
+    assert result.manifest["settings"] == {
+        **plain.manifest["settings"],
+        "where": "year > 0",
+        "min score": -1,
+        "offset": 1,
+        "syntax": "plain",
+        "fuzzy": 1,
+        "boost": [boost],
+    }
