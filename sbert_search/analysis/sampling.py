@@ -53,9 +53,13 @@ def sample_texts(texts: Iterable[str], most: int, *, seed: int, fewest: int = 2)
     return chosen
 
 
-def special_ids(tokenizer: TextTokenizer) -> set[int]:
-    """Ids of the special tokens of a tokenizer, such as those of [CLS] and [SEP]."""
+def framing_ids(tokenizer: TextTokenizer) -> set[int]:
+    """Ids of the special tokens around texts, such as those of [CLS] and [SEP]."""
     single, pair = tokenizer.single, tokenizer.pair
-    framing = {*single.before, *single.after, *pair.before, *pair.between, *pair.after}
+    return {*single.before, *single.after, *pair.before, *pair.between, *pair.after}
+
+
+def special_ids(tokenizer: TextTokenizer) -> set[int]:
+    """Ids of all special tokens of a tokenizer: those around texts, [UNK], [MASK] and others."""
     added = tokenizer.backend.get_added_tokens_decoder()
-    return framing | {token_id for token_id, token in added.items() if token.special}
+    return framing_ids(tokenizer) | {token_id for token_id, token in added.items() if token.special}

@@ -15,7 +15,7 @@ from sbert_search.analysis.attention.maps import open_encoder
 from sbert_search.analysis.attention.objectives import MaskedTokens, Objective, PairSimilarity
 from sbert_search.analysis.attention.pruning import Pruning, prune
 from sbert_search.analysis.opening import open_folder
-from sbert_search.analysis.sampling import sample_texts, special_ids
+from sbert_search.analysis.sampling import framing_ids, sample_texts
 from sbert_search.config import to_mapping
 from sbert_search.corpus.labelled.pairs import read_pairs
 from sbert_search.encoder.encoder import Encoder
@@ -135,7 +135,7 @@ def head_figures_of_texts(
 ) -> tuple[tuple[HeadFigures, ...], int]:
     """Figures of each head over the tokens of texts, and the number of these tokens."""
     config = encoder.config
-    device, special = encoder.embeddings.word.weight.device, special_ids(tokenizer)
+    device, special = encoder.embeddings.word.weight.device, framing_ids(tokenizer)
     after = tokenizer.single.after
     ids = [
         each if len(each) <= _LONGEST else [*each[: _LONGEST - len(after)], *after]

@@ -17,7 +17,7 @@ from sbert_search.tokens.tokenizer import TextTokenizer
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HeadFigures:
-    """Figures of one head: means over all tokens that are not special.
+    """Figures of one head: means over all tokens of texts, also unknown words ([UNK]).
 
     Attributes:
         layer: Number of the layer, from 1.
@@ -58,12 +58,12 @@ class Roles(NamedTuple):
     separator: tuple[bool, ...]
 
     @classmethod
-    def of(cls, ids: Sequence[int], tokenizer: TextTokenizer, special: set[int]) -> Roles:
-        """Find the roles of token ids."""
+    def of(cls, ids: Sequence[int], tokenizer: TextTokenizer, framing: set[int]) -> Roles:
+        """Find the roles of token ids, of which ``framing`` are those around texts."""
         before = len(tokenizer.single.before)
         return cls(
             tuple(place < before for place in range(len(ids))),
-            tuple(place >= before and token in special for place, token in enumerate(ids)),
+            tuple(place >= before and token in framing for place, token in enumerate(ids)),
         )
 
     @property

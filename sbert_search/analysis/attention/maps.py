@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from sbert_search.analysis.attention.figures import HeadFigures, Roles, head_figures, sum_text
 from sbert_search.analysis.attention.page import make_page
-from sbert_search.analysis.sampling import special_ids
+from sbert_search.analysis.sampling import framing_ids
 from sbert_search.config import to_mapping
 from sbert_search.encoder.encoder import Encoder
 from sbert_search.encoder.packed import PackedTokens
@@ -125,7 +125,7 @@ def analyze_attention(
         options: The device.
 
     Raises:
-        ConfigError: The text is blank, or the device is not available.
+        ConfigError: The text is blank or gives no tokens, or the device is not available.
         CorpusError: A text has a lone surrogate.
         ModelError: The model cannot be found or loaded, or has an unsupported architecture.
     """
@@ -141,11 +141,13 @@ def analyze_attention(
         (ids,), (types,), lost = pairs.ids, pairs.types, pairs.lost
     if lost[0]:
         note(f"{lost[0]:,} tokens were cut off; the model reads {tokenizer.max_len}.")
+    roles = Roles.of(ids, tokenizer, framing_ids(tokenizer))
+    if all(roles.special):
+        raise ConfigError(f"{text!r} has no character that the model reads; give a sentence.")
     device = encoder.embeddings.word.weight.device
     has_types = encoder.config.token_type_vocab > 1
     tokens = PackedTokens.from_lists([ids], [types] if has_types else None, device=device)
     output = encoder(tokens, output_attentions=True)
-    roles = Roles.of(ids, tokenizer, special_ids(tokenizer))
     sums = torch.stack([sum_text(of_text.cpu(), roles) for (of_text,) in output.attentions])
     probabilities = torch.stack([of_text for (of_text,) in output.attentions])
     return AttentionMaps(

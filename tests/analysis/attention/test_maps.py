@@ -112,3 +112,20 @@ def test_unsupported_models_are_refused_by_name(tmp_path: Path) -> None:
     edit(tmp_path / "bi", "config.json", model_type="mpnet")
     with pytest.raises(ModelError, match="mpnet"):
         analyze_attention(tmp_path / "bi", "cat")
+
+
+def test_an_unknown_word_is_no_separator(tmp_path: Path) -> None:
+    maps = analyze_attention(bare(tmp_path / "model", "bert"), "cat \U0001f600 sat")
+    assert "[UNK]" in maps.tokens
+    assert [t for t, special in zip(maps.tokens, maps.special, strict=True) if special] == [
+        "[CLS]",
+        "[SEP]",
+    ]
+    first = maps.heads[0]
+    shares = maps.probabilities[0, 0, 1:-1, -1]  # of every token of the text on [SEP]
+    assert first.separator == pytest.approx(float(shares.mean()), abs=1e-6)
+
+
+def test_a_text_that_gives_no_tokens_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"'\\u200b' has no character that the model reads"):
+        analyze_attention(bare(tmp_path / "model", "bert"), "\u200b")
