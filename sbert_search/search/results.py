@@ -93,7 +93,8 @@ class Hits(list[Hit]):
             matched_words; for each stage of the search, its rank and score, such as dense_rank and
             dense_score, null for a hit that the stage did not find; answer and answer_score, if a
             hit has an answer; and the metadata columns of the index by name, null for a hit without
-            a value. A metadata column with the name of another column is called ``meta.NAME``.
+            a value. ``meta.`` is put before the name of a metadata column while another
+            column has the name.
         """
         import pyarrow as pa
 
@@ -119,11 +120,12 @@ class Hits(list[Hit]):
             answers = [hit.answer for hit in self]
             columns["answer"] = pa.array([a and a.text for a in answers], pa.string())
             columns["answer_score"] = pa.array([a and a.score for a in answers], pa.float64())
-        taken = set(columns)
         for name in dict.fromkeys([*self._columns, *(n for hit in self for n in hit.metadata)]):
             kind = _arrow_type(self._columns[name]) if name in self._columns else None
             values = pa.array([hit.metadata.get(name) for hit in self], kind)
-            columns[f"meta.{name}" if name in taken else name] = values
+            while name in columns:
+                name = f"meta.{name}"
+            columns[name] = values
         return pa.table(columns)
 
     def to_pandas(self) -> pd.DataFrame:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import subprocess
 import sys
+from dataclasses import replace
 from datetime import UTC, date, datetime
 from html.parser import HTMLParser
 from pathlib import Path
@@ -121,6 +122,12 @@ def test_a_table_has_all_metadata_columns_of_the_index(tmp_path: Path) -> None:
         assert "meta.score" in named
         assert list(found.to_pandas().columns) == table.column_names
     assert set(Hits(engine.search("wheel", 1)).to_arrow().column_names).isdisjoint({"year", "tags"})
+
+
+def test_a_table_loses_no_column_by_its_name() -> None:
+    values = {"rank": 7, "meta.rank": 8}
+    (row,) = Hits([replace(FIRST, metadata=values)]).to_arrow().to_pylist()
+    assert (row["rank"], row["meta.rank"], row["meta.meta.rank"]) == (1, 7, 8)
 
 
 def test_a_frame_has_the_columns_of_the_table() -> None:
