@@ -40,7 +40,7 @@ def evaluate_classify(
         predictor: A classifier of texts. Its class ``LABEL_3``, if it is class number 3, also
             stands for the label ``3`` in the file.
         data: Folder that the task's path is relative to.
-        seed: Number to record in the manifest; the evaluation has no random part.
+        seed: Seed of the interval of the main metric; the scores have no random part.
 
     Returns:
         For a class: accuracy, macro F1, Matthews correlation, and the expected calibration error

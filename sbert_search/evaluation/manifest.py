@@ -98,11 +98,11 @@ class Evaluation:
     @property
     def interval(self) -> tuple[float, float] | None:
         """95 % interval of the main metric; None: it is neither a mean nor a function of sums."""
-        metric = self.task.main_metric
+        metric, seed = self.task.main_metric, self.manifest["seed"]
         if values := self.per_item.get(metric):
-            return mean_interval([*values.values()], within=(0, 1))
+            return mean_interval([*values.values()], within=(0, 1), seed=seed)
         sums = summed(metric, self.per_item)
-        return interval_of_sums(*sums) if sums else None
+        return interval_of_sums(*sums, seed=seed) if sums else None
 
     def to_json(self) -> str:
         """Return the evaluation without ``run`` as JSON, one item per line, with exact floats."""
@@ -152,7 +152,7 @@ def make_manifest(
         data: sha256 of each data file.
         model: Identity of the model; if its name is a path, only the last component is kept.
         settings: Settings that affect the score, such as the index and the number of hits.
-        seed: Seed of the evaluation.
+        seed: Seed of the interval of the main metric.
         clock: Start time and seconds of the parts.
     """
     return {

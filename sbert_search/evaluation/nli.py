@@ -23,7 +23,7 @@ def evaluate_nli(task: EvalTask, model: Reranker, *, data: Path, seed: int = 0) 
         task: A task whose path is a file of pairs with labels; pairs labelled ``-`` are skipped.
         model: A cross-encoder whose classes have the names of the labels; case is ignored.
         data: Folder that the task's path is relative to.
-        seed: Number to record in the manifest; the evaluation has no random part.
+        seed: Seed of the interval of the main metric; the scores have no random part.
 
     Returns:
         ``accuracy`` over the pairs, and ``balanced``, the mean of the per-label accuracies.

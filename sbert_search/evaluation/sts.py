@@ -42,7 +42,7 @@ def evaluate_sts(
         model: An embedder, whose prediction is the cosine, or a cross-encoder with one score.
         data: Folder that the task's path is relative to.
         trained_on: Training pairs of the model; they are skipped in the task (see `unseen_pairs`).
-        seed: Number to record in the manifest; the evaluation has no random part.
+        seed: Seed of the interval of the main metric; the scores have no random part.
 
     Raises:
         CorpusError: The pairs cannot be read.

@@ -15,6 +15,7 @@ from sbert_search.evaluation.retrieval import evaluate_retrieval
 from sbert_search.evaluation.tasks import EvalTask
 from sbert_search.index.index import Index
 from sbert_search.metrics.ranking import score_run
+from sbert_search.metrics.significance import mean_interval
 from sbert_search.search.options import SearchOptions
 from sbert_search.search.rerankers.maxp import BestWindow
 from sbert_search.search.rerankers.reranker import Reranker
@@ -236,3 +237,13 @@ def test_options_of_the_search_are_recorded(data: Path) -> None:
         "fuzzy": 1,
         "boost": [boost],
     }
+
+
+def test_the_seed_is_that_of_the_interval(data: Path) -> None:
+    """Of few values Student's interval is the longer one; of these, the bootstrap's."""
+    values = {f"q{n}": (n / 100) ** 6 for n in range(100)}
+    for seed in (0, 5):
+        result = evaluate_retrieval(TASK, HashingEmbedder(), data=data, seed=seed)
+        result = replace(result, per_item={"nDCG@10": values})
+        assert result.interval == mean_interval([*values.values()], within=(0, 1), seed=seed)
+    assert result.interval != mean_interval([*values.values()], within=(0, 1), seed=0)
