@@ -183,6 +183,7 @@ def search(
     operators = queries is None if operators is None else operators
     highlight = queries is None if highlight is None else highlight
     chosen = replace(search_options(ctx), syntax="operators" if operators else "plain")
+    _refuse_fuzzy_without_words(query, queries, chosen)
     hardware = model_options(ctx)
     reranker = None
     if rerank:
@@ -279,6 +280,19 @@ def _refuse_without_hits(ctx: click.Context) -> None:
         refuse_typed(ctx, {"highlight", "full_text", "as_json"}, "with --run-out")
     if params["query"] is params["queries"] is None and not params["like"]:
         refuse_typed(ctx, {"highlight"}, "without a query")
+
+
+def _refuse_fuzzy_without_words(
+    query: str | None, queries: Path | None, options: SearchOptions
+) -> None:
+    """Refuse --fuzzy for one query whose words are not looked up."""
+    from sbert_search.search.words.operators import parse_query
+
+    operators = query is not None and options.syntax == "operators"
+    clauses = parse_query(query or "").clauses if operators else ()
+    words = [clause for clause in clauses if not (clause.quoted or clause.excluded)]
+    if options.fuzzy and options.mode == "dense" and queries is None and not words:
+        raise click.UsageError("--fuzzy needs --mode hybrid or lexical, or a +word in QUERY.")
 
 
 def _check_run_out(run_out: Path, path: Path, queries: Path, *models: str | None) -> None:

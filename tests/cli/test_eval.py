@@ -275,5 +275,9 @@ def test_cross_encoders_are_evaluated_in_every_role(data: Path) -> None:
     both = ("--cross-encoder", "reranker", "--baselines")
     refused = sbert_search("eval", "sts", "pairs.jsonl", *both, cwd=data)
     assert (refused.code, "--cross-encoder replaces --model" in refused.err) == (2, True)
+    for option in (("--model", "hashing"), ("--no-cache",)):
+        refused = sbert_search("eval", "sts", "pairs.jsonl", *both[:2], *option, cwd=data)
+        shown = f"{option[0]} has no effect with --cross-encoder"
+        assert (refused.code, shown in refused.err) == (2, True)
     unnamed = sbert_search("eval", "rerank", "graded.jsonl", cwd=data)
     assert (unnamed.code, "Name a cross-encoder with --model" in unnamed.err) == (2, True)

@@ -121,6 +121,9 @@ def test_misspelt_words_are_corrected_on_stderr_and_found_if_asked(index: Path) 
     assert sbert_search(*lexical).records == []
     assert [hit["doc_id"] for hit in sbert_search(*lexical, "--fuzzy", "1").records] == ["bread"]
     assert sbert_search(*lexical, "--fuzzy", "3").code == 2
+    for query, code in (("+yeats", 0), ("yeats", 2), ("yeats -mill", 2)):
+        done = sbert_search("search", index, query, "--mode", "dense", "--fuzzy", "1")
+        assert (done.code, "--fuzzy needs --mode hybrid or" in done.err) == (code, code == 2)
     assert "Did you mean" not in sbert_search("search", index, "yeast dough").err
     Index.open(index).set_lexical(None)
     done = sbert_search("search", index, "yeats", "-k", "1")

@@ -18,6 +18,7 @@ from sbert_search.cli.evaluate.options import FILE, FOLDER, EvalOptions, eval_op
 from sbert_search.cli.evaluate.reporting import report
 from sbert_search.cli.lazy_group import GuidedGroup, is_for_all_commands
 from sbert_search.cli.options.ranking import ranking_options, search_options
+from sbert_search.cli.options.shared import refuse_typed
 
 if TYPE_CHECKING:
     from sbert_search.cli.evaluate.reporting import Evaluate
@@ -76,6 +77,8 @@ def sts(
             "--baselines evaluates the encoder of --model, and --cross-encoder replaces --model; "
             "omit one of them."
         )
+    if cross_encoder:
+        refuse_typed(ctx, {"model", "no_cache"}, "with --cross-encoder")
     from sbert_search.corpus.labelled.pairs import read_pairs
     from sbert_search.evaluation.sts import evaluate_sts
 
