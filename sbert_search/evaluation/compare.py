@@ -191,7 +191,7 @@ def _why_not_comparable(first: EvaluationRecord, second: EvaluationRecord) -> It
     for name in _COUNTED:
         if counts[0].get(name) != counts[1].get(name):
             yield f"{counts[0].get(name)} and {counts[1].get(name)} {name}"
-    items = [set(next(iter(record["per_item"].values()))) for record in (first, second)]
+    items = [set(next(iter(record["per_item"].values()), ())) for record in (first, second)]
     if unshared := sorted(items[0] ^ items[1]):
         yield f"{len(unshared)} items are in only one of the runs, the first is {unshared[0]!r}"
 
@@ -304,7 +304,7 @@ def _differing_settings(
     facts: list[dict[str, object]] = []
     for record in records:
         manifest = record["manifest"]
-        commit_and_seed = {"commit": manifest["code"]["commit"], "seed": manifest["seed"]}
+        commit_and_seed = {"commit": manifest["code"].get("commit"), "seed": manifest["seed"]}
         facts.append({**manifest["model"], **manifest["settings"], **commit_and_seed})
     first, second = facts
     values = {name: (first.get(name), second.get(name)) for name in {**first, **second}}

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -172,7 +173,7 @@ def read_evaluation(path: Path) -> EvaluationRecord:
     """Read a record written by `Evaluation.to_json`.
 
     Raises:
-        EvaluationError: The file is absent or is no such record.
+        EvaluationError: The file is absent, is no such record, or lacks a part of one.
     """
     try:
         record: EvaluationRecord = json.loads(path.read_text(encoding="utf-8"))
@@ -180,4 +181,36 @@ def read_evaluation(path: Path) -> EvaluationRecord:
         raise EvaluationError(f"{path} is not an evaluation record: {error}.") from error
     if not isinstance(record, dict) or record.get("format") != FORMAT:
         raise EvaluationError(f"{path} is not an evaluation record of format {FORMAT}.")
+    if wrong := next(_wrong_parts(record), None):
+        raise EvaluationError(f"{path} is damaged: {wrong}; run the evaluation again.")
     return record
+
+
+def _wrong_parts(record: Mapping[str, object]) -> Iterator[str]:
+    """Yield what is missing in a record, or is of the wrong kind."""
+    parts: dict[str, Mapping[str, object]] = {}
+    for name in ("task", "scores", "counts", "manifest", "per_item"):
+        if not isinstance(part := record.get(name), Mapping):
+            yield f"{name} is no JSON object"
+            return
+        parts[name] = part
+    for name in TaskRecord.__annotations__:
+        if not isinstance(parts["task"].get(name), str):
+            yield f"task.{name} is no text"
+    for name in ("data_sha256", "model", "settings", "code"):
+        if not isinstance(parts["manifest"].get(name), Mapping):
+            yield f"manifest.{name} is no JSON object"
+    if not isinstance(parts["manifest"].get("seed"), int):
+        yield "manifest.seed is no integer"
+    yield from _wrong_values(parts["per_item"])
+
+
+def _wrong_values(per_item: Mapping[str, object]) -> Iterator[str]:
+    """Yield which values of items are no numbers."""
+    for metric, values in per_item.items():
+        if not isinstance(values, Mapping):
+            yield f"per_item.{metric} is no JSON object"
+            return
+        for item, value in values.items():
+            if not isinstance(value, int | float) or not math.isfinite(value):
+                yield f"{metric} of item {item!r} is {value!r}, which is no finite number"

@@ -155,6 +155,25 @@ def test_a_metric_that_is_named_twice_counts_once(tmp_path: Path) -> None:
     assert found.corrected == once.corrected == once.difference.p_value
 
 
+DAMAGED: list[tuple[Change, str]] = [
+    (lambda r: r.pop("task"), "task is no JSON object"),
+    (lambda r: r["task"].pop("split"), r"task\.split is no text"),
+    (lambda r: r["manifest"].pop("settings"), r"manifest\.settings is no JSON object"),
+    (lambda r: r["per_item"].update(MAP=[1]), r"per_item\.MAP is no JSON object"),
+    (lambda r: r["per_item"]["MAP"].update(q1=None), "MAP of item 'q1' is None, which is no fin"),
+    (lambda r: r["per_item"]["MAP"].update(q1=float("nan")), "MAP of item 'q1' is nan"),
+]
+
+
+@pytest.mark.parametrize(("change", "message"), DAMAGED)
+def test_a_damaged_record_is_named(tmp_path: Path, change: Change, message: str) -> None:
+    damaged = record("one", {"MAP": [0.1, 0.2]})
+    change(damaged)
+    (tmp_path / "one.json").write_text(json.dumps(damaged))
+    with pytest.raises(EvaluationError, match=rf"one\.json is damaged: {message}.*run the eval"):
+        compare_runs(tmp_path / "one.json", tmp_path / "one.json")
+
+
 def test_what_is_missing_is_named(tmp_path: Path) -> None:
     first = write(tmp_path / "a", record("one", {"MAP": [0.1, 0.2]}))
     with pytest.raises(EvaluationError, match=r"'recall@5' can be compared; .*: MAP\. Comp"):
