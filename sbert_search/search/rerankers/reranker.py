@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from functools import cached_property, partial
 from pathlib import Path
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from sbert_search.embedding.arguments import CalibrationTexts, check_batch_tokens, check_calibrate
 from sbert_search.embedding.protocol import Vectors
 from sbert_search.embedding.token_budget import BatchLauncher, Started, collect_all, launch_windows
-from sbert_search.errors import ConfigError
+from sbert_search.errors import ConfigError, CorpusError
 from sbert_search.models.loading.identity import ModelIdentity
 from sbert_search.runtime.overlap import prefetch
 from sbert_search.runtime.progress import progress
@@ -29,6 +29,16 @@ if TYPE_CHECKING:
     from sbert_search.tokens.tokenizer import EncodedPairs
 
 Pair = tuple[str, str]
+
+
+def _require_pairs(pairs: Sequence[object]) -> None:
+    """Refuse pairs that do not consist of two strings; a string is no pair of its characters."""
+    for number, pair in enumerate(pairs, 1):
+        texts = list(pair) if isinstance(pair, Iterable) else []
+        if isinstance(pair, str) or [isinstance(text, str) for text in texts] != [True, True]:
+            raise CorpusError(
+                f"Pair {number:,} of {len(pairs):,} is {pair!r}; a pair is two strings."
+            )
 
 
 class RankedText(TypedDict):
@@ -156,10 +166,15 @@ class Reranker:
             out if ``pairs`` is one pair.
 
         Raises:
-            CorpusError: A text contains a lone surrogate, which UTF-8 cannot encode.
+            CorpusError: There is no list of pairs; a pair does not consist of two strings; or a
+                text contains a lone surrogate, which UTF-8 cannot encode.
         """
-        single = len(pairs) == 2 and isinstance(pairs[0], str)
-        several = cast("list[Pair]", [pairs] if single else list(pairs))
+        if isinstance(pairs, str) or not isinstance(pairs, Iterable):
+            raise CorpusError(f"The pairs are {pairs!r}; pass a pair or a list of pairs.")
+        given = list(pairs)
+        single = len(given) == 2 and isinstance(given[0], str)
+        several = cast("list[Pair]", [pairs] if single else given)
+        _require_pairs(several)
         scores = np.empty((len(several), self.num_labels), dtype=np.float32)
 
         def launch(rows: NDArray[np.int64], encoded: EncodedPairs) -> Iterator[Started]:

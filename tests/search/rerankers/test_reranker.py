@@ -171,3 +171,23 @@ def test_tokenised_pairs_get_the_same_scores(tiny: Reranker) -> None:
     encoded = tiny.tokenizer.encode_pairs(PAIRS)
     np.testing.assert_allclose(tiny.predict_tokens(PAIRS, encoded), tiny.predict(PAIRS), atol=1e-6)
     assert tiny.batch_tokens > 0
+
+
+@pytest.mark.parametrize(
+    ("pairs", "message"),
+    [
+        ("ab", "The pairs are 'ab'; pass a pair or a list of pairs"),
+        (None, "The pairs are None; pass a pair"),
+        (["ab"], "Pair 1 of 1 is 'ab'; a pair is two strings"),
+        ([("a", "b"), ("a", None)], r"Pair 2 of 2 is \('a', None\)"),
+        (("a", None), r"Pair 1 of 1 is \('a', None\)"),
+        ([("a",)], r"Pair 1 of 1 is \('a',\)"),
+        ([("a", "b", "c")], "Pair 1 of 1 is"),
+        ([3], "Pair 1 of 1 is 3"),
+    ],
+)
+def test_what_is_no_pair_is_refused(tiny: Reranker, pairs: Any, message: str) -> None:
+    with pytest.raises(CorpusError, match=message):
+        tiny.predict(pairs)
+    listed: Any = [["the cat", "a dog"]]
+    assert tiny.predict(listed) == tiny.predict([("the cat", "a dog")])
