@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from numbers import Integral
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Required, TypeAlias, TypedDict, Union
 
@@ -115,13 +116,25 @@ class AnyEncodeOptions(_EncodeOptions, total=False):
 
 
 def check_batch_tokens(batch_tokens: int | Literal["auto"] | None) -> None:
-    """Refuse a number of tokens below 1.
+    """Refuse a number of tokens that is below 1 or no integer.
 
     Raises:
-        ConfigError: It is below 1.
+        ConfigError: It is such a value.
     """
-    if isinstance(batch_tokens, int) and batch_tokens < 1:
-        raise ConfigError(f"batch_tokens is {batch_tokens}; it must be at least 1.")
+    if batch_tokens is not None and batch_tokens != "auto":
+        check_integer("batch_tokens", batch_tokens)
+
+
+def check_integer(name: str, value: object) -> None:
+    """Refuse a value that is no integer or is below 1.
+
+    Raises:
+        ConfigError: It is such a value.
+    """
+    if not isinstance(value, Integral):
+        raise ConfigError(f"{name} is {value!r}; pass an integer.")
+    if value < 1:
+        raise ConfigError(f"{name} is {value}; it must be at least 1.")
 
 
 def check_calibrate(precision: str, texts: CalibrationTexts) -> None:

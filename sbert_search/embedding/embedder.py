@@ -24,6 +24,7 @@ from sbert_search.embedding.arguments import (
     TorchModel,
     check_batch_tokens,
     check_calibrate,
+    check_integer,
 )
 from sbert_search.embedding.encode_methods import EncodeMethods
 from sbert_search.embedding.engines.graph import keep_graph, open_graph
@@ -120,6 +121,7 @@ class Embedder(EncodeMethods):
             batch_tokens=batch_tokens,
         )
         _check_dim(truncate_dim)
+        _check_prompts(prompts)
         check_batch_tokens(batch_tokens)
         check_calibrate(precision, calibrate)
         if model is None or isinstance(model, (str, Path)):
@@ -439,8 +441,16 @@ def _check_engine(engine: str) -> None:
 
 
 def _check_dim(truncate_dim: int | None) -> None:
-    if truncate_dim is not None and truncate_dim < 1:
-        raise ConfigError(f"truncate_dim is {truncate_dim}; it must be at least 1.")
+    if truncate_dim is not None:
+        check_integer("truncate_dim", truncate_dim)
+
+
+def _check_prompts(prompts: object) -> None:
+    if not isinstance(prompts, Mapping | None):
+        raise ConfigError(f"prompts is {prompts!r}; pass a dict of texts by name.")
+    for name, text in (prompts or {}).items():
+        if not isinstance(text, str):
+            raise ConfigError(f"The prompt {name!r} is {text!r}; it must be a text.")
 
 
 def _refuse_for_hashing(options: EmbedderOptions) -> None:

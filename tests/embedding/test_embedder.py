@@ -118,6 +118,24 @@ def test_an_object_of_the_library_is_taken_as_it_is(folder: Path, tiny: Embedder
     assert Embedder(library).identity.weights_sha256 != before
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"batch_tokens": "foo"}, "batch_tokens is 'foo'; pass an integer"),
+        ({"batch_tokens": 2.5}, r"batch_tokens is 2\.5; pass an integer"),
+        ({"truncate_dim": "5"}, "truncate_dim is '5'; pass an integer"),
+        ({"truncate_dim": 2.5}, r"truncate_dim is 2\.5; pass an integer"),
+        ({"prompts": "x"}, "prompts is 'x'; pass a dict of texts by name"),
+        ({"prompts": {"query": None}}, "The prompt 'query' is None; it must be a text"),
+    ],
+)
+def test_settings_of_another_type_are_refused(
+    folder: Path, options: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        Embedder(folder, **options)
+
+
 @pytest.mark.parametrize("native", [True, False])
 @pytest.mark.parametrize(
     ("name", "value"),
