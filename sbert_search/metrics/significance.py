@@ -167,6 +167,7 @@ def compare_correlations(
     low, high = percentiles(np.concatenate(gains), level)
     a, b, g = (_standardised(values.whole) for values in prepared)
     null = np.concatenate([_exchanged(a, b, g, swap) for swap in swaps(rng, n, draws)])
+    null = null[~np.isnan(null)]  # an exchange can make all values of a system equal
     value = float((b - a) @ g / n)
     return Difference(value, low, high, two_sided(null, value))
 
@@ -276,7 +277,10 @@ def _weighted_pearson(x: Floats, y: Floats, weights: Floats) -> Floats:
 
 
 def _exchanged(a: Floats, b: Floats, gold: Floats, swap: Floats) -> Floats:
-    """Difference of the two correlations with gold after the systems exchange items, (block,)."""
+    """Difference of the two correlations with gold after the systems exchange items, (block,).
+
+    It is NaN where an exchange makes all values of a system equal.
+    """
     # The sums in a correlation are linear in ``swap``, so one product gives a sum for all draws.
     n, moved = len(a), b - a
     shift, square, product = (swap @ part for part in (moved, b * b - a * a, moved * gold))
@@ -284,6 +288,7 @@ def _exchanged(a: Floats, b: Floats, gold: Floats, swap: Floats) -> Floats:
     def correlation(scores: Floats, sign: int) -> Floats:
         mean = sign * shift / n
         variance = np.maximum((scores @ scores + sign * square) / n - mean**2, 0)
+        variance[variance < 1e-12] = np.nan  # a rounding error of 0; that of the system itself is 1
         return np.asarray((scores @ gold + sign * product) / n / np.sqrt(variance))
 
     return correlation(b, -1) - correlation(a, 1)
@@ -326,5 +331,5 @@ def two_sided(null: Floats, value: float) -> float:
     The observed ``value`` itself counts as one of the draws.
     """
     # Sums of the same terms in another order differ by rounding; the slack counts them as equal.
-    slack = 1e-12 * max(1.0, float(np.abs(null).max()))
+    slack = 1e-12 * max(1.0, float(np.abs(null).max(initial=0)))
     return float((1 + np.count_nonzero(np.abs(null) >= abs(value) - slack)) / (1 + len(null)))

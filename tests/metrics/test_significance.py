@@ -227,3 +227,13 @@ def test_intervals_cover_and_identical_systems_differ_in_5_percent_of_many_trial
         found[f"{name}, {n} items"] = figure
     figures = json.loads(RESULT.read_text()) | found
     RESULT.write_text(json.dumps(figures, indent=1) + "\n")
+
+
+def test_exchanges_that_make_all_values_equal_are_left_out() -> None:
+    """Of the four exchanges of two items, the two of one item give constant ranks.
+
+    The correlations are 1 and -1; the other two exchanges give the differences -2 and 2.
+    """
+    for kind in ("spearman", "pearson"):
+        found = compare_correlations([1, 2], [2, 1], [1, 2], kind=kind, draws=200)
+        assert (found.value, found.p_value) == (-2, 1)
