@@ -393,7 +393,8 @@ class SearchEngine:
 
         Args:
             like: One example or a list of examples. An example is the id of a document in the
-                index, or a vector of the index's model: an array (dim,).
+                index, or a vector of the index's model: an array (dim,), or a list of floats if it
+                is the only example.
             k: Documents to return; the documents among the examples are never returned.
             unlike: Examples that the hits shall be far from; see `example_query`.
             where: A filter over the metadata.

@@ -18,7 +18,7 @@ from sbert_search.search.queries import query_vectors
 Example: TypeAlias = str | int | NDArray[np.floating]
 """The id of a document in the index, or a vector of its model, (dim,)."""
 
-Examples: TypeAlias = Example | Sequence[Example]
+Examples: TypeAlias = Example | Sequence[Example] | Sequence[float]
 
 
 def example_query(
@@ -55,13 +55,16 @@ def example_query(
 
 
 def _as_list(examples: Examples) -> list[Example]:
+    """Return one example or several as a list; a list with a float is one vector."""
     if isinstance(examples, np.ndarray):
         return [examples] if examples.ndim == 1 else list(examples)
     if isinstance(examples, (str, int, Integral)):
         return [examples]
     if isinstance(examples, (bytes, bytearray, memoryview)):
         raise QueryError(f"{examples!r} is not an id; ids are texts or integers.")
-    return list(examples)
+    if any(isinstance(value, float | np.floating) for value in examples):
+        return [np.asarray(examples)]
+    return [value for value in examples if not isinstance(value, float)]
 
 
 def _mean(

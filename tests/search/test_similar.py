@@ -49,6 +49,7 @@ def test_hits_are_like_the_document_and_not_the_document(engine: SearchEngine) -
 
 def test_a_vector_is_an_example_too(engine: SearchEngine) -> None:
     assert ids(engine.similar(vector(TEXTS["c"]) * 7, 2)) == ["c", "d"]
+    assert ids(engine.similar([float(x) for x in vector(TEXTS["c"])], 2)) == ["c", "d"]
     both = np.stack([vector(TEXTS["c"]), vector(TEXTS["e"])])
     assert set(ids(engine.similar(both, 2))) == {"c", "e"}
 
