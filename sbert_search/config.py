@@ -142,13 +142,14 @@ def to_toml(values: Mapping[str, object]) -> str:
     return "\n".join(_toml_lines(values, "")) + "\n"
 
 
-def unknown_name(shown: str, name: str, known: Iterable[str], kind: str) -> str:
+def unknown_name(shown: object, name: object, known: Iterable[str], kind: str) -> str:
     """Return the message for an unknown name, with the nearest known name or all known names."""
     import difflib  # only a misspelt name needs it
 
     known = sorted(known)
-    near = difflib.get_close_matches(name, known, n=1)
+    near = difflib.get_close_matches(name, known, n=1) if isinstance(name, str) else []
     hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(known)}."
+    hint = hint if known else f"there is no {kind}."
     return f"Unknown {kind} {shown!r}; {hint}"
 
 

@@ -8,7 +8,13 @@ from typing import Literal
 
 import pytest
 
-from sbert_search.config import from_mapping, read_toml, to_mapping, with_overrides
+from sbert_search.config import (
+    from_mapping,
+    read_toml,
+    to_mapping,
+    unknown_name,
+    with_overrides,
+)
 from sbert_search.errors import ConfigError
 
 
@@ -101,3 +107,8 @@ def test_values_that_no_path_or_number_can_have_are_named() -> None:
     for number in (10**400, float("inf"), float("nan")):
         with pytest.raises(ConfigError, match=r"optim\.lr must be a finite number"):
             from_mapping(Settings, {"steps": 1, "optim": {"lr": number}})
+
+
+def test_an_unknown_name_of_another_type_or_among_none_is_named() -> None:
+    assert unknown_name(None, None, ["a", "b"], "mode") == "Unknown mode None; known: a, b."
+    assert unknown_name("x", "x", [], "column") == "Unknown column 'x'; there is no column."

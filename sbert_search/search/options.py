@@ -93,7 +93,8 @@ class SearchOptions:
             only its best passage.
 
     Raises:
-        QueryError: The mode or the syntax is unknown, a number is no number or no integer, k or
+        QueryError: The mode or the syntax is unknown, a number is no number or no integer,
+            ``group_by`` is no string, k or
             ``group_size`` is below 1, ``offset`` or ``answer_depth`` is negative, ``min_score`` is
             NaN, ``diversity`` is not from 0 to 1,
             ``fuzzy``, ``rerank_depth`` or the number of documents to choose by diversity is out of
@@ -162,6 +163,8 @@ class SearchOptions:
         object.__setattr__(self, "boost", boosts)
 
     def _check_order(self) -> None:
+        if not isinstance(self.group_by, str | None):
+            raise QueryError(f"group_by is {self.group_by!r}; pass the name of a column.")
         if not 0 <= self.diversity <= 1:
             raise QueryError(f"diversity is {self.diversity}; it must be from 0 to 1.")
         if self.diversity and self.offset + self.k > MAX_DIVERSE:

@@ -46,6 +46,9 @@ def test_keywords_replace_fields_and_unknown_ones_are_refused() -> None:
         ({"rerank_depth": None}, "rerank_depth is None; pass an integer"),
         ({"min_score": "a"}, "min_score is 'a'; pass a number"),
         ({"diversity": None}, "diversity is None; pass a number"),
+        ({"mode": None}, "Unknown search mode None; known: auto"),
+        ({"syntax": 5}, "Unknown query syntax 5; known: operators"),
+        ({"group_by": 5}, "group_by is 5; pass the name of a column"),
         ({"group_size": 0}, "group_size is 0; it must be at least 1"),
     ],
 )
