@@ -14,29 +14,32 @@ from sbert_search.evaluation.tasks import EvalSuite, EvalTask, Kind
 from sbert_search.runtime.disk.files import replace_file
 from sbert_search.runtime.disk.same_file import require_apart
 
+_OF_MEAN = (
+    "The interval of a mean is the union of Student's and the BCa bootstrap interval over the "
+)
 _EXPLAINED: Mapping[Kind, str] = {
     "sts": "Spearman and Pearson correlation, times 100, of the predicted similarity (cosine, or "
     'score of a cross-encoder) with the gold score, in the "all" setting: one '
     "correlation over the pooled pairs of a set. Alignment (of pairs with a gold score of at least "
     "4) and uniformity are those of Wang & Isola 2020; lower is better.",
     "retrieval": "trec_eval's metrics, averaged over all judged queries, by the rank order of the "
-    "results; a query without results scores 0. MAP counts all documents retrieved. The "
-    "interval is a bootstrap over the queries.",
+    "results; a query without results scores 0. MAP counts all documents retrieved. "
+    f"{_OF_MEAN}queries.",
     "rerank": "trec_eval's metrics for the candidates of each query, sorted by score. "
     "With raw queries, all queries count, and a query without a relevant candidate scores 0. With "
     "clean queries, only those with relevant and irrelevant candidates count. "
-    "The interval is a bootstrap over the queries.",
+    f"{_OF_MEAN}queries.",
     "nli": "Accuracy over the pairs; balanced: the mean of the per-label accuracies."
-    " The interval is a bootstrap over the pairs.",
+    f" {_OF_MEAN}pairs.",
     "triplets": "Share of the triplets whose anchor is nearer to its positive than to all "
-    "negatives, by Euclidean distance and by cosine. The interval is a bootstrap over triplets.",
+    f"negatives, by Euclidean distance and by cosine. {_OF_MEAN}triplets.",
     "classify": "Accuracy, macro F1 and Matthews correlation over the texts; for several classes, "
     "F1 over all labels. ECE: expected calibration error in 15 bins, with the model's temperature. "
-    "The interval is a bootstrap over the texts.",
+    f"{_OF_MEAN}texts; that of another metric is a percentile bootstrap over them.",
     "tag": "Precision, recall and F1 over entities, as conlleval counts them: type and both ends "
-    "must be right. The interval is a bootstrap over the sentences.",
-    "qa": "SQuAD's exact match and F1: the best value over the accepted answers. The interval is a "
-    "bootstrap over the questions.",
+    "must be right. The interval is a percentile bootstrap over the sentences.",
+    "qa": "SQuAD's exact match and F1: the best value over the accepted answers. "
+    f"{_OF_MEAN}questions.",
 }
 _TITLES: Mapping[Kind, str] = {
     "sts": "Textual similarity",

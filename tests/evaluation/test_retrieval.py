@@ -82,6 +82,9 @@ def test_the_run_file_gives_the_scores_of_the_report(data: Path, tmp_path: Path)
     assert score_run(read_run(run_file), qrels) == result.per_item
     assert json.loads(record.read_text())["per_item"] == result.per_item
     assert "| mini | test | 3 | 0.6667 | 0.0000 to 1.0000 |" in report.read_text()
+    assert (
+        "union of Student's and the BCa bootstrap interval over the queries." in report.read_text()
+    )
     assert picture.read_text() == draw(read_evaluation(record))
 
 
