@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import xxhash
 
 from sbert_search.corpus.labelled.candidates import Candidates, labelled_candidates
 from sbert_search.errors import EvaluationError
@@ -40,6 +41,9 @@ def rerank(
 ) -> Reranked:
     """Score every candidate and compute the metrics of the resulting ranking.
 
+    Equal scores rank by a hash of query and candidate. In their order in a file, where the relevant
+    texts often come first, a model with one score for all texts would get the best metrics.
+
     Args:
         candidates: The queries with their candidates; a query without a relevant candidate scores
             0 in every metric.
@@ -51,9 +55,21 @@ def rerank(
     """
     pairs = [(each.query, text) for each in candidates for text in each.texts.values()]
     scores = iter(np.asarray(scorer.predict(pairs), np.float64).tolist() if pairs else ())
-    run = {each.query_id: dict(zip(each.texts, scores, strict=False)) for each in candidates}
+    run = {}
+    for each in candidates:
+        scored = dict(zip(each.texts, scores, strict=False))
+        run[each.query_id] = {doc_id: scored[doc_id] for doc_id in _by_hash(each)}
     qrels = {each.query_id: each.grades for each in candidates}
     return Reranked(run, score_run(run, qrels, measures))
+
+
+def _by_hash(candidates: Candidates) -> list[str]:
+    """Return the ids of the candidates in an order that depends on the texts only."""
+    hashes = {
+        doc_id: xxhash.xxh3_64_intdigest(f"{candidates.query}\0{text}".encode())
+        for doc_id, text in candidates.texts.items()
+    }
+    return sorted(hashes, key=hashes.__getitem__)
 
 
 def evaluate_rerank(task: EvalTask, reranker: Reranker, *, data: Path, seed: int = 0) -> Evaluation:

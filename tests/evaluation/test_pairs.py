@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -67,6 +67,22 @@ def test_a_score_that_is_no_number_is_refused() -> None:
     asked = Candidates("q", "the cat", {"a": "x", "b": "y", "c": "z"}, {"a": 0, "b": 0, "c": 1})
     with pytest.raises(EvaluationError, match="document 'b' for query 'q' is NaN"):
         rerank([asked], cast(Reranker, Broken()), ["MRR"])
+
+
+def test_equal_scores_do_not_rank_in_the_order_of_the_file() -> None:
+    texts = {f"{number}": f"text {number}" for number in range(400)}
+    grades = {doc_id: int(int(doc_id) < 40) for doc_id in texts}
+
+    class Constant:
+        def predict(self, pairs: Sequence[tuple[str, str]]) -> list[float]:
+            return [0.5] * len(pairs)
+
+    def average(ids: Iterable[str]) -> float:
+        candidates = Candidates("q", "query", {doc_id: texts[doc_id] for doc_id in ids}, grades)
+        return rerank([candidates], cast(Reranker, Constant())).per_query["MAP"]["q"]
+
+    assert average(texts) == average(reversed(texts))
+    assert average(texts) == pytest.approx(0.1, abs=0.06)  # a random order: about 40 of 400
 
 
 def test_clean_leaves_out_queries_that_cannot_go_wrong(tmp_path: Path) -> None:
