@@ -28,6 +28,14 @@ _FILES = (
     "merges.txt",
 )
 
+_ROLES = {  # names of special tokens by role, those of BERT first, then those of RoBERTa
+    "pad_token": ("[PAD]", "<pad>"),
+    "unk_token": ("[UNK]", "<unk>"),
+    "cls_token": ("[CLS]", "<s>"),
+    "sep_token": ("[SEP]", "</s>"),
+    "mask_token": ("[MASK]", "<mask>"),
+}
+
 Ids = list[int]
 
 
@@ -90,8 +98,8 @@ class TextTokenizer:
     Attributes:
         backend: The `tokenizers.Tokenizer`, with truncation and padding turned off.
         max_len: Maximum number of tokens of a text or pair, special tokens included.
-        folder: Folder that the tokenizer was read from, whose files `save` copies; None: `save`
-            writes ``backend``.
+        folder: Folder that the tokenizer was read from, whose files `save` copies; if it is None or
+            has no tokenizer.json, `save` writes ``backend``.
         single: The special tokens around one text.
         pair: The special tokens around and between the texts of a pair.
     """
@@ -257,17 +265,16 @@ class TextTokenizer:
             segments: Whether the model gets segment ids. This is stored in tokenizer_config.json,
                 since the default of transformers differs by class and version.
         """
-        from sbert_search.tokens.vocabulary import SPECIAL_TOKENS
-
         settings: dict[str, object] = {"tokenizer_class": "PreTrainedTokenizerFast"}
-        settings |= {f"{t[1:-1].lower()}_token": t for t in SPECIAL_TOKENS if self._knows(t)}
-        if self.folder is None:
-            files.replace_file(folder / "tokenizer.json", self.backend.to_str().encode())
-        else:
+        known = {role: [*filter(self._knows, names)] for role, names in _ROLES.items()}
+        settings |= {role: names[0] for role, names in known.items() if names}
+        contents = {"tokenizer.json": self.backend.to_str().encode()}
+        if self.folder is not None:
             settings = self._settings or settings
-            for name in _FILES:
-                if (self.folder / name).is_file():
-                    files.replace_file(folder / name, (self.folder / name).read_bytes())
+            given = (self.folder / name for name in _FILES)
+            contents |= {path.name: path.read_bytes() for path in given if path.is_file()}
+        for name, content in contents.items():
+            files.replace_file(folder / name, content)
         types = ["token_type_ids"] if segments else []
         inputs = ["input_ids", *types, "attention_mask"]
         settings = {**settings, "model_max_length": self.max_len, "model_input_names": inputs}

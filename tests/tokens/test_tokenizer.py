@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tokenizers import Tokenizer, models
+from tokenizers import Tokenizer, models, processors
 from transformers import AutoTokenizer, BertTokenizer
 
 from sbert_search.errors import CorpusError, ModelError
@@ -145,6 +145,33 @@ def test_one_made_in_memory_survives_saving(tmp_path: Path) -> None:
     theirs = AutoTokenizer.from_pretrained(tmp_path)
     assert ours.encode(["a"])[0] == [theirs("a")["input_ids"]] == [[2, 4, 3]]
     assert (theirs.pad_token, theirs.model_max_length) == ("[PAD]", 8)
+
+
+def test_one_read_from_a_vocabulary_alone_survives_saving(
+    tmp_path: Path, bare: TextTokenizer
+) -> None:
+    bare.save(tmp_path)
+    theirs = AutoTokenizer.from_pretrained(tmp_path)
+    assert theirs(MANY, truncation=True)["input_ids"] == bare.encode(MANY)[0]
+    assert theirs.pad_token == "[PAD]"
+
+
+@pytest.mark.parametrize("lower", [False, True])
+def test_special_tokens_with_the_names_of_roberta_survive_saving(
+    tmp_path: Path, lower: bool
+) -> None:
+    names = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
+    made = Tokenizer(models.BPE({name: number for number, name in enumerate([*names, "a"])}, []))
+    made.add_special_tokens(names)
+    made.post_processor = processors.RobertaProcessing(("</s>", 2), ("<s>", 0))
+    (tmp_path / "given").mkdir()
+    made.save(str(tmp_path / "given" / "tokenizer.json"))
+    ours = TextTokenizer.from_folder(tmp_path / "given", 8, do_lower_case=lower)
+    (tmp_path / "saved").mkdir()
+    ours.save(tmp_path / "saved")
+    theirs = AutoTokenizer.from_pretrained(tmp_path / "saved")
+    assert theirs(["aa", "a"], padding=True)["input_ids"] == [[0, 5, 5, 2], [0, 5, 2, 1]]
+    assert (theirs.mask_token, theirs.unk_token) == ("<mask>", "<unk>")
 
 
 @pytest.mark.parametrize("bad", ["cat \ud800", None, 3])
