@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections import deque
+import heapq
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from itertools import chain, repeat
 
 import numpy as np
 
 from sbert_search.training.loop.batching import Rows
+
+Place = tuple[int, int]
+"""A row with its place in the planned order: (place, row)."""
 
 
 def without_duplicates(steps: Sequence[Rows], keys: Callable[[int], set[int]]) -> list[Rows]:
@@ -19,24 +23,55 @@ def without_duplicates(steps: Sequence[Rows], keys: Callable[[int], set[int]]) -
         keys: Function that returns the keys of a row.
 
     Returns:
-        Steps of the same sizes and order, except for the moved rows. If the last rows share so many
-        keys that a step would be less than half full, they are dropped.
+        Steps of the same sizes and order, except for the moved rows. Steps become smaller where the
+        rows that are left share keys. Rows of which a step could have only one are left out.
     """
-    queue = deque(chain.from_iterable(step.tolist() for step in steps))
+    queue = _Queue(list(chain.from_iterable(step.tolist() for step in steps)), keys)
     made: list[Rows] = []
-    for size in chain(map(len, steps), repeat(len(steps[-1]))):
-        step: list[int] = []
-        taken: set[int] = set()
-        postponed: list[int] = []
-        while queue and len(step) < size:
-            row = queue.popleft()
-            if taken.isdisjoint(own := keys(row)):
-                taken |= own
-                step.append(row)
-            else:
-                postponed.append(row)
-        if made and 2 * len(step) < size:
+    for size in chain(map(len, steps), repeat(max(2, len(steps[-1])))):
+        step = queue.next_step(size)
+        if made and len(step) < min(2, size):
             break
         made.append(np.array(step, dtype=np.int64))
-        queue.extendleft(reversed(postponed))
     return made
+
+
+class _Queue:
+    """Rows in order; a row that shares a key with its step waits with that key.
+
+    The keys of the rows that wait are few, so a step need not look at all these rows again.
+    """
+
+    def __init__(self, rows: Sequence[int], keys: Callable[[int], set[int]]) -> None:
+        self.new, self.keys = iter(enumerate(rows)), keys
+        self.waiting: dict[int, list[Place]] = defaultdict(list)  # heaps
+
+    def next_step(self, size: int) -> list[int]:
+        """Take the first rows that share no key, at most ``size``."""
+        step: list[int] = []
+        taken: set[int] = set()
+        heads = [(heap[0][0], key) for key, heap in self.waiting.items() if heap]
+        heapq.heapify(heads)
+        while len(step) < size:
+            place = self._next(heads, taken)
+            if place is None:
+                break
+            own = self.keys(place[1])
+            if blocking := own & taken:
+                heapq.heappush(self.waiting[min(blocking)], place)
+            else:
+                step.append(place[1])
+                taken |= own
+        return step
+
+    def _next(self, heads: list[Place], taken: set[int]) -> Place | None:
+        """Remove the first row whose key is free; ``heads`` has the first place of each key."""
+        while heads:
+            key = heapq.heappop(heads)[1]
+            if key in taken:
+                continue  # all rows that wait with this key have to wait longer
+            place = heapq.heappop(self.waiting[key])
+            if self.waiting[key]:
+                heapq.heappush(heads, (self.waiting[key][0][0], key))
+            return place
+        return next(self.new, None)

@@ -168,7 +168,16 @@ class TextBatches(Batches):
         order = generator(self.seed, "order", epoch)
         drawn = self._draw(order)
         steps = [drawn[step] for step in plan_epoch(self.lengths[drawn], self.config, order)]
-        return without_duplicates(steps, self._keys) if self.no_duplicates else steps
+        if not self.no_duplicates:
+            return steps
+        kept = without_duplicates(steps, self._keys)
+        if epoch == 0 and (left := len(drawn) - sum(map(len, kept))):
+            warn(
+                f"{left:,} of {len(drawn):,} rows are left out of the first epoch: they share "
+                "texts or groups with each other, and this loss would treat these as negatives, "
+                "so no two of them fit into one step. A smaller batching.size leaves out fewer."
+            )
+        return kept
 
     def _draw(self, order: np.random.Generator) -> Rows:
         all_rows = np.arange(len(self.lengths))

@@ -22,9 +22,11 @@ def test_a_row_waits_for_the_next_step() -> None:
     assert steps_of(keys, 3) == [[0, 1, 3], [2, 4, 5]]
 
 
-def test_what_cannot_fill_half_a_step_is_left_out() -> None:
-    keys = [{1}, {2}, {3}, {4}, {1}, {1}, {1}, {1}]
-    assert steps_of(keys, 4) == [[0, 1, 2, 3]]
+def test_steps_become_smaller_and_rows_that_would_be_alone_are_left_out() -> None:
+    keys = [{1}, {2}, {3}, {4}, {1}, {2}, {1}, {1}]
+    assert steps_of(keys, 4) == [[0, 1, 2, 3], [4, 5]]
+    answers = [{n % 4, 4 + n} for n in range(400)]  # 400 questions with 4 answers
+    assert [len(step) for step in steps_of(answers, 32)] == [4] * 100
     assert steps_of([{1}, {1}, {1}], 3) == [[0]]  # there is always one step
 
 
@@ -40,6 +42,20 @@ def test_no_key_twice_in_a_step_and_no_row_twice(keys: Keys, size: int) -> None:
     assert len(rows) == len(set(rows))
 
 
+@given(st.lists(st.sets(st.integers(0, 8), min_size=1, max_size=3), min_size=1), st.integers(1, 6))
+def test_a_step_takes_the_first_rows_that_fit(keys: Keys, size: int) -> None:
+    left = list(range(len(keys)))
+    for step in steps_of(keys, size):
+        expected: list[int] = []
+        for row in left:
+            if len(expected) < size and all(
+                keys[row].isdisjoint(keys[other]) for other in expected
+            ):
+                expected.append(row)
+        assert step == expected[: len(step)]  # a later planned step can be smaller than `size`
+        left = [row for row in left if row not in step]
+
+
 def test_rows_without_a_common_key_stay_as_they_are() -> None:
     keys = [{n} for n in range(7)]
     assert steps_of(keys, 3) == [[0, 1, 2], [3, 4, 5], [6]]
@@ -48,3 +64,4 @@ def test_rows_without_a_common_key_stay_as_they_are() -> None:
 def test_many_copies_of_one_row_do_not_take_forever() -> None:
     keys: Keys = [{0}] * 20_000
     assert steps_of(keys, 64) == [[0]]
+    assert len(steps_of([{n % 2} for n in range(20_000)], 64)) == 10_000

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from itertools import chain
 from pathlib import Path
@@ -99,6 +100,18 @@ def test_rows_that_share_a_text_or_a_group_never_share_a_batch(
     rows = list(chain.from_iterable(step.tolist() for step in steps))
     assert len(rows) == len(set(rows))
     assert len(rows) >= 30
+
+
+def test_rows_that_are_left_out_are_counted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = [[example(word, "the mat") for word in WORDS[:20]] + [example("cat", "dog")]]
+    made = batches(files, tmp_path, no_duplicates=True)
+    assert sorted(map(len, made.plan(0)))[-1] == 2  # one row of the mat, and that of the cat
+    told = " ".join(capsys.readouterr().err.split())
+    assert re.search(
+        r"1[89] of 21 rows are left out of the first epoch.* smaller batching.size", told
+    )
 
 
 def test_one_class_or_one_score_teaches_nothing() -> None:
