@@ -24,14 +24,17 @@ def without_duplicates(steps: Sequence[Rows], keys: Callable[[int], set[int]]) -
 
     Returns:
         Steps of the same sizes and order, except for the moved rows. Steps become smaller where the
-        rows that are left share keys. Rows of which a step could have only one are left out.
+        rows that are left share keys. The last rows are left out if they are less than half a step,
+        or if a step could have only one of them.
     """
-    queue = _Queue(list(chain.from_iterable(step.tolist() for step in steps)), keys)
+    rows = list(chain.from_iterable(step.tolist() for step in steps))
+    queue, n_left = _Queue(rows, keys), len(rows)
     made: list[Rows] = []
     for size in chain(map(len, steps), repeat(max(2, len(steps[-1])))):
         step = queue.next_step(size)
-        if made and len(step) < min(2, size):
+        if made and (len(step) < min(2, size) or 2 * n_left < size):
             break
+        n_left -= len(step)
         made.append(np.array(step, dtype=np.int64))
     return made
 

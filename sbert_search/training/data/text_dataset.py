@@ -174,8 +174,8 @@ class TextBatches(Batches):
         if epoch == 0 and (left := len(drawn) - sum(map(len, kept))):
             warn(
                 f"{left:,} of {len(drawn):,} rows are left out of the first epoch: they share "
-                "texts or groups with each other, and this loss would treat these as negatives, "
-                "so no two of them fit into one step. A smaller batching.size leaves out fewer."
+                "texts or groups with other rows, which this loss would treat as negatives, and "
+                "do not fill a step. A smaller batching.size leaves out fewer."
             )
         return kept
 
