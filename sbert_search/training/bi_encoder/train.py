@@ -173,8 +173,9 @@ def _training(recipe: BiEncoderRecipe, out: Path, ranks: Ranks, *, allow_inexact
 def _mine(
     files: Sequence[Sequence[Example]], recipe: BiEncoderRecipe, model: str, folder: Path
 ) -> list[list[Example]]:
+    every = [example for examples in files for example in examples]
     return [
-        mine_negatives(examples, recipe.mining, model, folder, device=recipe.device)
+        mine_negatives(examples, recipe.mining, model, folder, device=recipe.device, others=every)
         for examples in files
     ]
 

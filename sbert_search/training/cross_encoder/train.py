@@ -167,10 +167,10 @@ def _examples(recipe: CrossEncoderRecipe, model: Path, out: Path) -> list[list[E
     parts = read_rows(data, recipe.task, recipe.seed, positives=mining.negatives > 0)
     if not mining.negatives:
         return parts
+    every = [example for part in parts for example in part]
+    mine = partial(mine_negatives, device=recipe.device, others=every)
     return [
-        part
-        if data.by_run(path)
-        else mine_negatives(part, mining, str(model), out / "mining", device=recipe.device)
+        part if data.by_run(path) else mine(part, mining, str(model), out / "mining")
         for path, part in zip(data.files, parts, strict=True)
     ]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -51,36 +51,43 @@ class MiningConfig:
 
 @dataclass(frozen=True, slots=True)
 class _Anchor:
-    """A text with all its positives and its search hits, best first."""
+    """A text with the positives of its rows and its search hits, best first."""
 
     text: str
     positives: tuple[str, ...]
     hits: Sequence[tuple[str, float]]  # passage and similarity
+    related: frozenset[str] = frozenset()  # further texts that are no negatives
 
     def negatives(self, config: MiningConfig) -> list[str]:
         """Choose hits by rank and margin; choose none if a positive is not among the hits.
 
-        The anchor itself and its positives have no rank.
+        The anchor itself, its positives and related texts have no rank.
 
         See "A mined negative ranks below its positive" in docs/decisions.md.
         """
         scores = dict(self.hits)
         limit = min(scores.get(positive, -np.inf) for positive in self.positives) - config.margin
-        own = {self.text, *self.positives}
+        own = {self.text, *self.positives, *self.related}
         others = [(text, score) for text, score in self.hits if text not in own]
         window = others[config.first - 1 : config.last]
         return [text for text, score in window if score <= limit]
 
 
 def mine_negatives(
-    examples: Sequence[Example], config: MiningConfig, model: str, folder: Path, *, device: str
+    examples: Sequence[Example],
+    config: MiningConfig,
+    model: str,
+    folder: Path,
+    *,
+    device: str,
+    others: Iterable[Example] = (),
 ) -> list[Example]:
     """Add passages that a search finds for the anchor of each example as its hard negatives.
 
     The search covers the positives of all examples and the documents of ``config.corpus``. A
-    positive of an anchor is never one of its negatives, and a row never gets a negative that it
-    already has. Results are cached in a folder named after a hash of the texts, the settings and
-    the models, weights included, so an interrupted run resumes where it stopped.
+    positive of an anchor and a text of its group are never its negatives, and a row never gets a
+    negative that it already has. Results are cached in a folder named after a hash of the texts,
+    the settings and the models, weights included, so an interrupted run resumes where it stopped.
 
     Args:
         examples: Rows of an anchor, its positive, and any negatives it already has.
@@ -88,6 +95,7 @@ def mine_negatives(
         model: Search model if ``config.model`` is None.
         folder: Where the index and the results are cached.
         device: Device of the models.
+        others: Rows of other files, whose positives are never negatives of an equal anchor.
 
     Returns:
         The examples, each with up to ``config.negatives`` more texts. A warning says how many got
@@ -101,6 +109,7 @@ def mine_negatives(
     positives: dict[str, dict[str, None]] = defaultdict(dict)
     for example in examples:
         positives[example.texts[0]][example.texts[1]] = None
+    related = _related(examples, others)
     passages = list(dict.fromkeys(_passages(examples, config)))
     search_model = str(resolve_model(config.model or model).path)
     # Some of the mined texts may be negatives of their row already. Mine more than are asked for,
@@ -110,7 +119,8 @@ def mine_negatives(
     if config.reranker:
         key["reranker"] = _state(config.reranker)
     # Each file of results is for a range of anchors, so the digest depends on their order.
-    cache = folder / digest_of([key, count, [[a, list(own)] for a, own in positives.items()]])[:16]
+    known = [[a, list(own), sorted(related[a])] for a, own in positives.items()]
+    cache = folder / digest_of([key, count, known])[:16]
     reranker = _opened(config.reranker, device) if config.reranker else None
     engine = SearchEngine(_index(passages, search_model, cache, device), device=device)
     negatives: dict[str, list[str]] = {}
@@ -122,11 +132,26 @@ def mine_negatives(
             }
             file = cache / f"negatives-{start:09d}.json"
             if not file.exists():
-                mined = _mine(part, passages, engine, reranker, config, count)
+                mined = _mine(part, related, passages, engine, reranker, config, count)
                 files.replace_file(file, json.dumps(mined).encode())
             negatives |= json.loads(file.read_bytes())
             advance(len(part))
     return _with_negatives(examples, negatives, config.negatives)
+
+
+def _related(examples: Sequence[Example], others: Iterable[Example]) -> dict[str, frozenset[str]]:
+    """Return for each anchor the texts of its groups, and its positives in other files."""
+    groups: dict[str, set[str]] = defaultdict(set)
+    for example in examples:
+        if example.group:
+            groups[example.group].update(example.texts[:2])
+    related: dict[str, set[str]] = {example.texts[0]: set() for example in examples}
+    for example in examples:
+        related[example.texts[0]] |= groups.get(example.group, set())
+    for anchor, positive, *_ in (example.texts for example in others):
+        if anchor in related:
+            related[anchor].add(positive)
+    return {anchor: frozenset(texts) for anchor, texts in related.items()}
 
 
 def _opened(model: str, device: str) -> Reranker:
@@ -175,6 +200,7 @@ def _index(passages: Sequence[str], model: str, cache: Path, device: str) -> Ind
 
 def _mine(
     positives: Mapping[str, tuple[str, ...]],
+    related: Mapping[str, frozenset[str]],
     passages: Sequence[str],
     engine: SearchEngine,
     reranker: Reranker | None,
@@ -182,14 +208,14 @@ def _mine(
     count: int,
 ) -> dict[str, list[str]]:
     """Return up to ``count`` negatives for each anchor, best first."""
-    most = max(map(len, positives.values()))
+    most = max(len(related[anchor].union(own)) for anchor, own in positives.items())
     queries = [Query(anchor, anchor) for anchor in positives]
     # Ask for more hits, as the positives of an anchor and the anchor itself may be found as well.
     run = engine.run(queries, min(config.last + most + 1, len(passages)), mode="dense")
     chosen = {}
     for anchor, own in positives.items():
         hits = [(passages[int(doc_id)], score) for doc_id, score in run[anchor].items()]
-        chosen[anchor] = _Anchor(anchor, own, hits).negatives(config)
+        chosen[anchor] = _Anchor(anchor, own, hits, related[anchor]).negatives(config)
     if reranker is not None:
         # Scoring is slow, so only the first candidates are scored.
         first = {anchor: texts[: 4 * count] for anchor, texts in chosen.items()}

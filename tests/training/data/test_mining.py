@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +57,21 @@ def test_negatives_are_found_and_never_a_positive_of_the_anchor(
     assert set(found[0]) == set(PASSAGES) - {"the cat sat", "the cat sat on"}
     assert found[0] == found[1]
     assert set(found[2]) == set(PASSAGES) - {"a dog ran"}
+
+
+def test_texts_of_the_group_and_positives_of_other_files_are_no_negatives(
+    model: Path, tmp_path: Path
+) -> None:
+    rows = [
+        Example((a, b), None, "file:1", "ours") for a, b in pairwise([*PASSAGES[:3], "the cat"])
+    ]
+    rows += [replace(row, group="" if n % 2 else "theirs") for n, row in enumerate(EXAMPLES[2:4])]
+    config = MiningConfig(negatives=4, margin=-10.0)
+    mined = mine_negatives(rows, config, str(model), tmp_path, device="cpu")
+    assert {*mined[0].texts[2:]} == {"a dog ran", "far away and then"}
+    elsewhere = [Example(("the cat", "a dog ran"), None, "other:1")]
+    mined = mine_negatives(rows, config, str(model), tmp_path, device="cpu", others=elsewhere)
+    assert mined[0].texts[2:] == ("far away and then",)
 
 
 def test_a_row_never_gets_a_negative_that_it_has(model: Path, tmp_path: Path) -> None:
