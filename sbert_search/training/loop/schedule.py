@@ -72,8 +72,12 @@ class Schedule:
                 f"schedule.warmup is {config.warmup:g} steps, but the budget is in "
                 f"{'tokens' if budget.tokens else 'minutes'}; set it to a share below 1."
             )
-        share = config.warmup if config.warmup >= 1 else config.warmup * self.total
-        self.warmup = math.ceil(share) if self.in_steps else share
+        if config.warmup >= 1:
+            self.warmup: float = math.ceil(config.warmup)
+        else:
+            share = config.warmup * self.total
+            # Of a run of one step, a warm-up of one step would leave a learning rate of 0.
+            self.warmup = min(math.ceil(share), self.total - 1) if self.in_steps else share
 
     def done(self, state: RunState) -> float:
         """Return the used part of the budget: steps, tokens or seconds."""
@@ -103,12 +107,14 @@ def lr_factor(kind: ScheduleKind, done: float, total: float, warmup: float) -> f
     get_constant_schedule_with_warmup.
     """
     if done < warmup:
-        return done / max(1, warmup)
+        return done / warmup
     if kind == "constant":
         return 1.0
+    if done >= total:
+        return 0.0
     if kind == "linear":
-        return max(0.0, (total - done) / max(1, total - warmup))
-    progress = (done - warmup) / max(1, total - warmup)
+        return (total - done) / (total - warmup)
+    progress = (done - warmup) / (total - warmup)
     return max(0.0, 0.5 * (1.0 + math.cos(math.pi * progress)))
 
 

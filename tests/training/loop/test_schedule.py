@@ -68,6 +68,20 @@ def test_warm_up_is_a_share_or_steps() -> None:
         make("schedule.warmup=7", minutes=1)
 
 
+@pytest.mark.parametrize(("steps", "factors"), [(1, [1.0]), (2, [0.0, 1.0])])
+def test_a_share_of_a_short_run_leaves_a_step_to_train(steps: int, factors: list[float]) -> None:
+    schedule = make("schedule.warmup=0.1", steps=steps)
+    assert [schedule.factor(RunState(step=step)) for step in range(steps)] == factors
+
+
+@pytest.mark.parametrize(("kind", "middle"), [("linear", 0.5), ("cosine", 0.5), ("constant", 1)])
+def test_a_budget_below_a_second_has_the_same_course(kind: str, middle: float) -> None:
+    schedule = make(f"schedule.kind={kind}", "schedule.warmup=0.5", minutes=0.01)  # 0.6 s
+    seconds = (0.0, 0.15, 0.3, 0.45)
+    factors = [schedule.factor(RunState(seconds=each)) for each in seconds]
+    assert factors == pytest.approx([0.0, 0.5, 1.0, middle])
+
+
 def test_exactly_one_budget_is_asked_for() -> None:
     with pytest.raises(ConfigError, match="nothing"):
         make()
