@@ -14,7 +14,6 @@ from torch import Tensor, nn
 from sbert_search.corpus.labelled.pairs import COLUMNS
 from sbert_search.corpus.sources import classify, field_names
 from sbert_search.errors import ConfigError, CorpusError
-from sbert_search.metrics.correlation import spearman
 from sbert_search.models.bi_encoder import BiEncoder
 from sbert_search.tokens.batching import TOKENS_AT_ONCE, token_batches
 from sbert_search.training.bi_encoder.losses import BINARY, LossConfig, Siamese, pair_logits
@@ -25,6 +24,7 @@ from sbert_search.training.data.examples import (
     TargetKind,
     read_examples,
 )
+from sbert_search.training.data.gold_scores import GoldScores
 from sbert_search.training.data.text_dataset import TextRows, arrange
 from sbert_search.training.data.token_table import TokenTable
 from sbert_search.training.loop.early_stopping import DevMetrics
@@ -58,6 +58,7 @@ def dev_evaluator(
     Raises:
         CorpusError: The file or a row cannot be used.
         ConfigError: No dev metric fits the rows, since they hold no pair of different texts.
+        TrainingError: All scores of the rows are equal.
     """
     task = _task(path, data, loss)
     labels = classes if task.target == "label" else ()
@@ -135,8 +136,8 @@ def embed_table(model: BiEncoder, table: TokenTable) -> NDArray[np.float32]:
 
 def _spearman(rows: TextRows) -> Metric:
     assert rows.targets is not None
-    gold = rows.targets
-    return lambda model, e: spearman(_cosines(e[:, 0], e[:, 1]), gold)
+    gold = GoldScores(rows.targets, rows.sources)
+    return lambda model, e: gold.correlations(_cosines(e[:, 0], e[:, 1]))["spearman"]
 
 
 def _accuracy(rows: TextRows, loss: LossConfig) -> Metric:

@@ -16,7 +16,6 @@ from sbert_search.corpus.labelled.candidates import judged_candidates
 from sbert_search.errors import ConfigError
 from sbert_search.evaluation.rerank import MEASURES, rerank
 from sbert_search.losses.relevance import list_net, list_softmax, pairwise_logistic
-from sbert_search.metrics.correlation import pearson, spearman
 from sbert_search.metrics.ranking import mean
 from sbert_search.models.cross_encoder import CrossEncoder
 from sbert_search.models.loading.resolve import resolve_model
@@ -24,6 +23,7 @@ from sbert_search.runtime.distributed import Ranks
 from sbert_search.runtime.seed import seed_all
 from sbert_search.search.rerankers.reranker import Reranker
 from sbert_search.training.data.examples import Example, read_examples
+from sbert_search.training.data.gold_scores import METRICS, GoldScores
 from sbert_search.training.data.mining import MiningConfig, mine_negatives
 from sbert_search.training.data.pair_dataset import (
     PairBatches,
@@ -218,18 +218,20 @@ def _evaluation(recipe: CrossEncoderRecipe) -> DevMetrics | None:
     target: Literal["label", "score"] = "label" if recipe.task == "classes" else "score"
     examples = read_examples(data.dev, data, target)
     pairs = [(example.texts[0], example.texts[1]) for example in examples]
+    if recipe.task == "scores":
+        scores = [float(example.target or 0.0) for example in examples]
+        gold = GoldScores(scores, [example.source for example in examples])
+        return DevMetrics(
+            METRICS, lambda model: gold.correlations(Reranker(_cross_encoder(model)).predict(pairs))
+        )
 
-    def pair_metrics(model: nn.Module) -> dict[str, float]:
+    def accuracy(model: nn.Module) -> dict[str, float]:
         predicted = Reranker(_cross_encoder(model)).predict(pairs)
-        if recipe.task == "scores":
-            gold = [float(example.target or 0.0) for example in examples]
-            return {"spearman": spearman(predicted, gold), "pearson": pearson(predicted, gold)}
         labels = [data.labels[index] for index in predicted.argmax(axis=1)]
         right = sum(a == example.target for a, example in zip(labels, examples, strict=True))
         return {"accuracy": right / len(examples)}
 
-    names = ("spearman", "pearson") if recipe.task == "scores" else ("accuracy",)
-    return DevMetrics(names, pair_metrics)
+    return DevMetrics(("accuracy",), accuracy)
 
 
 def _cross_encoder(model: nn.Module) -> CrossEncoder:

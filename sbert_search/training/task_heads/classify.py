@@ -28,6 +28,7 @@ from sbert_search.records import LabelledText
 from sbert_search.runtime.device import resolve_device
 from sbert_search.runtime.distributed import Ranks
 from sbert_search.runtime.seed import seed_all
+from sbert_search.training.data.gold_scores import METRICS, GoldScores
 from sbert_search.training.data.token_table import TokenTable
 from sbert_search.training.loop.batching import Batches, BatchingConfig, Rows
 from sbert_search.training.loop.early_stopping import DevMetrics
@@ -70,7 +71,7 @@ _DIVERGENCES: Mapping[LabelKind, adversarial.Divergence] = {
 _DEV_METRICS: Mapping[LabelKind, tuple[str, ...]] = {
     "class": ("accuracy", "macro_f1", "matthews"),
     "several": ("micro_f1", "macro_f1"),
-    "number": ("spearman", "pearson"),
+    "number": METRICS,
 }
 
 
@@ -279,11 +280,15 @@ def _objective(
 def _evaluation(model: SequenceClassifier, dev: Sequence[LabelledText]) -> DevMetrics:
     """Make the function that computes the dev metrics."""
     table, gold = encode_rows(model, dev), targets_of(model, dev)
+    scores = GoldScores(gold, [row.source for row in dev]) if model.kind == "number" else None
 
     def metrics(module: nn.Module) -> dict[str, float]:
         complete = module.complete() if isinstance(module, FrozenClassifier) else module
         assert isinstance(complete, SequenceClassifier)
-        return dev_metrics(complete.kind, predict_logits(complete, table), gold)
+        logits = predict_logits(complete, table)
+        if scores is not None:
+            return scores.correlations(logits[:, 0])
+        return dev_metrics(complete.kind, logits, gold)
 
     return DevMetrics(_DEV_METRICS[model.kind], metrics)
 

@@ -18,7 +18,6 @@ from sbert_search.metrics.classification import (
     macro_f1_of,
     matthews,
 )
-from sbert_search.metrics.correlation import pearson, spearman
 from sbert_search.models.sequence_classifier import SequenceClassifier
 from sbert_search.records import LabelledText
 from sbert_search.runtime.progress import warn
@@ -88,10 +87,7 @@ def predict_logits(model: SequenceClassifier, table: TokenTable) -> NDArray[np.f
 def dev_metrics(
     kind: LabelKind, logits: NDArray[np.float32], gold: NDArray[np.generic]
 ) -> dict[str, float]:
-    """Compute the metrics of logits (n, labels) by name."""
-    if kind == "number":
-        values = logits[:, 0]
-        return {"spearman": spearman(values, gold), "pearson": pearson(values, gold)}
+    """Compute the metrics of logits (n, labels) of one or several classes by name."""
     if kind == "several":
         chosen, true = logits > 0, gold.astype(bool)
         matched = chosen & true

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import torch
 
 from sbert_search.config import from_mapping
 from sbert_search.corpus.labelled.candidates import Candidates
-from sbert_search.errors import ConfigError, CorpusError
+from sbert_search.errors import ConfigError, CorpusError, TrainingError
 from sbert_search.models.bi_encoder import BiEncoder
 from sbert_search.models.cross_encoder import CrossEncoder
 from sbert_search.search.rerankers.reranker import Reranker
@@ -87,6 +88,24 @@ def test_scores_are_learned_and_vanilla_cross_encoder_gives_them(
     vanilla = sentence_transformers.CrossEncoder(str(saved), device="cpu")
     ours = Reranker(saved, precision="fp32").predict(checked)
     assert vanilla.predict(checked) == pytest.approx(ours, abs=1e-6)
+
+
+def test_a_model_that_scores_all_dev_pairs_equally_is_trained_on(
+    start: Path, tmp_path: Path
+) -> None:
+    """With a prediction for all pairs, no correlation is defined; the best model is the last."""
+    data = files(tmp_path, lambda row: row | {"score": 5.0 * row["alike"]})
+    write(
+        tmp_path / "dev.jsonl", [{"sentence1": "a", "sentence2": "b", "score": n} for n in (0, 5)]
+    )
+    settings = recipe(start, data, task="scores", loss="bce", budget={"steps": 1})
+    result = train_cross_encoder(settings, tmp_path / "run")
+    assert result.best is None
+    assert all(math.isnan(each["spearman"]) for each in dev_figures(tmp_path / "run"))
+    assert (tmp_path / "run" / "model" / "model.safetensors").is_file()
+    write(tmp_path / "dev.jsonl", [{"sentence1": "a", "sentence2": "b", "score": 5}] * 2)
+    with pytest.raises(TrainingError, match=r"dev\.jsonl:2 have the score 1, with which no corr"):
+        train_cross_encoder(settings, tmp_path / "other")
 
 
 def test_classes_keep_their_names(start: Path, tmp_path: Path) -> None:

@@ -1,0 +1,45 @@
+"""Gold scores of dev data, with which the predictions of a training are correlated."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from sbert_search.errors import TrainingError
+from sbert_search.metrics.correlation import pearson, spearman
+
+METRICS = ("spearman", "pearson")
+
+
+class GoldScores:
+    """The gold scores of dev rows."""
+
+    def __init__(self, scores: ArrayLike, sources: Sequence[str]) -> None:
+        """Take the scores of all rows, (n,), and the ``file:line`` of each row.
+
+        Raises:
+            TrainingError: All scores are equal, so that no correlation with them is defined.
+        """
+        self.scores = np.asarray(scores, dtype=np.float64)
+        if len(np.unique(self.scores)) < 2:
+            raise TrainingError(
+                f"All {len(sources):,} dev rows from {sources[0]} to {sources[-1]} have the score "
+                f"{self.scores[0]:g}, with which no correlation is defined. Add rows with another "
+                "score, or leave data.dev out."
+            )
+
+    def correlations(self, predicted: ArrayLike) -> dict[str, float]:
+        """Compute `METRICS` of predictions, (n,); NaN if all predictions are equal.
+
+        A model may predict equal scores for a time, which does not end its training.
+        """
+        values = np.asarray(predicted, dtype=np.float64)
+        if (values == values[0]).all():
+            return dict.fromkeys(METRICS, math.nan)
+        return {
+            "spearman": spearman(values, self.scores),
+            "pearson": pearson(values, self.scores),
+        }
