@@ -75,7 +75,7 @@ def dev_evaluator(
         vectors = embed_table(module.bi_encoder, table)
         return {task.name: metric(module, vectors[rows.text_ids])}
 
-    return DevMetrics((task.name,), evaluate)
+    return DevMetrics((task.name,), evaluate, rows.fingerprint())
 
 
 @dataclass(frozen=True, slots=True)

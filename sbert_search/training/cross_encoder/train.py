@@ -34,7 +34,7 @@ from sbert_search.training.data.pair_dataset import (
     read_rows,
 )
 from sbert_search.training.data.text_dataset import arrange, check_targets
-from sbert_search.training.loop.early_stopping import DevMetrics
+from sbert_search.training.loop.early_stopping import DevMetrics, fingerprint_of
 from sbert_search.training.loop.loop import Result, TrainConfig
 from sbert_search.training.loop.objective import EQUAL_SCORES, Batch, Losses, Objective
 from sbert_search.training.published_run import Training, starting, train_and_publish
@@ -214,16 +214,18 @@ def _evaluation(recipe: CrossEncoderRecipe) -> DevMetrics | None:
             scores = rerank(candidates, Reranker(_cross_encoder(model))).per_query
             return {name: mean(values) for name, values in scores.items()}
 
-        return DevMetrics(tuple(MEASURES), ranking_metrics)
+        return DevMetrics(tuple(MEASURES), ranking_metrics, fingerprint_of(candidates))
     target: Literal["label", "score"] = "label" if recipe.task == "classes" else "score"
     examples = read_examples(data.dev, data, target)
     pairs = [(example.texts[0], example.texts[1]) for example in examples]
     if recipe.task == "scores":
         scores = [float(example.target or 0.0) for example in examples]
         gold = GoldScores(scores, [example.source for example in examples])
-        return DevMetrics(
-            METRICS, lambda model: gold.correlations(Reranker(_cross_encoder(model)).predict(pairs))
-        )
+
+        def correlations(model: nn.Module) -> dict[str, float]:
+            return gold.correlations(Reranker(_cross_encoder(model)).predict(pairs))
+
+        return DevMetrics(METRICS, correlations, fingerprint_of(examples))
 
     def accuracy(model: nn.Module) -> dict[str, float]:
         predicted = Reranker(_cross_encoder(model)).predict(pairs)
@@ -231,7 +233,7 @@ def _evaluation(recipe: CrossEncoderRecipe) -> DevMetrics | None:
         right = sum(a == example.target for a, example in zip(labels, examples, strict=True))
         return {"accuracy": right / len(examples)}
 
-    return DevMetrics(("accuracy",), accuracy)
+    return DevMetrics(("accuracy",), accuracy, fingerprint_of(examples))
 
 
 def _cross_encoder(model: nn.Module) -> CrossEncoder:

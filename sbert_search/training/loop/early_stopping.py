@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from torch import nn
 
-from sbert_search.config import unknown_name
+from sbert_search.config import to_mapping, unknown_name
 from sbert_search.errors import ConfigError
+from sbert_search.runtime.cache import digest_of
 from sbert_search.training.loop.state import RunState
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -42,14 +47,21 @@ class DevMetrics:
     Attributes:
         names: Names of the metrics.
         compute: Returns the metrics of a model in evaluation mode, by name.
+        fingerprint: Checksum of the dev data; "": that of the training data covers them.
     """
 
     names: tuple[str, ...]
     compute: Callable[[nn.Module], Mapping[str, float]]
+    fingerprint: str = ""
 
     def __call__(self, model: nn.Module) -> Mapping[str, float]:
         """Compute the metrics of a model."""
         return self.compute(model)
+
+
+def fingerprint_of(rows: Iterable[DataclassInstance]) -> str:
+    """Return a checksum of dev rows, without their file and line."""
+    return digest_of([{**to_mapping(row), "source": None} for row in rows])
 
 
 def require_metric(config: EvaluationConfig, names: Collection[str]) -> None:

@@ -166,7 +166,8 @@ class _Run:
         self.context = StepContext(device, dtype, self.ranks, config.seed)
         self.stepper = Stepper(self.objective, self.batches, self.model, config.optim, self.context)
         self.schedule = Schedule(config.schedule, config.budget, self.batches)
-        self.fingerprint = run_fingerprint(self.recipe, self.batches.fingerprint, self.context)
+        dev = self.evaluate.fingerprint if isinstance(self.evaluate, DevMetrics) else ""
+        self.fingerprint = run_fingerprint(self.recipe, self.batches.fingerprint, self.context, dev)
         self.state = RunState()
 
     def require_agreement(self, *, allow_inexact: bool) -> None:

@@ -1,7 +1,7 @@
 """Resume a run from a checkpoint if both have the same fingerprint.
 
-The fingerprint is everything that the weights depend on: recipe, data, threads, ranks, device,
-precision and library versions.
+The fingerprint is everything that the weights depend on: recipe, data, dev data, threads, ranks,
+device, precision and library versions.
 """
 
 from __future__ import annotations
@@ -29,16 +29,21 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 _WRITTEN = ("log.jsonl", "curves.svg", "model", "model.tmp")  # what a run writes to its folder
+_DEV = "dev data"  # key of the checksum of the dev data in a fingerprint
 _NO_EFFECT = ("checkpoint", "report")  # tables of a recipe that do not affect the weights
 
 
 def run_fingerprint(
-    recipe: Mapping[str, object], data: str, context: StepContext
+    recipe: Mapping[str, object], data: str, context: StepContext, dev: str = ""
 ) -> dict[str, object]:
-    """Collect everything that the weights of a run depend on, as JSON values."""
+    """Collect everything that the weights of a run depend on, as JSON values.
+
+    The dev data, whose checksum is ``dev``, select the best weights.
+    """
     return {
         "recipe": _effective(recipe),
         "data": data,
+        _DEV: dev,
         "threads": torch.get_num_threads(),
         "ranks": context.ranks.world,
         "device": context.device.type,
@@ -99,6 +104,7 @@ def restore(
     """
     # "circumstances" is the `run_fingerprint` of the saved run.
     saved = _with_defaults(_table(checkpoint, "circumstances"), settings)
+    saved = {_DEV: current.get(_DEV), **saved}  # older runs have no such checksum
     changed = differences(saved, current)
     if changed:
         problem = f"{checkpoint.path} was made with other settings: {'; '.join(changed)}."
@@ -110,7 +116,10 @@ def restore(
         warn(f"{problem} Resuming inexactly.")
     _restore_model(model, checkpoint.tensors("model"))
     restore_optimizer(optimizer, model, checkpoint.tensors("optim"))
-    return from_mapping(RunState, _table(checkpoint, "run"))
+    state = from_mapping(RunState, _table(checkpoint, "run"))
+    if saved[_DEV] != current.get(_DEV):  # values on other data cannot be compared
+        state.best, state.best_step, state.stale = None, None, 0
+    return state
 
 
 def model_tensors(model: nn.Module) -> dict[str, Tensor]:

@@ -23,7 +23,7 @@ from sbert_search.runtime.distributed import Ranks
 from sbert_search.runtime.seed import seed_all
 from sbert_search.training.data.token_table import TokenTable
 from sbert_search.training.loop.batching import Batches, Rows
-from sbert_search.training.loop.early_stopping import DevMetrics
+from sbert_search.training.loop.early_stopping import DevMetrics, fingerprint_of
 from sbert_search.training.loop.loop import Result
 from sbert_search.training.loop.objective import Batch, Losses, Objective, Sum
 from sbert_search.training.published_run import Training, starting, train_and_publish
@@ -202,7 +202,7 @@ def _evaluation(
         f1, exact, _ = score_answers(find_answers(module, dev, rows, config), dev)
         return {"f1": f1, "exact_match": exact}
 
-    return DevMetrics(("f1", "exact_match"), metrics)
+    return DevMetrics(("f1", "exact_match"), metrics, fingerprint_of(dev))
 
 
 def _choose_threshold(dev: Sequence[Question], recipe: AnswerRecipe, folder: Path) -> None:

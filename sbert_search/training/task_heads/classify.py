@@ -31,7 +31,7 @@ from sbert_search.runtime.seed import seed_all
 from sbert_search.training.data.gold_scores import METRICS, GoldScores
 from sbert_search.training.data.token_table import TokenTable
 from sbert_search.training.loop.batching import Batches, BatchingConfig, Rows
-from sbert_search.training.loop.early_stopping import DevMetrics
+from sbert_search.training.loop.early_stopping import DevMetrics, fingerprint_of
 from sbert_search.training.loop.loop import Result
 from sbert_search.training.loop.objective import Batch, Losses, Objective, Sum
 from sbert_search.training.published_run import Training, starting, train_and_publish
@@ -290,7 +290,7 @@ def _evaluation(model: SequenceClassifier, dev: Sequence[LabelledText]) -> DevMe
             return scores.correlations(logits[:, 0])
         return dev_metrics(complete.kind, logits, gold)
 
-    return DevMetrics(_DEV_METRICS[model.kind], metrics)
+    return DevMetrics(_DEV_METRICS[model.kind], metrics, fingerprint_of(dev))
 
 
 def _calibrate(dev: Sequence[LabelledText], device: str, folder: Path) -> None:

@@ -36,7 +36,7 @@ from sbert_search.tag_schemes import (
     tags_of,
 )
 from sbert_search.training.loop.batching import Batches, Rows
-from sbert_search.training.loop.early_stopping import DevMetrics
+from sbert_search.training.loop.early_stopping import DevMetrics, fingerprint_of
 from sbert_search.training.loop.loop import Result
 from sbert_search.training.loop.objective import Batch, Losses, Objective, Sum
 from sbert_search.training.published_run import Training, starting, train_and_publish
@@ -321,7 +321,7 @@ def _evaluation(model: TokenClassifier, dev: Sequence[TaggedTokens]) -> DevMetri
         assert isinstance(module, TokenClassifier)
         return tag_metrics(module, dev, rows)
 
-    return DevMetrics(("f1", "precision", "recall"), metrics)
+    return DevMetrics(("f1", "precision", "recall"), metrics, fingerprint_of(dev))
 
 
 def _calibrate(dev: Sequence[TaggedTokens], device: str, folder: Path) -> None:

@@ -178,6 +178,17 @@ def test_a_run_that_is_resumed_ends_in_the_same_model(
     assert whole.read_bytes() == cut.read_bytes()
 
 
+def test_a_dev_file_that_has_changed_is_refused(given: dict[str, Path], tmp_path: Path) -> None:
+    dev = tmp_path / "dev.jsonl"
+    shutil.copy(given["sts"], dev)
+    recipe = recipe_of(given, "stsb", "sts", f"data.dev={dev}")
+    train_bi_encoder(recipe, tmp_path / "run")
+    train_bi_encoder(recipe, tmp_path / "run", resume=True)
+    write(dev, [{"sentence1": text(), "sentence2": text(), "score": n} for n in range(4)])
+    with pytest.raises(CheckpointError, match="dev data was"):
+        train_bi_encoder(recipe, tmp_path / "run", resume=True)
+
+
 def test_a_run_interrupted_in_its_preliminary_run_goes_on(
     given: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -11,7 +11,8 @@ from sbert_search.runtime.disk.files import use_disk
 from sbert_search.training.loop import loop
 from sbert_search.training.loop.batching import Batches, Rows
 from sbert_search.training.loop.checkpoint import checkpoints, newest_checkpoint, save_checkpoint
-from sbert_search.training.loop.loop import TrainConfig, train
+from sbert_search.training.loop.early_stopping import DevMetrics
+from sbert_search.training.loop.loop import Result, TrainConfig, train
 from sbert_search.training.loop.objective import Batch
 from sbert_search.training.loop.resume import (
     differences,
@@ -158,6 +159,30 @@ def test_other_circumstances_are_refused_unless_allowed(
         resume(tmp_path)
     assert resume(tmp_path, "budget.steps=6", rows=100, allow_inexact=True) == 6
     assert "Resuming inexactly" in capsys.readouterr().err
+
+
+def test_other_dev_data_are_refused_or_start_a_new_search_for_the_best(tmp_path: Path) -> None:
+    values = iter([0.0, 0.9, 0.1])  # before the first step, on one file, on the other
+
+    def go(dev: str, steps: int, *, resume: bool = True, allow_inexact: bool = False) -> Result:
+        config = settings(f"budget.steps={steps}", "evaluation.every=2", "checkpoint.every=2")
+        metrics = DevMetrics(("x",), lambda model: {"x": next(values)}, dev)
+        return train(
+            token_objective,
+            token_batches(config),
+            config,
+            model=TokenModel(),
+            out=tmp_path,
+            evaluate=metrics,
+            resume=resume,
+            allow_inexact=allow_inexact,
+        )
+
+    assert go("one", 2, resume=False).state.best == 0.9
+    with pytest.raises(CheckpointError, match="dev data was 'one', is 'other'"):
+        go("other", 2)
+    changed = go("other", 4, allow_inexact=True)
+    assert (changed.state.best, changed.state.best_step) == (0.1, 4)
 
 
 def test_what_is_shown_or_kept_may_change(tmp_path: Path) -> None:
