@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import json
+import re
+import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from sbert_search.config import to_toml
+from sbert_search.config import from_mapping, to_mapping, to_toml
 from sbert_search.corpus.sources import classify, content_sha256
+from sbert_search.errors import ConfigError
 from sbert_search.models.loading.card import USE
 from sbert_search.models.loading.identity import sha256_of
 from sbert_search.runtime.disk import files
 from sbert_search.runtime.provenance import code, library_versions, machine
 from sbert_search.training.loop.log import LOG, LogLine, read_log
-from sbert_search.training.loop.loop import Result
+from sbert_search.training.loop.loop import Result, TrainConfig
+from sbert_search.training.loop.resume import differences, effective
 from sbert_search.training.recipe import Kind
 
 MODEL = "model"  # folder of the published model, inside the folder of the run
@@ -118,11 +122,6 @@ def _card(
     kind: Kind,
 ) -> str:
     state = result.state
-    named = [("train", path) for path in data]
-    match recipe["data"]:
-        case {"dev": str(dev)}:
-            named.append(("dev", Path(dev)))
-    data_lines = [f"- {use}: `{path.name}`, sha256 `{_sha256(path)}`" for use, path in named]
     manifest = {
         **code(),
         "seed": recipe["seed"],
@@ -131,7 +130,7 @@ def _card(
     }
     return _CARD.format(
         use=USE[kind],
-        data="\n".join(data_lines),
+        data="\n".join(_data_lines(data, recipe)),
         rows=n_rows,
         steps=state.step,
         epochs=state.epoch,
@@ -141,6 +140,38 @@ def _card(
         recipe=to_toml(recipe),
         manifest=json.dumps(manifest, indent=1),
     )
+
+
+def _data_lines(data: Sequence[Path], recipe: Mapping[str, object]) -> list[str]:
+    named = [("train", path) for path in data]
+    match recipe["data"]:
+        case {"dev": str(dev)}:
+            named.append(("dev", Path(dev)))
+    return [f"- {use}: `{path.name}`, sha256 `{_sha256(path)}`" for use, path in named]
+
+
+def changes(folder: Path, recipe: TrainConfig, data: Sequence[Path]) -> list[str]:
+    """Describe how a recipe differs from that of a published model, and which data have changed.
+
+    Args:
+        folder: Folder of the published model; without a model card, nothing is compared.
+        recipe: The recipe.
+        data: Its training files.
+    """
+    try:
+        card = (folder / "README.md").read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return []
+    values, found = to_mapping(recipe), re.search(r"^```toml\n(.*?)^```$", card, re.M | re.S)
+    if found is None:
+        return [f"the recipe in {folder / 'README.md'} cannot be read"]
+    try:
+        saved = to_mapping(from_mapping(type(recipe), tomllib.loads(found[1])))
+    except (ConfigError, ValueError) as error:
+        return [f"the recipe in {folder / 'README.md'} cannot be read: {error}"]
+    lines = set(card.splitlines())
+    new = [line for line in _data_lines(data, values) if line not in lines]
+    return differences(effective(saved), effective(values)) + [f"data are now {n[2:]}" for n in new]
 
 
 def _sha256(path: Path) -> str:

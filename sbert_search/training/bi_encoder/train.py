@@ -11,7 +11,7 @@ from torch import nn
 
 from sbert_search.encoder.encoder import Encoder
 from sbert_search.encoder.presets import PRESETS
-from sbert_search.errors import ConfigError
+from sbert_search.errors import CheckpointError, ConfigError
 from sbert_search.models.bi_encoder import BiEncoder
 from sbert_search.models.heads import Dense, Normalize
 from sbert_search.models.loading.folder import load_tokenizer, read_folder
@@ -40,7 +40,7 @@ from sbert_search.training.data.text_dataset import (
 from sbert_search.training.data.token_table import TokenTable
 from sbert_search.training.loop.checkpoint import checkpoints, newest_checkpoint
 from sbert_search.training.loop.loop import Result, TrainConfig
-from sbert_search.training.model_card import MODEL
+from sbert_search.training.model_card import MODEL, changes
 from sbert_search.training.published_run import Training, starting, train_and_publish
 
 FIRST = "first"  # subfolder of the preliminary run, `BiEncoderRecipe.first`
@@ -86,7 +86,7 @@ def train_bi_encoder(
     Args:
         recipe: All settings.
         out: Folder of the run. The preliminary run ``recipe.first`` uses ``out/first``; if its
-            model exists, that run is skipped.
+            model exists and was made with these settings and data, that run is skipped.
         resume: Resume from the newest checkpoint in ``out``; if only the preliminary run has one,
             resume that run.
         allow_inexact: Resume although data, recipe, threads or versions differ.
@@ -260,17 +260,25 @@ def _train_first(recipe: BiEncoderRecipe, out: Path, ranks: Ranks, *, allow_inex
     # All ranks use what rank 0 finds. A rank that looks later could find files that rank 0 made.
     states = [float(done.is_dir()), float(bool(checkpoints(out / FIRST)))]
     finished, begun = map(bool, ranks.from_first(states))
+    first = replace(
+        recipe.first,
+        model=recipe.model,
+        tokenizer=recipe.tokenizer,
+        seed=recipe.seed,
+        device=recipe.device,
+        precision=recipe.precision,
+    )
     if finished:
+        if changed := changes(done, first, first.data.files):
+            problem = f"{done} was made with other settings or data: {'; '.join(changed)}."
+            if not allow_inexact:
+                raise CheckpointError(
+                    f"{problem} Restore them, train into another folder, or use the model with "
+                    "--allow-inexact (allow_inexact=True)."
+                )
+            warn(problem)
         note(f"{done} exists; the preliminary run is skipped.")
     else:
-        first = replace(
-            recipe.first,
-            model=recipe.model,
-            tokenizer=recipe.tokenizer,
-            seed=recipe.seed,
-            device=recipe.device,
-            precision=recipe.precision,
-        )
         try:
             train_bi_encoder(first, out / FIRST, resume=begun, allow_inexact=allow_inexact)
         except KeyboardInterrupt:

@@ -41,7 +41,7 @@ def run_fingerprint(
     The dev data, whose checksum is ``dev``, select the best weights.
     """
     return {
-        "recipe": _effective(recipe),
+        "recipe": effective(recipe),
         "data": data,
         _DEV: dev,
         "threads": torch.get_num_threads(),
@@ -159,7 +159,7 @@ def _with_defaults(
         completed = to_mapping(from_mapping(settings, recipe))
     except ConfigError:  # a setting is unknown or invalid by now: `differences` names it
         return fingerprint
-    return {**fingerprint, "recipe": _effective(completed)}
+    return {**fingerprint, "recipe": effective(completed)}
 
 
 def _table(checkpoint: Checkpoint, name: str) -> Mapping[str, object]:
@@ -180,10 +180,10 @@ def _strings(values: Mapping[str, object] | Sequence[object]) -> Iterator[str]:
             yield from _strings(value)
 
 
-def _effective(recipe: Mapping[str, object]) -> dict[str, object]:
+def effective(recipe: Mapping[str, object]) -> dict[str, object]:
     """Copy a recipe without the tables that do not affect the weights."""
     return {
-        name: _effective(value) if isinstance(value, Mapping) else value
+        name: effective(value) if isinstance(value, Mapping) else value
         for name, value in recipe.items()
         if not (name in _NO_EFFECT and isinstance(value, Mapping))
     }

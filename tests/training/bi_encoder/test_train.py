@@ -213,6 +213,32 @@ def test_a_run_interrupted_in_its_preliminary_run_goes_on(
     assert whole.read_bytes() == cut.read_bytes()
 
 
+def test_a_preliminary_model_of_other_settings_or_data_is_refused(
+    given: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    nli, run = tmp_path / "nli.jsonl", tmp_path / "run"
+    shutil.copy(given["nli"], nli)
+    settings = [f"first.data.train={nli}", "first.budget.steps=2"]
+    recipe = recipe_of(given, "nli-then-stsb", "sts", *settings)
+    train_bi_encoder(recipe, run)
+    for checkpoint in run.glob("ckpt-*"):
+        shutil.rmtree(checkpoint)
+    train_bi_encoder(recipe, run)
+    for checkpoint in run.glob("ckpt-*"):
+        shutil.rmtree(checkpoint)
+    other = recipe_of(given, "nli-then-stsb", "sts", *settings, "first.optim.lr=0.5")
+    with pytest.raises(
+        CheckpointError, match=r"first.model was made .*: optim\.lr was .*, is 0\.5"
+    ):
+        train_bi_encoder(other, run)
+    rows = nli.read_text("utf-8").splitlines()
+    nli.write_text("\n".join(rows[:-1]), encoding="utf-8")
+    with pytest.raises(CheckpointError, match=r"data are now train: `nli\.jsonl`, sha256"):
+        train_bi_encoder(recipe, run)
+    train_bi_encoder(recipe, run, allow_inexact=True)
+    assert "was made with other settings or data" in " ".join(capsys.readouterr().err.split())
+
+
 @pytest.mark.parametrize(("name", "data"), [("nli", "nli"), ("mnrl-nli", "nli")])
 def test_a_batch_in_parts_has_the_loss_of_the_whole(
     given: dict[str, Path], tmp_path: Path, name: str, data: str
