@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -74,6 +74,8 @@ class DataConfig:
                 raise ConfigError(f"data.{name} is {number}; it must be at least 1.")
         if any(weight <= 0 for weight in self.weights):
             raise ConfigError(f"data.weights is {self.weights}; every weight must be above 0.")
+        if twice := [name for name, count in Counter(self.labels).items() if count > 1]:
+            raise ConfigError(f"data.labels has {twice[0]!r} twice; name each class once.")
         if not self.score_range[0] < self.score_range[1]:
             raise ConfigError(
                 f"data.score_range is {self.score_range}; the first value must be the smaller one."

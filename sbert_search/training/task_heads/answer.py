@@ -118,6 +118,8 @@ class AnswerBatches(Batches):
         self.table, self.targets, self.states = table, targets, states
         self.names = [_LOSS] + [adversarial.LOSS] * (recipe.adversarial.kind != "none")
         fingerprint = table.fingerprint(targets)
+        if states is not None:
+            fingerprint = states.fingerprint(fingerprint)
         super().__init__(
             table.lengths, self._batch, recipe.batching, seed=recipe.seed, fingerprint=fingerprint
         )
@@ -148,7 +150,7 @@ def _training(
             lambda part: model.states(windows.table.pack(part).to(device)),
             windows.table.lengths,
             windows.table.lengths,
-            model.encoder.config.hidden_size,
+            model.encoder,
             out / f"states-{ranks.rank}.npy",
         )
     return Training(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -114,6 +115,8 @@ class ClassifyRecipe(HeadRecipe):
                 f"data.labels has the classes {', '.join(self.data.labels)}, and the task number "
                 "has no classes; set data.labels=[], on a command line by --set 'data.labels=[]'."
             )
+        if twice := [name for name, count in Counter(self.data.labels).items() if count > 1]:
+            raise ConfigError(f"data.labels has {twice[0]!r} twice; name each class once.")
         if self.task == "number" and self.class_weights != "none":
             raise ConfigError(
                 f"class_weights is {self.class_weights!r}, and the task number has no classes; set "
@@ -237,6 +240,8 @@ class ClassifyBatches(Batches):
         if recipe.adversarial.kind != "none":
             self.names.append(adversarial.LOSS)
         fingerprint = table.fingerprint(targets)
+        if states is not None:
+            fingerprint = states.fingerprint(fingerprint)
         super().__init__(
             table.lengths, self._batch, config, seed=recipe.seed, fingerprint=fingerprint
         )

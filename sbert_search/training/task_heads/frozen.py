@@ -7,9 +7,11 @@ from pathlib import Path
 
 import numpy as np
 import torch
+import xxhash
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from sbert_search.encoder.encoder import Encoder
 from sbert_search.runtime.disk import files, npy
 from sbert_search.runtime.progress import progress
 from sbert_search.tokens.batching import TOKENS_AT_ONCE, token_batches
@@ -22,10 +24,13 @@ class CachedStates:
     Attributes:
         states: The states of all rows, float32 (states, hidden).
         starts: Index of the first state of each row, then the number of states, int64 (rows + 1,).
+        encoder: Checksum of the weights of the encoder.
     """
 
-    def __init__(self, states: NDArray[np.float32], starts: NDArray[np.int64]) -> None:
-        self.states, self.starts = states, starts
+    def __init__(
+        self, states: NDArray[np.float32], starts: NDArray[np.int64], encoder: str
+    ) -> None:
+        self.states, self.starts, self.encoder = states, starts, encoder
 
     @classmethod
     def compute(
@@ -33,7 +38,7 @@ class CachedStates:
         compute: Callable[[Rows], Tensor],
         lengths: NDArray[np.int64],
         items: Sequence[int] | NDArray[np.int64],
-        hidden: int,
+        encoder: Encoder,
         path: Path,
     ) -> CachedStates:
         """Compute the states of all rows and write them to a file.
@@ -42,10 +47,11 @@ class CachedStates:
             compute: Returns the states of some rows, float (states of these rows, hidden).
             lengths: Number of tokens of each row.
             items: Number of states of each row.
-            hidden: Width of a state.
+            encoder: The encoder that computes them.
             path: The file, which is replaced if it exists.
         """
         starts = np.cumsum([0, *items], dtype=np.int64)
+        hidden = encoder.config.hidden_size
         shape = (int(starts[-1]), hidden)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.unlink(missing_ok=True)
@@ -60,15 +66,28 @@ class CachedStates:
                 rows = np.arange(start, min(start + 1024, len(lengths)))
                 block = np.empty((starts[rows[-1] + 1] - starts[start], hidden), dtype=np.float32)
                 for part in token_batches(lengths[rows], TOKENS_AT_ONCE):
-                    states = compute(rows[part]).float().cpu().numpy()
-                    block[_items(starts, rows[part]) - starts[start]] = states
+                    computed = compute(rows[part]).float().cpu().numpy()
+                    block[_items(starts, rows[part]) - starts[start]] = computed
                 file.write(block)
                 advance(len(rows))
-        return cls(npy.read(files.map_file(path), np.float32, shape), starts)
+        states = npy.read(files.map_file(path), np.float32, shape)
+        return cls(states, starts, _weights_digest(encoder))
+
+    def fingerprint(self, data: str) -> str:
+        """Add the encoder to the checksum of the data: a run cannot go on with another encoder."""
+        return f"{data}, frozen encoder {self.encoder}"
 
     def take(self, rows: Rows) -> Tensor:
         """Return the states of some rows, float32 (states of these rows, hidden)."""
         return torch.from_numpy(self.states[_items(self.starts, rows)])
+
+
+def _weights_digest(encoder: Encoder) -> str:
+    digest = xxhash.xxh3_128()
+    for name, tensor in encoder.state_dict().items():
+        digest.update(name.encode())
+        digest.update(tensor.detach().float().cpu().contiguous().numpy())
+    return digest.hexdigest()
 
 
 def _items(starts: NDArray[np.int64], rows: Rows) -> NDArray[np.int64]:

@@ -58,6 +58,6 @@ def cached_states(
         lambda rows: model.states(table.pack(rows).to(device)),
         table.lengths,
         np.ones(len(table.lengths), dtype=np.int64),
-        model.encoder.config.hidden_size,
+        model.encoder,
         out / f"states-{rank}.npy",
     )

@@ -182,6 +182,8 @@ class TagBatches(Batches):
         self.word_rows, self.targets, self.states = rows, targets, states
         self.is_adversarial = recipe.adversarial.kind != "none"
         lengths, fingerprint = rows.table.lengths, rows.table.fingerprint(np.concatenate(targets))
+        if states is not None:
+            fingerprint = states.fingerprint(fingerprint)
         super().__init__(
             lengths, self._batch, recipe.batching, seed=recipe.seed, fingerprint=fingerprint
         )
@@ -273,9 +275,8 @@ def _cached(
         return model.states(inputs.tokens, inputs.rows)
 
     items = [len(first) for first in rows.first]
-    hidden = model.encoder.config.hidden_size
     path = out / f"states-{rank}.npy"
-    return CachedStates.compute(compute, rows.table.lengths, items, hidden, path)
+    return CachedStates.compute(compute, rows.table.lengths, items, model.encoder, path)
 
 
 def _objective(recipe: TagRecipe, tagger: TokenClassifier, targets: NDArray[np.int64]) -> Objective:

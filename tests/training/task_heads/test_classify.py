@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from sbert_search.config import from_mapping
-from sbert_search.errors import ConfigError, CorpusError, TrainingError
+from sbert_search.errors import CheckpointError, ConfigError, CorpusError, TrainingError
 from sbert_search.models.sequence_classifier import SequenceClassifier
 from sbert_search.models.side_file import read_side_file
 from sbert_search.training.loop.checkpoint import newest_checkpoint, read_checkpoint
@@ -96,6 +97,19 @@ def test_pairs_are_learned(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("tune", ["head", "probe"])
+def test_a_head_is_not_resumed_on_another_encoder(tmp_path: Path, tune: str) -> None:
+    """The states of the texts come from the encoder in the folder, not from the checkpoint."""
+    model = encoder_folder(tmp_path)
+    settings = recipe(tmp_path, tune=tune, model=str(model), budget={"steps": 2})
+    train_classifier(settings, tmp_path / "run")
+    path = model / "model.safetensors"
+    tensors = {name: tensor + 0.01 for name, tensor in load_file(path).items()}
+    save_file(tensors, path, {"format": "pt"})
+    with pytest.raises(CheckpointError, match=r"data was .*, frozen encoder"):
+        train_classifier(settings, tmp_path / "run", resume=True)
+
+
+@pytest.mark.parametrize("tune", ["head", "probe"])
 @pytest.mark.parametrize("layout", ["bert", "electra"])
 def test_a_frozen_encoder_stays_as_it_is(tmp_path: Path, tune: str, layout: str) -> None:
     folder = encoder_folder(tmp_path, layout=layout)
@@ -158,6 +172,8 @@ def test_the_adversarial_loss_is_reported_and_changes_the_weights(tmp_path: Path
 def test_settings_that_contradict_each_other_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="but tune is probe; set tune=full"):
         recipe(tmp_path, tune="probe", adversarial={"kind": "smart"})
+    with pytest.raises(ConfigError, match="has 'b' twice; name each class once"):
+        recipe(tmp_path, data={"labels": ["b", "a", "b"]})
     with pytest.raises(ConfigError, match=r"is 'balanced', .* no classes; set class_weights=none"):
         recipe(tmp_path, "number", class_weights="balanced")
     with pytest.raises(ConfigError, match=r"class_weights has 1 values; the 3 classes are none"):
