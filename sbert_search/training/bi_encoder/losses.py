@@ -79,6 +79,10 @@ class LossConfig:
         for name in ("scale", "temperature"):
             if not getattr(self, name) > 0:
                 raise ConfigError(f"loss.{name} is {getattr(self, name)}; it must be above 0.")
+        if any(size < 1 for size in self.matryoshka):
+            raise ConfigError(
+                f"loss.matryoshka is {list(self.matryoshka)}; each size must be at least 1."
+            )
         if self.matryoshka and self.name in ("softmax", "embedding_mse"):
             raise ConfigError(
                 f"The loss {self.name} works on full embeddings only; remove loss.matryoshka."

@@ -130,6 +130,11 @@ def _training(recipe: BiEncoderRecipe, out: Path, ranks: Ranks, *, allow_inexact
     seed_all(recipe.seed, "init")
     bi_encoder = _with_frozen_pooler(open_model(replace(recipe, model=model_name)))
     data, loss = recipe.data, recipe.loss
+    if max(loss.matryoshka, default=0) > bi_encoder.dim:
+        raise ConfigError(
+            f"loss.matryoshka is {list(loss.matryoshka)}, but the embeddings of the model have "
+            f"{bi_encoder.dim} dimensions; leave out the larger sizes."
+        )
     if loss.name == "softmax" and recipe.unit_length is None and _normalizes(bi_encoder):
         warn(
             "The model scales its embeddings to norm 1, and the softmax loss over such embeddings "
@@ -184,7 +189,8 @@ def open_model(recipe: BiEncoderRecipe) -> BiEncoder:
     """Load the model to start from, or make one with a preset's shape and new weights.
 
     Raises:
-        ConfigError: No model is named, or a preset is named without a tokenizer.
+        ConfigError: No model is named, a preset is named without a tokenizer, or a
+            sentence-transformers folder cannot hold the pooling.
         ModelError: The model or tokenizer cannot be loaded.
     """
     if not recipe.model:
@@ -195,6 +201,7 @@ def open_model(recipe: BiEncoderRecipe) -> BiEncoder:
         folder = read_folder(resolve_model(recipe.model).path)
         model = BiEncoder.from_folder(folder)
     if all(option is None for option in (recipe.pooling, recipe.max_len, recipe.unit_length)):
+        model.require_savable()
         return model
     changed = BiEncoder(
         model.encoder,

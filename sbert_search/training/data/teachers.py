@@ -17,9 +17,11 @@ def embed_by_teacher(rows: TextRows, teacher: str, dim: int, *, device: str) -> 
     """Set the targets to the teacher's embedding of the first text of each row, float32 (n, dim).
 
     Raises:
+        TrainingError: Rows have different numbers of texts.
         ConfigError: The teacher's embeddings have another dimension.
         ModelError: The teacher cannot be loaded.
     """
+    _check_widths(rows)
     embedder = Embedder(resolve_model(teacher).path, device=device)
     if embedder.dim != dim:
         raise ConfigError(
@@ -41,14 +43,18 @@ def score_by_teacher(rows: TextRows, teacher: str, *, device: str) -> TextRows:
         TrainingError: Rows have different numbers of candidates.
         ModelError: The teacher cannot be loaded.
     """
-    if len(sizes := np.unique(rows.sizes)) > 1:
-        raise TrainingError(
-            f"Some rows have {sizes.min()} texts and some have {sizes.max()}; a loss that learns "
-            "a teacher's scores needs the same number of texts in every row. Give each row the "
-            "same number of negatives."
-        )
+    _check_widths(rows)
     reranker = Reranker(resolve_model(teacher).path, device=device)
     texts = [rows.row_texts(row) for row in range(len(rows.text_ids))]
     pairs = [(anchor, candidate) for anchor, *others in texts for candidate in others]
     scores = reranker.predict(pairs, show_progress_bar=True)
     return replace(rows, targets=scores.reshape(len(rows.text_ids), -1).astype(np.float32))
+
+
+def _check_widths(rows: TextRows) -> None:
+    if len(sizes := np.unique(rows.sizes)) > 1:
+        raise TrainingError(
+            f"Some rows have {sizes.min()} texts and some have {sizes.max()}; a loss that learns "
+            "from a teacher needs the same number of texts in every row. Give each row the same "
+            "number of negatives."
+        )

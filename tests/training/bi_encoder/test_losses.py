@@ -14,6 +14,7 @@ from sbert_search.training.bi_encoder.losses import LossConfig
         ({"name": "softmax", "concatenation": ("u", "w")}, "loss.concatenation has 'w'; known: "),
         ({"name": "mnrl", "scale": 0.0}, "loss.scale is 0.0; it must be above 0"),
         ({"name": "mnrl", "temperature": float("nan")}, "loss.temperature is nan"),
+        ({"name": "mnrl", "matryoshka": (8, 0)}, r"loss.matryoshka is \[8, 0\]; each size must be"),
         ({"name": "softmax", "matryoshka": (8,)}, "The loss softmax works on full embeddings only"),
     ],
 )

@@ -313,6 +313,8 @@ def test_classes_over_vectors_of_length_1_are_warned_of(
             r"preset .* Set mining.model to a trained model, or set mining.negatives=0",
         ),
         ("stsb", "sts", ("data.limit=1",), TrainingError, "have the score 0"),
+        ("stsb", "sts", ("loss.matryoshka=[32, 8]",), ConfigError, r"\[32, 8\], but .* 16 dimens"),
+        ("nli", "nli", ('data.labels=["a", "b", "a"]',), ConfigError, "has 'a' twice"),
     ],
 )
 def test_a_loss_that_does_not_fit_is_refused(
@@ -339,6 +341,21 @@ def test_a_teacher_of_other_dimensions_is_refused(given: dict[str, Path], tmp_pa
         )
 
 
+def test_a_teacher_refuses_rows_of_different_lengths(
+    given: dict[str, Path], tmp_path: Path
+) -> None:
+    data = write(tmp_path / "rows.jsonl", [{"anchor": "a", "positive": "b", "negative": "c"}])
+    more = write(
+        tmp_path / "more.jsonl", [{"anchor": "a", "positive": "b", "negative": ["c", "d"]}]
+    )
+    settings = [f'data.train=["{data}", "{more}"]', "data.form=triplets"]
+    with pytest.raises(TrainingError, match="Some rows have 3 texts and some have 4"):
+        train_bi_encoder(
+            recipe_of(given, "distill", "texts", f"teacher={given['model']}", *settings),
+            tmp_path / "run",
+        )
+
+
 def test_the_command_tells_where_the_model_is(given: dict[str, Path], tmp_path: Path) -> None:
     sets = [f"model={given['model']}", f"data.train={given['nli']}", "budget.steps=1"]
     arguments = [part for each in sets for part in ("--set", each)]
@@ -361,3 +378,14 @@ def test_a_pooling_that_cannot_be_saved_is_refused_before_training(
 ) -> None:
     with pytest.raises(ConfigError, match=told):
         open_model(recipe_of(given, "stsb", "sts", f"pooling={pooling}"))
+
+
+def test_a_model_folder_whose_pooling_cannot_be_saved_is_refused_before_training(
+    given: dict[str, Path], tmp_path: Path
+) -> None:
+    shutil.copytree(given["model"], tmp_path / "model")
+    path = tmp_path / "model" / "1_Pooling" / "config.json"
+    settings = json.loads(path.read_text("utf-8"))
+    path.write_text(json.dumps({**settings, "pooling_mode": ["mean", "cls"]}), encoding="utf-8")
+    with pytest.raises(ConfigError, match=r"can be saved only in the order cls\+mean"):
+        open_model(recipe_of(given, "stsb", "sts", f"model={tmp_path / 'model'}"))
