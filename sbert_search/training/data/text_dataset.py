@@ -186,7 +186,9 @@ class TextBatches(Batches):
         drawn = []
         for file_id, weight in enumerate(self.weights):
             of_file = all_rows[self.text_rows.file_ids == file_id]
-            fraction = order.permutation(of_file)[: round(weight % 1 * len(of_file))]
+            # Of a file of few rows, at least one occurs.
+            few = max(round(weight % 1 * len(of_file)), weight < 1)
+            fraction = order.permutation(of_file)[:few]
             drawn += [of_file] * int(weight) + [fraction]
         return np.concatenate(drawn)
 

@@ -82,6 +82,11 @@ def test_weights_say_how_often_an_epoch_has_the_rows_of_a_file(tmp_path: Path) -
     assert drawn != Counter(np.concatenate(made.plan(1)).tolist())
 
 
+def test_a_small_weight_of_a_small_file_draws_one_row(tmp_path: Path) -> None:
+    made = batches([[example(w, "a") for w in WORDS[:6]]], tmp_path, weights=(0.05,))
+    assert [len(step) for step in made.plan(0)] == [1]
+
+
 def test_rows_that_share_a_text_or_a_group_never_share_a_batch(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
