@@ -194,7 +194,7 @@ def _toml_lines(values: Mapping[str, object], path: str) -> list[str]:
 
 
 def _toml_key(name: str) -> str:
-    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else json.dumps(name, ensure_ascii=False)
+    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else _toml_string(name)
 
 
 def _toml_text(value: object) -> str:
@@ -205,7 +205,12 @@ def _toml_text(value: object) -> str:
         return "[" + ", ".join(map(_toml_text, value)) + "]"
     if isinstance(value, float):
         return repr(value)  # repr writes inf and nan as TOML does; json writes Infinity and NaN
-    return json.dumps(value, ensure_ascii=False)
+    return _toml_string(value)
+
+
+def _toml_string(value: object) -> str:
+    # JSON allows the character DEL in strings, TOML does not.
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def _coerce(hint: Any, value: object, where: str) -> object:

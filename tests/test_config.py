@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tomllib
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -15,6 +16,9 @@ from sbert_search.config import (
     unknown_name,
     with_overrides,
 )
+
+
+from sbert_search.config import from_mapping, read_toml, to_mapping, to_toml, with_overrides
 from sbert_search.errors import ConfigError
 
 
@@ -74,6 +78,11 @@ def test_overrides_read_toml_values_and_fall_back_to_text() -> None:
         with_overrides({"steps": 1}, ["steps.x=1"])
     with pytest.raises(ConfigError, match="not an override"):
         with_overrides({}, ["steps"])
+
+
+def test_toml_holds_every_character_of_a_string() -> None:
+    values = {"labels": ["".join(map(chr, range(1, 160)))], "rename": {"a\x7fb": "\x7f"}}
+    assert tomllib.loads(to_toml(values)) == values
 
 
 def test_broken_toml_names_file_and_line(tmp_path: Path) -> None:
