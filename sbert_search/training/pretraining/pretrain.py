@@ -252,13 +252,20 @@ def _start(recipe: PretrainRecipe, init_from: str) -> tuple[Checkpoint, TextToke
 
 
 def _shape_for(config: EncoderConfig, tokenizer: TextTokenizer) -> EncoderConfig:
-    """Set vocabulary size and padding id of an encoder; check that its configuration can be saved.
+    """Set what an encoder takes from its tokenizer; check that its configuration can be saved.
+
+    The positions of a RoBERTa begin in the row after the one with the number of the padding id.
 
     Raises:
         ConfigError: ``config.json`` cannot express the encoder's shape.
     """
     special = SpecialTokens.of(tokenizer)
-    shape = replace(config, vocab_size=tokenizer.vocab_size, pad_id=special.pad_id)
+    shape = replace(
+        config,
+        vocab_size=tokenizer.vocab_size,
+        pad_id=special.pad_id,
+        position_offset=special.pad_id + 1 if config.position_offset else 0,
+    )
     to_settings(shape)
     return shape
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -97,6 +98,18 @@ def test_each_family_trains_and_its_checkpoint_goes_on(name: str, tmp_path: Path
     onward = small_recipe("continue", tmp_path, f"init_from={folder}")
     again = pretrain(onward, tmp_path / "again")
     assert json.loads((again.last / "model" / "config.json").read_text())["model_type"] == name
+
+
+def test_a_roberta_takes_the_padding_id_of_its_tokenizer(tmp_path: Path) -> None:
+    recipe = small_recipe("roberta", tmp_path)
+    words = (tmp_path / "vocabulary" / "vocab.txt").read_text("utf-8").split("\n")
+    words.insert(1, words.pop(0))  # [PAD] is the second token, as in RoBERTa
+    (tmp_path / "padded").mkdir()
+    (tmp_path / "padded" / "vocab.txt").write_text("\n".join(words), encoding="utf-8")
+    model, _ = build(replace(recipe, tokenizer=tmp_path / "padded"))
+    config = model.encoder.config
+    assert (config.pad_id, config.position_offset) == (1, 2)
+    assert to_settings(config)["max_position_embeddings"] == 64 + 2
 
 
 def test_a_student_begins_with_every_other_layer_of_its_teacher(tmp_path: Path) -> None:
