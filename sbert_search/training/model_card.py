@@ -10,11 +10,12 @@ from pathlib import Path
 
 from sbert_search.config import from_mapping, to_mapping, to_toml
 from sbert_search.corpus.sources import classify, content_sha256
-from sbert_search.errors import ConfigError
+from sbert_search.errors import CheckpointError, ConfigError
 from sbert_search.models.loading.card import USE
 from sbert_search.models.loading.identity import sha256_of
 from sbert_search.runtime.disk import files
 from sbert_search.runtime.provenance import code, library_versions, machine
+from sbert_search.training.loop.checkpoint import read_checkpoint
 from sbert_search.training.loop.log import LOG, LogLine, read_log
 from sbert_search.training.loop.loop import Result, TrainConfig
 from sbert_search.training.loop.resume import differences, effective
@@ -89,10 +90,22 @@ def publish_copy(
         folder: Where the model is published.
         card: Text of the model card; None: no card.
         finish: Changes the folder of the model before it is renamed.
+
+    Raises:
+        CheckpointError: A file of the checkpoint is missing or damaged.
     """
+    chosen = result.best or result.last
+    try:
+        read_checkpoint(chosen)
+    except CheckpointError as error:
+        raise CheckpointError(
+            f"{error} It belongs to {chosen}, whose model is to be published. Restore this folder "
+            "from a copy, or train again in an empty folder; the model of the last step is in "
+            f"{result.last / 'model'}."
+        ) from error
     temporary = folder.with_name(folder.name + ".tmp")
     files.remove_tree(temporary)
-    _copy((result.best or result.last) / "model", temporary)
+    _copy(chosen / "model", temporary)
     if finish is not None:
         finish(temporary)
     if card is not None:
