@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Literal
@@ -88,6 +88,12 @@ class CrossEncoderRecipe(TrainConfig):
         if self.mining.negatives and self.task != "relevance":
             raise ConfigError(
                 f"mining.negatives is for the task relevance, not for {self.task}; set it to 0."
+            )
+        if self.task == "relevance" and (self.data.rename or self.data.skip_labels != ("-",)):
+            name = "rename" if self.data.rename else "skip_labels"
+            raise ConfigError(
+                f"data.{name} has no effect with the task relevance, whose labels are the grades "
+                f"0, 1, 2, ...; remove data.{name}."
             )
         if self.task != "relevance" and self.data.form != "pairs":
             raise ConfigError(
@@ -216,7 +222,7 @@ def _evaluation(recipe: CrossEncoderRecipe) -> DevMetrics | None:
 
         return DevMetrics(tuple(MEASURES), ranking_metrics, fingerprint_of(candidates))
     target: Literal["label", "score"] = "label" if recipe.task == "classes" else "score"
-    examples = read_examples(data.dev, data, target)
+    examples = read_examples(data.dev, replace(data, limit=None), target)
     pairs = [(example.texts[0], example.texts[1]) for example in examples]
     if recipe.task == "scores":
         scores = [float(example.target or 0.0) for example in examples]

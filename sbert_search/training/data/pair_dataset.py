@@ -117,7 +117,7 @@ def read_rows(
         else:
             candidates = _labelled_rows(path, data)
         rows = list(relevance_rows(candidates, data.negatives, seed))
-        parts.append(_checked(path, candidates, rows))
+        parts.append(_checked(path, candidates, rows)[: data.limit])
     return parts
 
 

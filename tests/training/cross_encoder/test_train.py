@@ -164,6 +164,25 @@ def test_negatives_are_mined_for_pairs_that_belong_together(start: Path, tmp_pat
         recipe(start, data, task="scores", loss="bce", mining=mining)
 
 
+def test_a_limit_is_for_training_rows_only(start: Path, tmp_path: Path) -> None:
+    data = files(tmp_path, lambda row: row | {"score": 5.0 * row["alike"]}) | {"limit": 8}
+    train_cross_encoder(
+        recipe(start, data, task="scores", loss="bce", budget={"steps": 1}), tmp_path / "scores"
+    )
+    unlimited = recipe(
+        start, data | {"limit": None}, task="scores", loss="bce", budget={"steps": 1}
+    )
+    train_cross_encoder(unlimited, tmp_path / "all")
+    assert dev_figures(tmp_path / "scores")[0] == dev_figures(tmp_path / "all")[0]
+    collection(tmp_path / "beir")
+    beir = {"train": str(tmp_path / "beir"), "runs": [str(tmp_path / "found.trec")], "limit": 3}
+    for more in ({"rename": {"a": "b"}}, {"skip_labels": ["0"]}):
+        with pytest.raises(ConfigError, match=r"no effect with the task relevance"):
+            recipe(start, beir | more, task="relevance", loss="bce")
+    settings = recipe(start, beir, task="relevance", loss="bce", budget={"epochs": 1})
+    assert train_cross_encoder(settings, tmp_path / "relevance").state.rows == 3
+
+
 def test_a_killed_run_ends_with_the_same_weights(start: Path, tmp_path: Path) -> None:
     data = files(tmp_path, lambda row: row | {"score": 5.0 * row["alike"]})
     whole = recipe(start, data, task="scores", loss="bce", budget={"steps": 6})
