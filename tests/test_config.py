@@ -13,12 +13,10 @@ from sbert_search.config import (
     from_mapping,
     read_toml,
     to_mapping,
+    to_toml,
     unknown_name,
     with_overrides,
 )
-
-
-from sbert_search.config import from_mapping, read_toml, to_mapping, to_toml, with_overrides
 from sbert_search.errors import ConfigError
 
 
