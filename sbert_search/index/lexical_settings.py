@@ -22,8 +22,8 @@ class LexicalSettings:
         title_weight: How many times each word of a title counts.
         k1: BM25's saturation of repeated words; larger values let repetitions count more.
         b: BM25's normalisation by document length, from 0 (none) to 1 (full).
-        marks: Whether combining marks, such as the vowel signs of Hindi, belong to words. False in
-            indexes of version 0.1; `index lexical` computes their postings again.
+        combining_marks: Whether combining marks, such as the vowel signs of Hindi, belong to words.
+            False in indexes of version 0.1; `index lexical` computes their postings again.
     """
 
     language: str = "english"
@@ -31,7 +31,7 @@ class LexicalSettings:
     title_weight: int = 2
     k1: float = 1.2
     b: float = 0.75
-    marks: bool = True
+    combining_marks: bool = True
 
     def __post_init__(self) -> None:
         if not 0 <= self.title_weight <= 100:
@@ -58,7 +58,7 @@ class LexicalSettings:
     @property
     def terms(self) -> tuple[object, ...]:
         """The settings on which postings depend; only searches use the others."""
-        return self.language, self.stop_words, self.title_weight, self.marks
+        return self.language, self.stop_words, self.title_weight, self.combining_marks
 
 
 def _stop_words(language: str) -> tuple[str, ...]:

@@ -156,7 +156,8 @@ def lexical(ctx: click.Context, /, path: Path, wait_s: float, as_json: bool, **_
     if "language" in changes:
         changes["stop_words"] = None  # the stop words of the language
     index = open_index(path, wait_s=wait_s)
-    settings = replace(index.state.settings.lexical or LexicalSettings(), marks=True, **changes)
+    before = index.state.settings.lexical or LexicalSettings()
+    settings = replace(before, combining_marks=True, **changes)
     index.set_lexical(settings)
     if as_json:
         emit({"index": str(path), **to_mapping(settings)})

@@ -37,7 +37,7 @@ class TermReader:
 
     def __init__(self, settings: LexicalSettings) -> None:
         self._hashes = _WordHashes(settings)
-        self._split = indexed_words if settings.marks else indexed_words_without_marks
+        self._split = indexed_words if settings.combining_marks else indexed_words_without_marks
 
     def words(self, text: str) -> list[str]:
         """Split a text into lower-case words, including stop words."""

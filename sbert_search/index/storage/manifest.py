@@ -405,7 +405,7 @@ def _fill_in(values: dict[str, object]) -> None:
     settings = values.get("settings")
     lexical = settings.get("lexical") if isinstance(settings, dict) else None
     if isinstance(lexical, dict):
-        lexical.setdefault("marks", False)
+        lexical.setdefault("combining_marks", False)
 
 
 def _check_version(values: object) -> None:
