@@ -90,7 +90,7 @@ def show_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None
         numeric = bool(values) and all(
             isinstance(value, (int, float)) and not isinstance(value, bool) for value in values
         )
-        # Without a minimal width, rich breaks numbers and words in a narrow column.
+        # In a column without a minimal width, rich breaks numbers and words.
         words = chain([column], (_cell(value) for value in values))
         longest = max(len(word) for text in words for word in text.split() or [""])
         table.add_column(

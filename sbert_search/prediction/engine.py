@@ -113,9 +113,8 @@ def open_head(
         description = ModelDescription(
             architecture=model.encoder.config.layout, modules=(), max_len=model.tokenizer.max_len
         )
-        return describe_object(
-            model, description, HeadEngine(model), device=device, precision=precision
-        )
+        asked = {"device": device, "precision": precision}
+        return describe_object(model, description, HeadEngine(model), asked)
     resolved = resolve_model(model)
     folder = read_folder(resolved.path)
     load = partial(_load, folder)

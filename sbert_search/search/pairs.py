@@ -27,8 +27,8 @@ NEIGHBOURS = 64  # neighbours of each row that the approximate way fetches first
 # Lowest finite score. The score -inf marks pairs of rows to leave out.
 _LEAST = float(np.finfo(np.float32).min)
 _ROUNDING = 1e-5  # largest error of a float32 dot product, relative to the norms of its vectors
-# Largest error of a cosine. Float32 vectors do not have exactly the length 1, so that the cosine of
-# equal vectors is between 0.9999998 and 1.0000002.
+# Largest error of a cosine. The length of a float32 vector is not exactly 1 after normalisation, so
+# the cosine of equal vectors is between 0.9999998 and 1.0000002.
 _COSINE_ERROR = 2e-7
 
 

@@ -177,7 +177,7 @@ def difference_intervals(
             ratios = np.nan_to_num(np.abs(differences) / errors, nan=0.0, posinf=math.inf)
         blocks.append(ratios.max(axis=1))
     largest = np.sort(np.concatenate(blocks))
-    # The slack lets equal ratios count as equal, which differ by rounding.
+    # Rounding makes equal ratios differ a little; the factor makes them count as equal.
     reach = largest[min(math.ceil(LEVEL * (draws + 1)), draws) - 1] * (1 + 1e-9)
     differences, errors = _differences(shifted[None], parts)
     with np.errstate(invalid="ignore"):

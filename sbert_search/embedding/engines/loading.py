@@ -5,7 +5,7 @@ An engine is the software that runs a model's forward pass. The engines of this 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
 import torch
@@ -110,12 +110,15 @@ def describe_object(
     model: nn.Module,
     description: ModelDescription,
     engine: T,
-    *,
-    device: str,
-    precision: Precision,
-    engine_name: EngineName = "native",
+    asked: Mapping[str, str],
 ) -> OpenedModel[T]:
     """Describe the engine of a model in memory, which stays on its device and in its precision.
+
+    Args:
+        model: The model.
+        description: Its description.
+        engine: The engine that runs it.
+        asked: The caller's values of ``device``, ``precision`` and ``engine``.
 
     Raises:
         ConfigError: The device, precision or engine is neither the default nor that of the model.
@@ -131,14 +134,15 @@ def describe_object(
         PRECISIONS[weights.dtype],
         str(weights.device),
     )
-    for name, value, allowed in (
-        ("device", device, ("auto", opened.device, weights.device.type)),
-        ("precision", precision, ("auto", opened.precision)),
-        ("engine", engine_name, ("native", engine.name)),
-    ):
-        if value not in allowed:
+    own = {
+        "device": (opened.device, weights.device.type, "auto"),
+        "precision": (opened.precision, "auto"),
+        "engine": (engine.name, "native"),
+    }
+    for name, value in asked.items():
+        if value not in own[name]:
             raise ConfigError(
-                f"{name} is {value!r}, but the {opened.name} in memory has {allowed[1]!r} and is "
+                f"{name} is {value!r}, but the {opened.name} in memory has {own[name][0]!r} and is "
                 f"not changed; leave {name} out, or save the model and pass its folder."
             )
     return opened

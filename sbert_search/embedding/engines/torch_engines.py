@@ -103,25 +103,12 @@ def open_model(
             another than that of a model in memory.
         ModelError: The model cannot be found or loaded, or its output is wrong.
     """
+    asked = {"device": device, "precision": precision, "engine": engine}
     if isinstance(model, BiEncoder):
-        return describe_object(
-            model,
-            model.describe(),
-            NativeEngine(model),
-            device=device,
-            precision=precision,
-            engine_name=engine,
-        )
+        return describe_object(model, model.describe(), NativeEngine(model), asked)
     if model is not None and not isinstance(model, (str, Path)):
         library = LibraryEncoder(model)
-        return describe_object(
-            model,
-            library.describe(),
-            LibraryEngine(library),
-            device=device,
-            precision=precision,
-            engine_name=engine,
-        )
+        return describe_object(model, library.describe(), LibraryEngine(library), asked)
     return open_folder(
         model,
         _load,

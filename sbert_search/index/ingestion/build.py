@@ -7,11 +7,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Literal, Unpack
+from typing import Unpack
 
 from sbert_search.config import to_mapping
-from sbert_search.corpus.documents import CorpusReader, FieldNames, Survey
-from sbert_search.corpus.sources import TextAs
+from sbert_search.corpus.documents import CorpusReader, Survey
 from sbert_search.corpus.spool import Sources
 from sbert_search.corpus.vectors import RowVectors
 from sbert_search.embedding.arguments import EmbedderOptions
@@ -29,7 +28,7 @@ from sbert_search.index.ingestion.model_check import (
     self_check,
     with_kept_choices,
 )
-from sbert_search.index.ingestion.read_settings import ReadSettings
+from sbert_search.index.ingestion.read_settings import ReadFields, ReadSettings
 from sbert_search.index.ingestion.recorded_model import require_recorded_models
 from sbert_search.index.lexical_settings import LexicalSettings
 from sbert_search.index.maintenance.merge_policy import SEGMENT_ROWS
@@ -46,7 +45,6 @@ from sbert_search.index.store import IndexStore, StoreMaker
 from sbert_search.index.writer import IndexWriter
 from sbert_search.runtime.disk.same_file import require_apart
 from sbert_search.runtime.progress import note
-from sbert_search.tokens.chunking import Borders
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -73,19 +71,9 @@ class BuildSettings(ReadSettings):
             self.lexical.require_known_language()
 
 
-class BuildKeywords(EmbedderOptions, total=False):
+class BuildKeywords(ReadFields, EmbedderOptions, total=False):
     """The fields of `BuildSettings`, and options that open a model, as keyword arguments."""
 
-    fields: FieldNames
-    metadata_fields: tuple[str, ...] | list[str] | None
-    column_types: Mapping[str, str]
-    query: str | None
-    on_error: Literal["stop", "skip"]
-    on_truncate: OnTruncate
-    text_as: TextAs | None
-    chunk_tokens: int | None
-    chunk_overlap: int
-    chunk_borders: Borders
     metric: Metric
     dtype: VectorType
     spec: IndexSpec

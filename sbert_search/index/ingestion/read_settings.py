@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from typing import Literal, TypeVar
+from typing import Literal, TypedDict, TypeVar
 
 from sbert_search.config import from_mapping, require_types, to_mapping, with_fields
 from sbert_search.corpus.column_types import parse_type
@@ -132,8 +132,8 @@ class ReadSettings:
         return PredictedColumns(self.classify, self.tag, self.predicted_by)
 
 
-class ReadKeywords(CheckedOptions, total=False):
-    """Fields of `ReadSettings`, and options that open a model, as keyword arguments."""
+class ReadFields(TypedDict, total=False):
+    """The fields of `ReadSettings` that a user sets, as keyword arguments."""
 
     fields: FieldNames
     metadata_fields: tuple[str, ...] | list[str] | None
@@ -145,6 +145,10 @@ class ReadKeywords(CheckedOptions, total=False):
     chunk_tokens: int | None
     chunk_overlap: int
     chunk_borders: Borders
+
+
+class ReadKeywords(ReadFields, CheckedOptions, total=False):
+    """Fields of `ReadSettings`, and options that open a model, as keyword arguments."""
 
 
 def split_keywords(settings: S, keywords: Mapping[str, object]) -> tuple[S, dict[str, object]]:

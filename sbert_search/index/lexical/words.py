@@ -18,7 +18,7 @@ _WITHOUT_MARKS = re.compile(rf"\w{{{SHORTEST},}}")
 
 
 class _Marks(dict[str, bool]):
-    """Tells whether a character is a combining mark."""
+    """Maps a character to whether it is a combining mark."""
 
     def __missing__(self, character: str) -> bool:
         self[character] = found = unicodedata.category(character).startswith("M")

@@ -163,9 +163,8 @@ def open_pair_model(
             architecture, own = library.architecture, LibraryPairEngine(library)
         max_len = own.tokenizer.max_len
         description = ModelDescription(architecture=architecture, modules=(), max_len=max_len)
-        return describe_object(
-            model, description, own, device=device, precision=precision, engine_name=engine
-        )
+        asked = {"device": device, "precision": precision, "engine": engine}
+        return describe_object(model, description, own, asked)
     return open_folder(
         model,
         _load,

@@ -36,7 +36,7 @@ _NO_EFFECT = ("checkpoint", "report")  # tables of a recipe that do not affect t
 def run_fingerprint(
     recipe: Mapping[str, object], data: str, context: StepContext, dev: str = ""
 ) -> dict[str, object]:
-    """Collect everything that the weights of a run depend on, as JSON values.
+    """Collect, as JSON values, what determines the weights of a run.
 
     The dev data, whose checksum is ``dev``, select the best weights.
     """

@@ -87,7 +87,7 @@ def predict_logits(model: SequenceClassifier, table: TokenTable) -> NDArray[np.f
 def dev_metrics(
     kind: LabelKind, logits: NDArray[np.float32], gold: NDArray[np.generic]
 ) -> dict[str, float]:
-    """Compute the metrics of logits (n, labels) of one or several classes by name."""
+    """Compute metrics by name from the logits of one or several classes, (n, labels)."""
     if kind == "several":
         chosen, true = logits > 0, gold.astype(bool)
         matched = chosen & true
