@@ -12,8 +12,9 @@ a process of its own.
 scikit-learn, if they are installed, on N of the vectors. umap-learn gets the same neighbours; the
 others find their own. A neighbour is kept if it is among the 15 nearest in the layout, too.
 
---chromium counts the frames that the page draws each second while it zooms in and out, in this
-program without a window and with software rendering. It needs `playwright`.
+--chromium counts the frames that the page draws each second while it zooms in and out, and the
+points of these frames, in this program without a window and with software rendering. It needs
+`playwright`.
 """
 
 from __future__ import annotations
@@ -40,13 +41,18 @@ from sbert_search.index.index import Index
 
 N_DOCS, MEMORY, NEAREST = 101_216, 2 << 30, 15
 FRAMES_S = 5
-# Zoom in and out for some seconds; return the frames of a second. Reading a pixel of a frame waits
-# until it is drawn.
+# Zoom in and out for some seconds; return the frames a second, and the mean number of points of a
+# frame. Reading a pixel of a frame waits until it is drawn.
 ZOOM = """async (seconds) => {
   const canvas = document.getElementById("map"), gl = canvas.getContext("webgl2");
   const { x, y, width, height } = canvas.getBoundingClientRect();
   const start = performance.now(), pixel = new Uint8Array(4);
-  let frames = 0;
+  let [frames, points] = [0, 0];
+  const draw = gl.drawElements;
+  gl.drawElements = (mode, count, ...given) => {
+    points += count;
+    draw.call(gl, mode, count, ...given);
+  };
   while (performance.now() - start < 1000 * seconds) {
     const place = { clientX: x + width / 2, clientY: y + height / 2 };
     const deltaY = frames % 20 < 10 ? -40 : 40;
@@ -55,7 +61,8 @@ ZOOM = """async (seconds) => {
     gl.readPixels(width / 2, height / 2, 1, 1, gl.RGBA, gl.UNSIGNED_BYTE, pixel);
     frames++;
   }
-  return 1000 * frames / (performance.now() - start);
+  gl.drawElements = draw;
+  return [1000 * frames / (performance.now() - start), points / frames];
 }"""
 
 Floats = NDArray[np.float32]
@@ -91,8 +98,9 @@ def main() -> None:
                 results.add(name, Figure(run.result[name], unit))
             results.add("anonymous_memory", Figure(run.anonymous_mib, "MiB"))
             if options.chromium:
-                frames = frames_a_second(drawn / PAGE, options.chromium)
+                frames, points = frames_of(drawn / PAGE, options.chromium)
                 results.add("frames", Figure(frames, "1/s"))
+                results.add("points_of_a_frame", Figure(points, "points"))
     results.write()
 
 
@@ -112,8 +120,8 @@ def make_map(index: Path, out: Path, seed: int) -> dict[str, float]:
     return {"map": made - start, "write": written - made, "page": size / 2**20}
 
 
-def frames_a_second(page: Path, chromium: Path) -> float:
-    """Count the frames of a page that zooms in and out for some seconds."""
+def frames_of(page: Path, chromium: Path) -> tuple[float, float]:
+    """Return the frames a second of a page that zooms in and out, and the points of a frame."""
     from playwright.sync_api import sync_playwright
 
     software = ["--no-sandbox", "--use-angle=swiftshader", "--enable-unsafe-swiftshader"]
@@ -123,9 +131,9 @@ def frames_a_second(page: Path, chromium: Path) -> float:
         opened.goto(page.resolve().as_uri())
         opened.locator(":root[data-ready]").wait_for(state="attached")
         opened.evaluate(ZOOM, 1)  # a warm-up
-        frames = opened.evaluate(ZOOM, FRAMES_S)
+        frames, points = opened.evaluate(ZOOM, FRAMES_S)
         browser.close()
-    return float(frames)
+    return frames, points
 
 
 def compare_layouts(results: Results, index: Path, count: int, seed: int) -> None:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pytest
 
 from sbert_search.analysis.map.making import map_index
+from sbert_search.analysis.map.neighbours import Neighbours
 from sbert_search.analysis.map.record import CorpusMap
 from sbert_search.analysis.map.saving import write_map
 from sbert_search.corpus.fields import FieldNames
@@ -38,6 +41,25 @@ DRAWN = """() => {
     done(sum / bytes.length);
   }));
 }"""
+
+
+# A frame takes a hundredth of a millisecond more for each point. `drawn` has the numbers of points
+# of each call, by frame.
+SLOW = """() => {
+  const context = WebGL2RenderingContext.prototype, { clear, drawElements } = context;
+  window.drawn = [];
+  context.clear = function (...given) {
+    window.drawn.push([]);
+    return clear.apply(this, given);
+  };
+  context.drawElements = function (mode, count, ...given) {
+    const start = performance.now();
+    drawElements.call(this, mode, count, ...given);
+    window.drawn.at(-1).push(count);
+    while (performance.now() - start < count / 100) {}
+  };
+}"""
+TIMES = 100  # copies of the map that make one with many points
 
 
 @pytest.fixture(scope="module")
@@ -370,6 +392,59 @@ def test_dark_and_light_differ_and_can_be_switched(page: Page) -> None:
     dark = page.evaluate(ground)
     page.locator("#theme").click()
     assert page.evaluate(ground) != dark
+
+
+@pytest.fixture
+def slow_page(browser: Browser, drawn: CorpusMap, tmp_path: Path) -> Iterator[Page]:
+    """A page with many points, whose frames take long."""
+    near = drawn.neighbours
+    many = replace(
+        drawn,
+        doc_ids=[f"{i}-{copy}" for copy in range(TIMES) for i in drawn.doc_ids],
+        titles=TIMES * drawn.titles,
+        texts=TIMES * drawn.texts,
+        columns=[],
+        axes=np.tile(drawn.axes, (TIMES, 1)),
+        layout=np.tile(drawn.layout, (TIMES, 1)),
+        cluster=np.tile(drawn.cluster, TIMES),
+        neighbours=Neighbours(np.tile(near.at, (TIMES, 1)), np.tile(near.scores, (TIMES, 1))),
+        distances=np.tile(drawn.distances, TIMES),
+        group=np.tile(drawn.group, TIMES),
+    )
+    opened = browser.new_page()
+    opened.goto(write_map(many, tmp_path)[0].as_uri())
+    opened.locator(":root[data-ready]").wait_for(state="attached")
+    opened.evaluate(SLOW)
+    yield opened
+    opened.close()
+
+
+def zoom(page: Page) -> list[list[int]]:
+    """Zoom in and wait until the view rests; return the numbers of points of all frames."""
+    page.locator("#map").focus()
+    for _ in range(20):
+        page.keyboard.press("+")
+        page.evaluate("() => new Promise(requestAnimationFrame)")
+    page.locator("#drawn", has_text="are drawn while the map moves").wait_for()
+    page.locator("#drawn").wait_for(state="hidden")
+    frames: list[list[int]] = page.evaluate("window.drawn")
+    return frames
+
+
+def test_a_slow_view_draws_a_part_while_it_moves_and_all_when_it_rests(slow_page: Page) -> None:
+    *moving, last = map(sum, zoom(slow_page))
+    assert last == TIMES * N
+    assert 2000 <= min(moving) <= 4400  # which take 44 ms; fewer if the machine is busy
+
+
+def test_while_a_view_moves_highlighted_points_are_drawn_before_dimmed_ones(
+    slow_page: Page,
+) -> None:
+    slow_page.locator("#find").fill("number10")
+    slow_page.locator("#status", has_text=f"{TIMES} of").wait_for()
+    dimmed, lit = min(zoom(slow_page), key=sum)
+    assert lit == TIMES
+    assert 2000 - TIMES <= dimmed <= 4400
 
 
 def test_a_sample_says_how_many_documents_are_drawn(

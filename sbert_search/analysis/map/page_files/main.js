@@ -1,6 +1,7 @@
 // The page: what is chosen and highlighted, the controls, the pointer and the keys.
 
 const NEAR_PIXELS = 10; // distance of the pointer from a point that it is on
+const REST = 150; // milliseconds after which a view that does not change is no longer moving
 
 class Page {
   constructor(data) {
@@ -12,6 +13,7 @@ class Page {
     this.colouring = this.colourings[0];
     [this.chosen, this.hovered, this.category, this.query] = [-1, -1, null, -1];
     [this.find, this.filter, this.showsLabels] = ["", null, true];
+    [this.stale, this.moved, this.timed] = [true, -Infinity, null];
     this.lit = null; // which documents are highlighted, 1 or 0; null: all of them
     this.build();
     this.arrange("layout");
@@ -319,13 +321,41 @@ class Page {
   }
 
   draw() {
+    this.stale = true;
+    this.nextFrame();
+  }
+
+  nextFrame() {
     if (this.waits) return;
     this.waits = true;
-    requestAnimationFrame(() => {
+    requestAnimationFrame((now) => {
       this.waits = false;
-      this.points.draw(this.view, this.ratio);
-      this.placeLabels();
+      this.frame(now);
     });
+  }
+
+  // While the view moves, frames draw as many points as leave them short. All are drawn once it rests.
+  frame(now) {
+    const { points, view } = this;
+    const place = [view.x, view.y, view.scale].join(" ");
+    if (place !== this.place) [this.place, this.moved] = [place, now];
+    const moves = now - this.moved < REST;
+    if (this.timed !== null) points.adapt(now - this.timed);
+    this.timed = null;
+    if (this.stale || (!moves && this.drawn < points.n)) {
+      this.drawn = points.draw(view, this.ratio, moves ? points.most : points.n);
+      this.placeLabels();
+      this.showDrawn();
+      this.stale = false;
+      if (moves) this.timed = now; // the next frame begins when this one is shown
+    }
+    if (moves) this.nextFrame();
+  }
+
+  showDrawn() {
+    const { n } = this.data;
+    byId("drawn").hidden = this.drawn === n;
+    byId("drawn").textContent = `${this.drawn.toLocaleString("en")} of ${n.toLocaleString("en")} points are drawn while the map moves`;
   }
 
   // Labels of larger clusters come first; one that would lie over another is hidden.
