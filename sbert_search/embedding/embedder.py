@@ -405,16 +405,7 @@ class Embedder(EncodeMethods):
         return TokenizedTexts(texts, prompt, ids, lost)
 
     def _prompt(self, task: Task | None, name: str | None) -> str:
-        prompts = self.description.prompts
-        if name is None and task is not None:
-            return prompts.get(task, "")
-        name = name or self.description.default_prompt_name
-        if name is None or name in ("query", "document"):
-            return prompts.get(name or "", "")
-        if name not in prompts:
-            known = ", ".join(prompts) or "none"
-            raise ConfigError(f"The model has no prompt {name!r}; it has: {known}.")
-        return prompts[name]
+        return self.description.prompt(name or task)
 
 
 def _open(

@@ -80,6 +80,24 @@ class ModelDescription:
         """Whether embeddings have norm 1 before truncation."""
         return self.modules[-1].kind == "Normalize"
 
+    def prompt(self, name: str | None) -> str:
+        """Return the text of a prompt, "" if there is none.
+
+        Args:
+            name: Name of the prompt, query and document also if the model has no such prompt; None:
+                the default prompt.
+
+        Raises:
+            ConfigError: The model has no prompt of another name.
+        """
+        name = name or self.default_prompt_name
+        if name is None or name in ("query", "document"):
+            return self.prompts.get(name or "", "")
+        if name not in self.prompts:
+            known = ", ".join(self.prompts) or "none"
+            raise ConfigError(f"The model has no prompt {name!r}; it has: {known}.")
+        return self.prompts[name]
+
 
 @dataclass(frozen=True)
 class _Stated:

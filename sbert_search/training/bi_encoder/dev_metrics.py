@@ -25,7 +25,7 @@ from sbert_search.training.data.examples import (
     read_examples,
 )
 from sbert_search.training.data.gold_scores import GoldScores
-from sbert_search.training.data.text_dataset import TextRows, arrange
+from sbert_search.training.data.text_dataset import RowTokens, TextRows, arrange
 from sbert_search.training.data.token_table import TokenTable
 from sbert_search.training.loop.early_stopping import DevMetrics
 
@@ -34,7 +34,12 @@ Metric = Callable[[Siamese, NDArray[np.float32]], float]
 
 
 def dev_evaluator(
-    path: Path, data: DataConfig, loss: LossConfig, classes: tuple[str, ...], model: BiEncoder
+    path: Path,
+    data: DataConfig,
+    loss: LossConfig,
+    classes: tuple[str, ...],
+    model: BiEncoder,
+    prompts: Sequence[str] = (),
 ) -> DevMetrics:
     """Read the dev rows and choose the first of these metrics that fits them.
 
@@ -54,6 +59,7 @@ def dev_evaluator(
         loss: The training loss.
         classes: Labels of the classifier, in order.
         model: The model whose tokenizer is used.
+        prompts: As `RowTokens.prompts`.
 
     Raises:
         CorpusError: The file or a row cannot be used.
@@ -67,15 +73,15 @@ def dev_evaluator(
     if task.name == "found":
         examples = _positive_pairs(path, examples, data, labels)
     rows = arrange([examples], labels)
-    table = TokenTable.of(rows.texts, model.tokenizer)
+    tokens = RowTokens.of(rows, model.tokenizer, prompts)
     metric = task.make_metric(rows)
 
     def evaluate(module: nn.Module) -> Mapping[str, float]:
         assert isinstance(module, Siamese)
-        vectors = embed_table(module.bi_encoder, table)
-        return {task.name: metric(module, vectors[rows.text_ids])}
+        vectors = embed_table(module.bi_encoder, tokens.table)
+        return {task.name: metric(module, vectors[tokens.ids])}
 
-    return DevMetrics((task.name,), evaluate, rows.fingerprint())
+    return DevMetrics((task.name,), evaluate, rows.fingerprint(tokens.prompts))
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -32,12 +32,12 @@ from sbert_search.training.data.examples import FORMS_BY_TARGET, DataConfig, Exa
 from sbert_search.training.data.mining import MiningConfig, mine_negatives
 from sbert_search.training.data.teachers import embed_by_teacher, score_by_teacher
 from sbert_search.training.data.text_dataset import (
+    RowTokens,
     TextBatches,
     TextRows,
     arrange,
     check_targets,
 )
-from sbert_search.training.data.token_table import TokenTable
 from sbert_search.training.loop.checkpoint import checkpoints, newest_checkpoint
 from sbert_search.training.loop.loop import Result, TrainConfig
 from sbert_search.training.model_card import MODEL, changes
@@ -57,6 +57,7 @@ class BiEncoderRecipe(TrainConfig):
     pooling: tuple[str, ...] | None = None  # None: that of the model; mean for a bare encoder
     max_len: int | None = None  # maximum tokens of a text; None: that of the model
     unit_length: bool | None = None  # whether embeddings have norm 1; None: as in the model
+    prompts: Mapping[str, str] = field(default_factory=dict)  # by name; added to the model's own
     mining: MiningConfig = field(default_factory=MiningConfig)  # for losses that take negatives
     teacher: str | None = None  # model whose embeddings or scores are the targets
     first: BiEncoderRecipe | None = None  # preliminary run; this run starts from its model
@@ -151,9 +152,11 @@ def _training(recipe: BiEncoderRecipe, out: Path, ranks: Ranks, *, allow_inexact
     check_targets(rows, classes, loss.name)
     rows = _with_teacher_targets(rows, recipe, bi_encoder.dim)
     siamese = Siamese(bi_encoder, _classifier(loss, bi_encoder.dim, len(classes)))
+    described = bi_encoder.describe()
+    prompts = [described.prompt(name) for name in data.prompts] or [described.prompt(None)]
     batches = TextBatches(
         rows,
-        TokenTable.of(rows.texts, bi_encoder.tokenizer, ranks),
+        RowTokens.of(rows, bi_encoder.tokenizer, prompts, ranks),
         recipe.batching,
         seed=recipe.seed,
         summed=None if loss.kind.in_batch else loss.name,
@@ -162,7 +165,7 @@ def _training(recipe: BiEncoderRecipe, out: Path, ranks: Ranks, *, allow_inexact
     )
     evaluate = None
     if data.dev is not None:
-        evaluate = dev_evaluator(data.dev, data, loss, classes, bi_encoder)
+        evaluate = dev_evaluator(data.dev, data, loss, classes, bi_encoder, prompts)
     return Training(
         kind="bi-encoder",
         model=siamese,
@@ -200,6 +203,7 @@ def open_model(recipe: BiEncoderRecipe) -> BiEncoder:
     else:
         folder = read_folder(resolve_model(recipe.model).path)
         model = BiEncoder.from_folder(folder)
+    model.prompts |= recipe.prompts
     if all(option is None for option in (recipe.pooling, recipe.max_len, recipe.unit_length)):
         model.require_savable()
         return model
@@ -271,6 +275,7 @@ def _train_first(recipe: BiEncoderRecipe, out: Path, ranks: Ranks, *, allow_inex
         recipe.first,
         model=recipe.model,
         tokenizer=recipe.tokenizer,
+        prompts=recipe.prompts,
         seed=recipe.seed,
         device=recipe.device,
         precision=recipe.precision,

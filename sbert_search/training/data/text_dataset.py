@@ -18,8 +18,10 @@ from torch import Tensor
 
 from sbert_search.encoder.packed import PackedTokens
 from sbert_search.errors import TrainingError
+from sbert_search.runtime.distributed import Ranks
 from sbert_search.runtime.progress import warn
 from sbert_search.runtime.seed import generator
+from sbert_search.tokens.tokenizer import TextTokenizer
 from sbert_search.training.data.examples import Example
 from sbert_search.training.data.no_duplicates import without_duplicates
 from sbert_search.training.data.token_table import TokenTable
@@ -87,9 +89,9 @@ class TextRows:
         """Return the texts of a row."""
         return tuple(self.texts[text] for text in self.text_ids[row] if text != NO_TEXT)
 
-    def fingerprint(self) -> str:
-        """Hash the texts and all arrays."""
-        digest = xxhash.xxh3_128("\0".join(self.texts).encode())
+    def fingerprint(self, prompts: Sequence[str] = ()) -> str:
+        """Hash the texts, all arrays, and the prompts of `RowTokens`."""
+        digest = xxhash.xxh3_128("\0".join([*self.texts, *prompts]).encode())
         for array in (self.text_ids, self.groups, self.file_ids, self.targets):
             digest.update(b"" if array is None else np.ascontiguousarray(array).tobytes())
         return digest.hexdigest()
@@ -130,13 +132,58 @@ def _targets(examples: Sequence[Example], classes: Sequence[str]) -> NDArray[np.
     return np.array([example.target for example in examples], dtype=np.float32)
 
 
+@dataclass(frozen=True, eq=False, slots=True)
+class RowTokens:
+    """Tokens of the texts of rows, each text with its prompt.
+
+    Attributes:
+        table: Tokens of every distinct text with its prompt.
+        ids: Index of each text of a row in the table, padded with `NO_TEXT`, int32 (n, width).
+        prompts: Texts before the first text of each row, the second, and so on, the last one also
+            before all further texts; (): none has a prompt.
+    """
+
+    table: TokenTable
+    ids: NDArray[np.int32]
+    prompts: tuple[str, ...] = ()
+
+    @classmethod
+    def of(
+        cls,
+        rows: TextRows,
+        tokenizer: TextTokenizer,
+        prompts: Sequence[str] = (),
+        ranks: Ranks | None = None,
+    ) -> RowTokens:
+        """Tokenise the texts of rows.
+
+        Args:
+            rows: The rows.
+            tokenizer: The tokenizer.
+            prompts: As `RowTokens.prompts`; () and empty prompts are the same.
+            ranks: As for `TokenTable.of`.
+        """
+        if not any(prompts):
+            return cls(TokenTable.of(rows.texts, tokenizer, ranks), rows.text_ids)
+        prompt = np.minimum(np.arange(rows.text_ids.shape[1]), len(prompts) - 1)
+        pairs = np.where(
+            rows.text_ids == NO_TEXT, NO_TEXT, rows.text_ids * np.int64(len(prompts)) + prompt
+        )
+        distinct = np.unique(pairs[pairs != NO_TEXT])
+        ids = np.where(pairs == NO_TEXT, NO_TEXT, np.searchsorted(distinct, pairs))
+        numbers = (divmod(pair, len(prompts)) for pair in distinct.tolist())
+        texts = [prompts[which] + rows.texts[text] for text, which in numbers]
+        table = TokenTable.of(texts, tokenizer, ranks)
+        return cls(table, ids.astype(np.int32), tuple(prompts))
+
+
 class TextBatches(Batches):
     """Batches of rows of texts: files mixed by weight, duplicates optionally kept apart."""
 
     def __init__(
         self,
         rows: TextRows,
-        table: TokenTable,
+        tokens: RowTokens,
         config: BatchingConfig,
         *,
         seed: int,
@@ -148,18 +195,20 @@ class TextBatches(Batches):
 
         Args:
             rows: The texts and targets of all rows.
-            table: Tokens of `TextRows.texts`.
+            tokens: Tokens of their texts.
             config: How to group the rows.
             seed: Seed of the order.
             summed: Name of a loss that is a sum over rows; None: the loss is of the whole batch.
             no_duplicates: Whether rows that share a text or group are kept in separate batches.
             weights: For each file, how often its rows occur in an epoch; (): once.
         """
-        self.text_rows, self.table = rows, table
+        self.text_rows, self.tokens = rows, tokens
         self.summed, self.no_duplicates, self.weights = summed, no_duplicates, tuple(weights)
         # NO_TEXT, -1, takes the last value, so missing texts have length 0.
-        lengths = np.append(table.lengths, 0)[rows.text_ids].sum(axis=1)
-        super().__init__(lengths, self._batch, config, seed=seed, fingerprint=rows.fingerprint())
+        lengths = np.append(tokens.table.lengths, 0)[tokens.ids].sum(axis=1)
+        super().__init__(
+            lengths, self._batch, config, seed=seed, fingerprint=rows.fingerprint(tokens.prompts)
+        )
         if no_duplicates:
             _tell_duplicates(rows)
 
@@ -199,11 +248,11 @@ class TextBatches(Batches):
         return texts if group < 0 else texts | {NO_TEXT - 1 - group}  # never a text id
 
     def _batch(self, rows: Rows, epoch: int) -> Batch:
-        text_ids = self.text_rows.text_ids[rows].ravel()
-        slots = np.flatnonzero(text_ids != NO_TEXT)
-        width = self.text_rows.text_ids.shape[1]
-        slots = slots[np.argsort(self.table.lengths[text_ids[slots]], kind="stable")]
-        texts = StepTexts(self.table.pack(text_ids[slots]), torch.from_numpy(slots), width)
+        table, ids = self.tokens.table, self.tokens.ids[rows].ravel()
+        slots = np.flatnonzero(ids != NO_TEXT)
+        width = self.tokens.ids.shape[1]
+        slots = slots[np.argsort(table.lengths[ids[slots]], kind="stable")]
+        texts = StepTexts(table.pack(ids[slots]), torch.from_numpy(slots), width)
         targets = self.text_rows.targets
         # MNRL, which has no targets, reads the number of texts of each row in their place.
         return Batch(

@@ -30,7 +30,7 @@ def found(
         radians = np.radians([angles[text] for text in texts])
         return np.stack([np.cos(radians), np.sin(radians)], axis=1).astype(np.float32)
 
-    monkeypatch.setattr(TokenTable, "of", lambda texts, tokenizer: texts)
+    monkeypatch.setattr(TokenTable, "of", lambda texts, tokenizer, ranks: texts)
     monkeypatch.setattr(dev_metrics, "embed_table", embed)
     path = folder / "dev.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")

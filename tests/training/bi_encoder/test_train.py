@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from scipy.stats import spearmanr
 from sentence_transformers import SentenceTransformer
 
 from sbert_search.cli.train.group import train
@@ -108,6 +109,34 @@ def test_a_recipe_ends_in_a_folder_that_the_library_loads(
     assert given[data].name in card
     assert "| 2 (this model) |" in card
     assert f'name = "{recipe.loss.name}"' in card
+
+
+def test_training_and_dev_data_have_the_prompts_of_the_model(
+    given: dict[str, Path], tmp_path: Path
+) -> None:
+    prompts = '{query = "the cat ", document = "a dog "}'
+    recipe = recipe_of(
+        given, "query-passage", "pairs", f"data.dev={given['sts']}", f"prompts={prompts}"
+    )
+    train_bi_encoder(recipe, tmp_path / "run")
+    first = next(line for line in read_log(tmp_path / "run" / "log.jsonl") if line["kind"] == "dev")
+    start = Embedder(
+        given["model"], prompts={"query": "the cat ", "document": "a dog "}, precision="fp32"
+    )
+    rows = [json.loads(line) for line in given["sts"].read_text().splitlines()]
+    queries = start.encode_query([row["sentence1"] for row in rows])
+    documents = start.encode_document([row["sentence2"] for row in rows])
+    cosines = np.einsum("nd,nd->n", queries, documents)
+    cosines /= np.linalg.norm(queries, axis=1) * np.linalg.norm(documents, axis=1)
+    expected = spearmanr(cosines, [row["score"] for row in rows]).statistic
+    assert first["figures"]["spearman"] == pytest.approx(expected, abs=1e-6)
+    trained = Embedder(tmp_path / "run" / "model")
+    assert trained.description.prompts == {"query": "the cat ", "document": "a dog "}
+    with pytest.raises(ConfigError, match="no prompt 'querry'; it has: query, document"):
+        train_bi_encoder(
+            recipe_of(given, "nli", "nli", 'data.prompts=["querry"]', f"prompts={prompts}"),
+            tmp_path / "wrong",
+        )
 
 
 LOSSES = {

@@ -14,12 +14,12 @@ import torch
 from sbert_search.errors import TrainingError
 from sbert_search.training.data.examples import Example
 from sbert_search.training.data.text_dataset import (
+    RowTokens,
     StepTexts,
     TextBatches,
     arrange,
     check_targets,
 )
-from sbert_search.training.data.token_table import TokenTable
 from sbert_search.training.loop.batching import BatchingConfig
 from tests.models.tiny import tiny_tokenizer
 
@@ -32,17 +32,41 @@ def batches(
     *,
     no_duplicates: bool = False,
     weights: tuple[float, ...] = (),
+    prompts: tuple[str, ...] = (),
 ) -> TextBatches:
     rows = arrange(files, ())
     return TextBatches(
         rows,
-        TokenTable.of(rows.texts, tiny_tokenizer(folder, max_len=30)),
+        RowTokens.of(rows, tiny_tokenizer(folder, max_len=30), prompts),
         BatchingConfig(size=8),
         seed=1,
         summed=None if no_duplicates else "loss",
         no_duplicates=no_duplicates,
         weights=weights,
     )
+
+
+def test_texts_of_a_row_have_prompts_by_their_place(tmp_path: Path) -> None:
+    file = [example("cat", "a dog", "cat"), example("a dog", "the mat")]
+    made = batches([file], tmp_path, prompts=("the ", "on "))
+    inputs = made.collate(np.array([0, 1]), 0).inputs
+    assert isinstance(inputs, StepTexts)
+    texts = [
+        tiny_tokenizer(tmp_path).backend.decode(ids.tolist())
+        for ids in torch.split(inputs.tokens.input_ids, list(inputs.tokens.lengths))
+    ]
+    read = dict(zip(inputs.slots.tolist(), texts, strict=True))
+    assert read == {0: "the cat", 1: "on a dog", 2: "on cat", 3: "the a dog", 4: "on the mat"}
+
+
+def test_prompts_change_the_fingerprint_and_keep_duplicates_apart(tmp_path: Path) -> None:
+    file = [example(word, "cat") for word in WORDS[:8]]
+    plain, prompted = batches([file], tmp_path), batches([file], tmp_path, prompts=("on ", ""))
+    assert batches([file], tmp_path, prompts=("", "")).fingerprint == plain.fingerprint
+    assert prompted.fingerprint != plain.fingerprint
+    file = [example("cat", "a dog"), example("the mat", "cat")] * 4  # cat is in both places
+    made = batches([file], tmp_path, no_duplicates=True, prompts=("on ", "the "))
+    assert max(map(len, made.plan(0))) == 1
 
 
 def example(*texts: str, group: str = "") -> Example:
