@@ -107,7 +107,11 @@ class PlacedSnapshot(ShardedSnapshot):
         _tell(message for messages in cast("list[list[str]]", opened) for message in messages)
 
     def for_queries(self, *, complete: bool = False) -> PlacedSnapshot:
-        """Return this state for some queries; see `Snapshot.for_queries`."""
+        """Copy this state for some queries, which one replica of each shard then answers.
+
+        Args:
+            complete: Refuse to answer if a shard is lost, also if the index allows partial answers.
+        """
         state = copy.copy(self)
         state._for_all, state._turn = self, self._holders().turn()
         state._leaves_out = self._partial and not complete

@@ -39,8 +39,9 @@ PARTS_KEPT = 16  # sets of shards, with the masks and norms that were computed f
 class ShardedCommit(NamedTuple):
     """A commit of a sharded index, which each process opens by its path.
 
-    The manifests are sent, so that the commit can be opened after the next one, as long as its
-    files exist. A compaction removes files, and so does an update that merges segments.
+    The manifests are sent, because the folder has those of the newest commit only. An older commit
+    can be opened as long as its files exist. A compaction removes files, and so does an update that
+    merges segments.
 
     Attributes:
         key: A text that no other commit has.
@@ -162,7 +163,7 @@ class ShardWorker:
             part = self._parts.get((key, shards)) or self._joined(commit, root, shards)
             _keep(self._commits, key, (commit, root), COMMITS_KEPT)
             of_index = [own for own, (c, _) in self._commits.items() if c.path == commit.path]
-            for own in list(self._parts):  # the newest commits are last
+            for own in list(self._parts):  # the commits used last are at the end of the lists
                 if own[0] not in self._commits or own[0] in of_index[:-STATES_KEPT]:
                     del self._parts[own]
             return _keep(self._parts, (key, shards), part, PARTS_KEPT)
@@ -225,7 +226,9 @@ class ShardWorker:
 
 
 def _require_faiss(host: str) -> None:
-    """Refuse to scan a segment that has a FAISS file, which takes longer and finds other hits.
+    """Refuse a machine without FAISS, which would scan segments that have a FAISS file.
+
+    A scan takes longer and finds other hits.
 
     Raises:
         ClusterError: FAISS is not installed.

@@ -13,7 +13,10 @@ from sbert_search.tokens.chunking import WHOLE_WORDS, Chunking
 
 
 class DelegatingEmbedder(ABC):
-    """Passes all calls on to another embedder, except `encode_tokens`, which encodes all texts."""
+    """Wraps another embedder: a subclass computes the vectors, and all else is passed on.
+
+    All methods that encode texts call `encode_tokens` of the subclass.
+    """
 
     @property
     @abstractmethod

@@ -52,7 +52,8 @@ class EmbeddedBatch(Generic[T_co]):
         payload: Value that came with the batch, such as a position in the source.
         held_bytes: Approximate memory of the documents; if long texts are split, the memory of
             their passages and token ids is included.
-        given: Whether the user gave the vectors, so that they belong to the documents' content.
+        given: Whether the user gave the vectors. A document whose vector differs from the stored
+            one then counts as changed, as if its text did.
     """
 
     documents: Sequence[Document]
@@ -126,8 +127,8 @@ def embed_batches(
             stays whole.
         advance: Called after each call of the embedder, with the number of documents whose first
             passage was embedded in that call.
-        waiting_bytes: Limit of the memory of all batches that are read and not yet taken by the
-            caller; a single batch may exceed it.
+        waiting_bytes: Limit of the memory of all batches that were read and that the caller has not
+            finished, which it has when it asks for the next one. A single batch may exceed it.
 
     Raises:
         CorpusError: A text is too long and ``on_truncate`` is ``error``, or a text is not valid.

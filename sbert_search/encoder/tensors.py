@@ -60,7 +60,7 @@ def _weight_files(folder: Path) -> list[Path]:
     if pickles:
         raise ModelError(
             f"{folder} has its weights in {pickles[0]}, a pickle, which may run code when it is "
-            f"opened. Convert it to {WEIGHTS} once, where you trust it: "
+            f"opened. If you trust the file, convert it to {WEIGHTS} once: "
             "https://huggingface.co/spaces/safetensors/convert"
         )
     raise ModelError(f"{folder} has no {WEIGHTS}; name a folder that has it.")
@@ -72,6 +72,6 @@ def _shards(folder: Path) -> list[Path]:
     except (OSError, ValueError, LookupError, AttributeError, TypeError) as error:
         raise WeightsError(f"{folder / INDEX} is not an index of weights ({error}).") from error
     for name in names:
-        if not _SHARD.fullmatch(name) or not (folder / name).exists():
+        if not isinstance(name, str) or not _SHARD.fullmatch(name) or not (folder / name).exists():
             raise WeightsError(f"{folder / INDEX} names {name!r}, which is not in the folder.")
     return [folder / name for name in names]

@@ -224,7 +224,7 @@ def _compared(
 
 
 def _comparable(record: EvaluationRecord) -> list[str]:
-    """Return the scores of a record that its values of items determine."""
+    """Return the metrics of a record that can be computed from what it has of each item."""
     items = record["per_item"]
     return [
         metric
@@ -260,7 +260,8 @@ def _compared_sums(
     records that has one, such as accuracy.
 
     Raises:
-        EvaluationError: The metric is one of classes, which the runs number differently.
+        EvaluationError: The metric is computed from class numbers, and a number means one class in
+            the first run and another class in the second.
     """
     shown = next(iter(first["per_item"]))
     items = list(first["per_item"][shown])

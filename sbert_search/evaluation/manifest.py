@@ -173,7 +173,8 @@ def read_evaluation(path: Path) -> EvaluationRecord:
     """Read a record written by `Evaluation.to_json`.
 
     Raises:
-        EvaluationError: The file is absent, is no such record, or lacks a part of one.
+        EvaluationError: The file is absent, is no such record, or lacks a part that comparisons
+            need.
     """
     try:
         record: EvaluationRecord = json.loads(path.read_text(encoding="utf-8"))

@@ -148,7 +148,8 @@ class BiEncoder(nn.Module):
         """Write a folder that sentence-transformers v3, v5 and v6 load with equal embeddings.
 
         Raises:
-            ConfigError: As for `require_savable`, or the layout cannot store the encoder.
+            ConfigError: As for `require_savable`, or the weight names and settings that
+                transformers has for this family cannot store the encoder.
             ModelError: The folder already contains a model, or the encoder was converted for
                 inference only.
         """

@@ -76,6 +76,9 @@ def test_shards_load_equal(folder: Path) -> None:
     index.write_text(json.dumps({"weight_map": {"a": "../outside.safetensors"}}))
     with pytest.raises(WeightsError, match=r"names '\.\./outside\.safetensors', which is not in"):
         load_encoder(folder)
+    index.write_text(json.dumps({"weight_map": {"a": 5}}))
+    with pytest.raises(WeightsError, match="names 5, which is not in the folder"):
+        load_encoder(folder)
     index.write_text("[]")
     with pytest.raises(WeightsError, match="is not an index of weights"):
         load_encoder(folder)

@@ -15,7 +15,7 @@ from sbert_search.analysis.attention.objectives import Objective
 from sbert_search.metrics.isotropy import Array
 from sbert_search.runtime.progress import progress
 
-SHARES = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8)  # of all heads that are removed in turn
+SHARES = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8)  # removed shares of all heads, one by one
 TOLERANCE = 0.01  # relative loss of score up to which heads count as removable
 
 
@@ -53,7 +53,7 @@ class Pruning:
 
     @property
     def removable(self) -> int:
-        """The most heads that were removed while the score stayed within 1 % of the whole one."""
+        """The largest number of removed heads with a score at most 1 % worse than the whole."""
         sign = 1.0 if self.higher_is_better else -1.0
         whole = self.removals[0].score
         lowest = sign * whole - TOLERANCE * abs(whole)

@@ -205,8 +205,8 @@ def _to_json(row: Mapping[str, object], names: Iterable[str], source: str) -> st
 def _value(value: object) -> object:
     """Return a value; None for NaN and for a date or time that is none, such as `pandas.NaT`.
 
-    Times of numpy and pandas become those of Python, to the microsecond, so that they have one type
-    in a field with both.
+    Times of numpy and pandas become those of Python, to the microsecond, so that a field that has
+    all three kinds has one type.
     """
     if isinstance(value, (float, date, np.generic)) and value != value:
         return None

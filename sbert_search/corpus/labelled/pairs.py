@@ -21,7 +21,7 @@ COLUMNS = {
 }
 """Default column names of the parts of a pair, in order of preference."""
 
-# Names in the table [columns] of a task file, by the name of the part in a recipe.
+# Names of parts in recipes, and what the table [columns] of a task file of `eval` calls them.
 _OF_TASKS = {"text": "text1", **{name: name for name in (*COLUMNS, "tokens", "tags")}}
 
 
@@ -74,7 +74,7 @@ class MissingColumnError(CorpusError):
 
     Attributes:
         part: The part.
-        problem: What is missing, and the usual names, as a sentence without its full stop.
+        problem: What is missing, and the usual names, without the last full stop.
     """
 
     def __init__(self, shown: str, part: str, names: Sequence[str], usual: Sequence[str]) -> None:
@@ -102,7 +102,8 @@ def find_columns(
 ) -> dict[str, str]:
     """Choose the column of each part of a record, such as the score of a pair.
 
-    A column that is named for one part is not found for another.
+    The user may name it. If not, it is the first with a usual name that was not named for another
+    part.
 
     Args:
         named: Columns that the user named, by part; None: the column is detected.

@@ -133,7 +133,7 @@ def plan(
     share = n_selected / n_rows
     factor = (n_live / n_selected) ** WIDENING
     # Deleted rows take places among the ef_search candidates of a graph, so ef_search grows with
-    # their number. nprobe does not: an inverted list holds as many live rows as in a new index.
+    # their number. nprobe does not: deletions leave the live rows of an inverted list as they were.
     wide = _widened(spec, factor, factor * n_rows / n_live)
     if share >= NEARLY_ALL:
         dropped_sd = math.sqrt(n_candidates * (1 - share))

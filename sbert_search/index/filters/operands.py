@@ -56,7 +56,8 @@ class Columns:
         text: The condition, for errors.
         types: Types of the columns by their names in a condition.
         ambiguous: Names of metadata columns that are also fields of every document.
-        colliding: Names of metadata columns that are also the prefixed names of other columns.
+        colliding: Names of metadata columns that also mean another column by its prefixed name. A
+            column "meta.year" is one, if there is a column "year".
 
     Attributes:
         used: The columns that were read, with their types.

@@ -57,7 +57,10 @@ class PassageBatch(Protocol):
 
     @property
     def given(self) -> bool:
-        """Whether the user gave the vectors; then they are content, and rows are documents."""
+        """Whether the user gave the vectors, one for each document.
+
+        A document with another vector then counts as changed.
+        """
 
 
 def make_part(

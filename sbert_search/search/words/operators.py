@@ -12,7 +12,8 @@ from sbert_search.errors import QueryError
 from sbert_search.index.lexical.words import indexed_words
 
 # An operator counts at the start of a word only. A phrase ends before a blank or a punctuation
-# mark; + and - count before a letter, so that numbers such as -5 stay as they are.
+# mark. + and - count if a letter and one more character follow, so that numbers such as -5 stay as
+# they are.
 _OPERATOR = re.compile(
     r"""(?<!\S)(?P<sign>[+-]?)(?:"(?P<straight>[^"]*)"|“(?P<curly>[^“”]*)”)(?!\w)
       | (?<!\S)(?P<word_sign>[+-])(?P<word>[^\W\d_]\S+)""",
@@ -80,7 +81,7 @@ def parse_query(query: str) -> ParsedQuery:
 
 
 def _clause(match: re.Match[str]) -> Clause | None:
-    """Read a match; None if it has no word that documents can have."""
+    """Read a match; None if it has nothing to look up, such as a phrase of punctuation marks."""
     if match["word"] is not None:
         excluded = match["word_sign"] == "-"
         return Clause(match["word"], excluded=excluded) if indexed_words(match["word"]) else None

@@ -37,7 +37,8 @@ async def rerank(served: Served, call: Call[RerankRequest]) -> Reply:
         raise invalid("query", f"The query has more than {served.limits.query_chars:,} characters.")
     model = served.reranker(body.model)
     if body.raw_scores:
-        raise invalid("raw_scores", "The scores are those of the model; leave raw_scores out.")
+        applied = "The activation of the model is always applied; leave raw_scores out."
+        raise invalid("raw_scores", applied)
     if body.max_tokens_per_doc is not None:
         texts = await model.shortened(texts, body.max_tokens_per_doc)
     cuts = body.truncate is not False

@@ -32,7 +32,8 @@ class RerankRequest(Struct, kw_only=True):
         max_chunks_per_doc: Ignored.
         rank_fields: Ignored.
         return_text: Whether results have the texts.
-        raw_scores: True is refused: the scores are always those of the model.
+        raw_scores: True is refused: the model's own activation, such as a sigmoid, is always
+            applied.
         truncate: False: a text that is too long is an error and not cut.
         truncation_direction: Only "right" is allowed: the end of a text is cut.
     """

@@ -51,7 +51,8 @@ LOSSES: Mapping[LossName, Callable[[Tensor, Tensor, Sizes], Tensor]] = {
     "list_net": list_net,
     "list_softmax": list_softmax,
 }
-"""Each maps the logits and targets of all pairs, and the sizes of the rows, to losses."""
+"""Each maps the logits and targets of all pairs, and the number of pairs of each row, to losses:
+of each pair (the first three), of two candidates of a row, or of each row (the last two)."""
 
 _LOSSES_OF_EQUAL_SCORES: Mapping[LossName, Callable[[Sizes, int], float]] = {
     "pairwise": lambda sizes, n_pairs: n_pairs * math.log(2),

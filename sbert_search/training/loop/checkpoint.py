@@ -122,7 +122,8 @@ def prune(out: Path, keep: int, step: int, best_step: int | None) -> None:
     """Remove old checkpoints; a failure is only reported.
 
     The newest ``keep`` checkpoints up to ``step`` stay, and that of ``best_step`` unless it is
-    None. Later ones stay too: they were damaged when the run resumed before them.
+    None. Checkpoints of later steps stay too: they were damaged, so the run resumed from an earlier
+    step.
     """
     try:
         for path in [p for p in checkpoints(out) if _step(p) <= step][:-keep]:

@@ -186,7 +186,7 @@ def _objective(recipe: AnswerRecipe) -> Objective:
                 inputs.tokens,
                 config,
             )
-            # The mean of the change of starts and that of ends, as the loss above is a mean.
+            # The change is the sum of those of start and end; the loss above is the mean of both.
             sums[adversarial.LOSS] = (change / 2, len(losses))
         return Losses(sums, weights={adversarial.LOSS: config.weight})
 
