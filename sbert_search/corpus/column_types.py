@@ -108,7 +108,12 @@ def present(values: Sequence[Any]) -> list[Any]:
 def exact_as_float(integer: int | str) -> bool:
     """Whether float64 represents an integer exactly."""
     whole = int(integer)
-    return -_ALL_EXACT <= whole <= _ALL_EXACT or int(float(whole)) == whole
+    if -_ALL_EXACT <= whole <= _ALL_EXACT:
+        return True
+    try:
+        return int(float(whole)) == whole
+    except OverflowError:  # above the largest float64
+        return False
 
 
 def as_type(

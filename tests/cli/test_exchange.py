@@ -25,6 +25,10 @@ def test_an_export_is_imported_with_the_options_of_a_build(
     report = json.loads(capsys.readouterr().out)
     assert (report["passages"], report["files"]) == (20, ["x.parquet"])
     ast.parse(report["query"])
+    line = ["index", "export", "a", "--to", "parquet", "--out", "y.parquet", "--columns", "year, "]
+    assert run(line) == 0
+    assert "year" in pq.read_schema("y.parquet").names
+    capsys.readouterr()
     options = ["--spec", "HNSW8", "--metric", "dot", "--dtype", "float16", "--language", "german"]
     line = ["index", "import", "x.parquet", "--out", "b", "--metadata-fields", "year,price"]
     assert run([*line, *options, "--column-type", "year=float", "--json"]) == 0

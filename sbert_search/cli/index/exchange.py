@@ -72,7 +72,9 @@ def export(
     """
     from sbert_search.exchange.export import export_index
 
-    names = None if columns is None else [name.strip() for name in columns.split(",") if name]
+    names = (
+        None if columns is None else [name.strip() for name in columns.split(",") if name.strip()]
+    )
     report = export_index(
         path, to, out, url=url, name=name, api_key=api_key, replace=replace, columns=names
     )

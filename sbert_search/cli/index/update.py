@@ -307,13 +307,16 @@ def _update(ctx: click.Context, path: Path, mode: Literal["add", "upsert"], as_j
 
 def _models_by_column(option: str, given: Sequence[str]) -> dict[str, str]:
     """Split each MODEL=COLUMN, and make paths of folders absolute, as the index keeps them."""
-    models = {}
+    models: dict[str, str] = {}
     for text in given:
         model, equals, column = text.rpartition("=")
-        if not equals or not model or not column.strip():
+        column = column.strip()
+        if not equals or not model or not column:
             raise click.UsageError(f"{option} {text!r} is not MODEL=COLUMN.")
+        if column in models:
+            raise click.UsageError(f"{option} has two models for the column {column!r}.")
         path = Path(model)
-        models[column.strip()] = str(path.absolute()) if path.is_dir() else model
+        models[column] = str(path.absolute()) if path.is_dir() else model
     return models
 
 

@@ -141,7 +141,7 @@ def _list(value: object, name: str) -> list[object]:
         raise BadRow(f"{name!r} must be a list of classes", value)
     if not value.startswith("["):
         return [part.strip() for part in value.split("|") if part.strip()]
-    with contextlib.suppress(ValueError):
+    with contextlib.suppress(ValueError, RecursionError):
         parsed = json.loads(value)
         if isinstance(parsed, list):
             return parsed

@@ -73,6 +73,7 @@ def test_kinds_of_labels(tmp_path: Path, kind: LabelKind, value: object, label: 
         ("class", True, "a string or an integer (True)"),
         ("several", ["positive", 7], "a.jsonl:2: Unknown class in 'label' '7'; known: negative, p"),
         ("several", "[positive", "a.jsonl:2: 'label' must be a JSON list of classes, or classes"),
+        ("several", "[" * 200_000, "a.jsonl:2: 'label' must be a JSON list of classes, or"),
         ("several", 1, "a.jsonl:2: 'label' must be a list of classes (1)"),
         ("number", "high", "a.jsonl:2: 'label' must be a finite number ('high')"),
         ("number", "nan", "a.jsonl:2: 'label' must be a finite number ('nan')"),

@@ -88,6 +88,9 @@ def test_the_command_builds_and_the_filter_finds(models: tuple[Path, Path], tmp_
     assert again[0]["duplicate"] == len(ROWS)
     bad = sbert_search("index", "build", source, "--out", tmp_path / "x", "--tag", "names")
     assert (bad.code, "--tag 'names' is not MODEL=COLUMN" in bad.err) == (2, True)
+    twice = ("--classify", f"{models[0]}=mood", "--classify", f"{models[1]}=mood")
+    bad = sbert_search("index", "build", source, "--out", tmp_path / "x", *twice)
+    assert (bad.code, "--classify has two models for the column 'mood'" in bad.err) == (2, True)
 
 
 def test_wrong_models_and_columns_are_refused(models: tuple[Path, Path], tmp_path: Path) -> None:
