@@ -285,7 +285,7 @@ def _type_text(hint: object, value: object, where: str) -> str:
 
 
 def _list_text(args: tuple[object, ...], value: object, where: str) -> str:
-    """Write a value that is no list as one: ``a list, such as x=[1, 2]``."""
+    """Show how to write a value, such as ``1,2``, as a list: ``a list, such as x=[1, 2]``."""
     parts = [part.strip() for part in value.split(",")] if isinstance(value, str) else [value]
     items = [str(part) if str in args else _toml_value(str(part)) for part in parts]
     return f"a list, such as {where}={_toml_text(items)} (on a command line in single quotes)"

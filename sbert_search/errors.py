@@ -32,7 +32,10 @@ class SbertSearchError(Exception):
     """Base class of all errors that this package raises on purpose."""
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Let another process make a copy, whatever arguments the class takes."""
+        """Let another process copy the error without a call of ``__init__``.
+
+        Pickle would call ``__init__`` with ``args``, but some classes take other arguments.
+        """
         return _made, (type(self), *self.args), self.__dict__
 
 
@@ -103,7 +106,7 @@ class QueryError(SbertSearchError):
 
 
 class ExchangeError(SbertSearchError):
-    """Another engine refused an upload, could not be reached, or counts other passages."""
+    """Another engine refused an upload, could not be reached, or has a wrong number of passages."""
 
 
 class EvaluationError(SbertSearchError):

@@ -30,8 +30,9 @@ class Document:
         metadata: Typed values by column name; search filters can use them.
         source: Where the document was read: ``file:line`` or ``file:row group 3:row 17``.
         fingerprint: For a document that is a whole file, or a page of a PDF: a hash from the bytes
-            of the file. An index compares it in place of the content: a file of which only the
-            modification time changed is unchanged. None: a row of a file, or of memory.
+            of the file. An index compares this hash in place of the content, so that a file of
+            which only the modification time changed counts as unchanged. None: the document is a
+            row of a file, or was given in memory.
     """
 
     doc_id: str

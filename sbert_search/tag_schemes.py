@@ -74,7 +74,7 @@ def may_follow(previous: str | None, tag: str | None, scheme: Scheme) -> bool:
 def first_fault(tags: Sequence[str], scheme: Scheme) -> int | None:
     """Return the index of the first tag that its neighbours do not allow, or None.
 
-    In BILOU, an entity that its sequence does not close is the fault of the sequence's last tag.
+    In BILOU, if the sequence ends inside an entity, the fault is the last tag of the sequence.
     """
     for index, tag in enumerate(tags):
         if not may_follow(tags[index - 1] if index else None, tag, scheme):

@@ -1,4 +1,4 @@
-"""`calibrate`: make the scores of a classifier or a cross-encoder probabilities."""
+"""`calibrate`: turn the scores of a classifier or a cross-encoder into probabilities."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ def calibrate(model: Path, source: Path, device: str, as_json: bool) -> None:
 
     MODEL is the folder of a classifier or a cross-encoder, where the temperature is stored. SOURCE
     has rows with a text or a pair and a label; for a cross-encoder with one score, the label is 1
-    or 0. Take texts that the model was not trained on. Classes and orders do not change.
+    or 0. Take texts that the model was not trained on. Predicted classes and rankings do not
+    change.
     """
     from sbert_search.prediction.calibrate import calibrate as fit
 

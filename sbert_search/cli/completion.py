@@ -14,7 +14,8 @@ from sbert_search.cli.console import say
 def completion(ctx: click.Context, shell: str) -> None:
     """Print a script that completes commands, options and recipes in SHELL.
 
-    Add its line to the start file of your shell, then open a new terminal.
+    For bash and zsh, add the line below to the named file; for fish, run the command below. Then
+    open a new terminal.
 
     \b
     bash, in ~/.bashrc:  eval "$(sbert-search completion bash)"

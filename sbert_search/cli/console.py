@@ -76,7 +76,7 @@ def terminal() -> Console:
 
 
 def show_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Print a table; columns of numbers, of which some may be missing, are aligned right."""
+    """Print a table; columns of numbers are aligned right, even if some numbers are missing."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 

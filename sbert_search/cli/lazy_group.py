@@ -111,7 +111,8 @@ def lazy_group(
     Args:
         homes: ``module:attribute`` of each command, by name.
         lines: The first sentence of the help of a command, by the name of the command. The help of
-            the group shows it without importing the command; it imports commands without a line.
+            the group shows this line and does not import the command; a command without a line is
+            imported.
     """
     known = lines or {}
 

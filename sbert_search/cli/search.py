@@ -45,10 +45,10 @@ if TYPE_CHECKING:
 
 
 def _single_without_collections(function: Callable[..., None]) -> Callable[..., None]:
-    """Collect no cyclic garbage during a single query, unlike during a file of queries.
+    """Switch the cyclic garbage collector off for a single query, but not for a file of queries.
 
-    The imports of a search make objects that live on, among which collections would look for
-    garbage. That takes a twentieth of the time of a query.
+    The imports of a search make many objects that stay in use. The collector would look for garbage
+    among them, which takes a twentieth of the time of a query.
     """
 
     @wraps(function)
@@ -60,7 +60,7 @@ def _single_without_collections(function: Callable[..., None]) -> Callable[..., 
             function(*args, **options)
         finally:
             if pausing:
-                gc.freeze()  # the next collection would look for garbage among all these objects
+                gc.freeze()  # later collections then skip all objects made so far
                 gc.enable()
 
     return call
@@ -210,7 +210,7 @@ def search(
             precision=precision if precision in HEAD_PRECISIONS else "auto",
         )
     # One query is answered sooner by the model's exported ONNX graph than by torch, which loads
-    # slowly. It is not used if an option says how to run the model.
+    # slowly. The graph is not used if an option says how to run the model.
     quick = (
         bool(query)
         and vector_file is None
@@ -274,7 +274,7 @@ def _check_question(ctx: click.Context) -> None:
 
 
 def _refuse_without_hits(ctx: click.Context) -> None:
-    """Refuse options that need printed hits or the text of a query where there are none."""
+    """Refuse options for printed hits with --run-out, and --highlight if there is no query."""
     params = ctx.params
     if params["run_out"]:
         refuse_typed(ctx, {"highlight", "full_text", "as_json"}, "with --run-out")
@@ -313,7 +313,7 @@ def _answer_like(
     runner: ShardRunner | None,
     as_json: bool,
 ) -> None:
-    """Search by documents of the index, which needs no model.
+    """Search by documents of the index; such a search needs no model.
 
     Raises:
         UsageError: An option was given that has no effect on such a search.
@@ -392,7 +392,7 @@ def _answer(
 
 
 def _why_never(index: Index) -> str:
-    """Tell why no text finds a document of an index; "" if one can."""
+    """Tell why no query text can find a document of an index; "" if a text can find one."""
     state = index.state
     if index.identity.is_model or state.settings.lexical is None:
         return ""

@@ -20,11 +20,11 @@ from sbert_search.errors import ClusterError, ConfigError
 
 OBJECT_STORE_BYTES = 256 << 20  # memory for shared objects of a cluster that `connected` starts
 MORE_MACHINES = "connect more machines with `ray start --address=...`"  # a remedy in messages
-# By default Ray hides the GPUs from processes that get none, and warns that it will stop that. With
-# the second variable at 0 it hides none, and does not warn.
+# By default Ray hides all GPUs from a process that gets none, and warns that a later version will
+# not hide them. With RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO=0 it hides no GPU and does not warn.
 _VARIABLES = {"RAY_USAGE_STATS_ENABLED", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO"}
 _CONNECT_S = 10.0
-_FETCH_S = 5.0  # shortest wait for a result; if there is one, it may have to be fetched
+_FETCH_S = 5.0  # shortest wait for a result: one that is ready may still have to be fetched
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,10 +62,10 @@ class Lost(Exception):  # noqa: N818 (not an error of the user)
 
 
 class Hung(Lost):
-    """A process has not answered in time, as if its machine had been cut off.
+    """A process has not answered in time, for example because its machine is cut off.
 
     Attributes:
-        timeout_s: The time that it had.
+        timeout_s: The time in which the process had to answer.
     """
 
     def __init__(self, timeout_s: float) -> None:
@@ -154,8 +154,8 @@ class Call:
         """Wait for the result and return it.
 
         Args:
-            timeout_s: Time since the beginning of the call until which there must be a result;
-                None: any time.
+            timeout_s: Time limit for the result, counted from the beginning of the call; None: no
+                limit.
 
         Raises:
             Lost: The process has ended.
@@ -230,7 +230,7 @@ class Cluster:
             own_thread: A method whose calls are made one after another in a thread of their own, so
                 that other calls do not wait for them.
             restarts: Whether Ray starts the process again, on any machine with room, when it has
-                ended. Its calls are lost then, and calls are lost until it runs again.
+                ended. Its calls are lost then, and so are new calls until it runs again.
         """
         groups = {} if own_thread is None else {own_thread: 1}
         actor = (
@@ -395,7 +395,7 @@ def _counted(machines: Sequence[Machine]) -> str:
 
 
 def _not_started(error: Exception) -> str:
-    """Say why a process could not make its object, such as without this package."""
+    """Say why a process could not make its object, such as that this package is not installed."""
     said = str(error)
     place = re.search(r"\bip=([\w.:]+)", said)
     return (

@@ -19,7 +19,7 @@ CALLS = 4  # questions that a process works on at the same time
 START_S = 120.0  # time in which all processes must have started
 ANSWER_S = 120.0  # time in which a process must answer a question, by default
 OPEN_S = 600.0  # time in which a process must open its shards; it reads whole FAISS files
-ATTEMPTS = 5  # a shard is lost when so many processes have ended at one question about it
+ATTEMPTS = 5  # a shard is lost if this many processes have ended during one question about it
 LOST_S = 30.0  # time for which a shard may have no process, until it counts as lost
 _AGAIN_S = 0.2  # time between two looks for processes that run again
 
@@ -74,13 +74,13 @@ class Holders:
     """The processes that hold shards.
 
     Each shard is held by several processes, so that others answer if one ends. They are on several
-    machines where possible. Ray starts a process that has ended again, on any machine with room. A
-    process that does not answer in time is ended, and another one is started.
+    machines where possible. If a process ends, Ray restarts it on any machine with room. A process
+    that does not answer in time is ended, and another one is started.
 
     Args:
         cluster: The cluster.
         share: The number of processes, and what each gets of its machine.
-        replicas: Number of processes that hold each shard, from 1 to that of the processes.
+        replicas: Number of processes that hold each shard, from 1 to the number of all processes.
         timeout_s: Time in which a process must answer a question.
 
     Raises:
@@ -115,12 +115,13 @@ class Holders:
     def ask(
         self, n_shards: int, question: Question, wait_s: float, turn: int | None = None
     ) -> Answered:
-        """Ask a process of each shard, and another one if it ends before its answer.
+        """Ask one of the processes that hold each shard, and another one if that process ends.
 
         Args:
             n_shards: Number of shards.
             question: The question.
-            wait_s: Time for which a shard may have had no process; then it is lost.
+            wait_s: When a shard has had no running process for this time, the shards that have
+                none are lost.
             turn: Which of the processes of each shard is asked. Questions with the same turn go to
                 the same processes, unless one of these ends. None: the next turn.
 
@@ -205,7 +206,7 @@ class Holders:
                 results.append((shards, call.result(timeout_s)))
             except Lost as lost:
                 results.append((shards, self._lose(holder, process, lost)))
-            except Exception as error:  # of the method; Ray would print it if nobody asked for it
+            except Exception as error:  # of the method; Ray prints errors that nobody fetches
                 errors.append(error)
         if errors:
             raise errors[0]
@@ -238,7 +239,7 @@ class Holders:
         )
 
     def _of(self, shard: int, turn: int) -> list[int]:
-        """Return the processes that hold a shard; turns begin with each of them equally often."""
+        """Return the processes that hold a shard; with each turn, the next of them comes first."""
         turns = ((turn + i) % self._replicas for i in range(self._replicas))
         return [(shard + i) % len(self._processes) for i in turns]
 
@@ -285,13 +286,15 @@ def apart(hosts: Sequence[str], replicas: int) -> list[int]:
     """
     order, counts = list(range(len(hosts))), Counter(hosts)
     by_host = sorted(order, key=lambda process: (-counts[hosts[process]], hosts[process]))
-    places = sorted(order, key=lambda place: place % replicas)  # so far apart are neighbours here
+    # Neighbours in `places` are mostly ``replicas`` places apart in the ring, so processes of one
+    # machine, which are neighbours in `by_host`, rarely get the same shards.
+    places = sorted(order, key=lambda place: place % replicas)
     spread = [process for _, process in sorted(zip(places, by_host, strict=True))]
     ways = (order, spread)
     return min(ways, key=lambda way: _on_one_host([hosts[process] for process in way], replicas))
 
 
 def _on_one_host(hosts: Sequence[str], replicas: int) -> int:
-    """Count the groups of neighbours in a ring of processes that are on one machine."""
+    """Count the sets of ``replicas`` neighbours in the ring whose processes share one machine."""
     ring = [*hosts, *hosts]
     return sum(len({*ring[at : at + replicas]}) == 1 for at in range(len(hosts)))

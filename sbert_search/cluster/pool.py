@@ -16,11 +16,11 @@ from sbert_search.runtime.progress import note, warn
 T = TypeVar("T")
 
 CALLS_A_WORKER = 3  # batches that a worker has: one is encoded, one tokenised, one waits
-ATTEMPTS = 5  # the build fails when so many processes have ended while they had one batch
+ATTEMPTS = 5  # the build fails if this many processes have ended while they had the same batch
 LOSSES = 4  # processes per worker that may end one after another without a result between them
 SILENT_S = 120.0  # time in which a worker must say how many calls of the model have ended
 STUCK_S = 1_800.0  # time in which a call of the model must end
-_ASK_S = 10.0  # time between two questions to a worker how many have ended
+_ASK_S = 10.0  # time between two questions to a worker about its number of ended calls
 _POLL_S = 1.0
 _PAUSE_S = 10.0  # time without a look at the calls, after which the limits of time begin again
 _NOTE_S, WAIT_S = 20.0, 600.0  # time without any open worker until a note, and until an error
@@ -63,8 +63,9 @@ class _Worker(Generic[T]):
         jobs: The batches that it has.
         asked: The call that asks how many calls of the model have ended; None: there is none.
         asked_s: When it was last asked.
-        n_calls: Its last answer.
-        moved_s: When it last had no batch, answered another number, or gave a result.
+        n_calls: The number of ended calls in its last answer.
+        moved_s: When it last made progress: it got a batch while it had none, its number of ended
+            calls changed, or it gave a result.
     """
 
     number: int
@@ -81,8 +82,8 @@ class Pool(Generic[T]):
     """Sends batches to workers and returns the results in the order of the batches.
 
     A process that ends is replaced, and its batches are sent again. If no machine has room, the
-    other workers go on, and the new process starts as soon as there is room. A process that hangs
-    is ended: it does not answer for `SILENT_S`, or its model does not for `STUCK_S`.
+    other workers go on, and the new process starts as soon as there is room. A process hangs, and
+    is ended, if it has not answered for `SILENT_S` or its model has computed nothing for `STUCK_S`.
 
     Args:
         cluster: The cluster.

@@ -52,8 +52,9 @@ class RayRunner:
 
     In a build, this process reads the documents and writes the index. Processes that have opened a
     model stay until this context ends, for further builds with the same embedder. One that ends is
-    replaced, and its batches are embedded again. The vectors are those of a build without Ray, to
-    the bit, if all machines have the same kind of processor and as many CPU threads compute.
+    replaced, and its batches are embedded again. The vectors are bit for bit those of a build
+    without Ray, if all machines have the same kind of processor and each process computes with the
+    number of CPU threads that such a build uses.
 
     In a search, each process holds some shards, which it opens by the path of the index. Hits and
     scores are those of a search without Ray. A process that ends is started again, and others that
@@ -62,7 +63,8 @@ class RayRunner:
     `LostShards`, or, with ``partial``, leaves out its documents at once and names it in
     `Hits.missing`.
 
-    A runner embeds or searches; the first use of one kind ends the processes of the other kind.
+    A runner has processes for embedding or for searching, not both: a search ends the processes of
+    a build, and a build ends those of a search.
 
     Args:
         address: Address of a cluster that runs, ``HOST:PORT`` or ``auto``. None: the variable
@@ -151,7 +153,7 @@ class RayRunner:
         truncated = TruncatedTexts()
         with (
             closing(prefetch(_jobs(batches, embedder.dim, on_truncate, chunking))) as read,
-            # The other half is for the batches in the queues of the two threads.
+            # The other half of `waiting_bytes` is for batches in the queues of the two threads.
             closing(prefetch(pool.results(read, waiting_bytes // 2))) as done,
         ):
             for job in done:

@@ -66,7 +66,7 @@ def list_of(kind: ColumnType) -> ColumnType:
 
 
 def type_of(value: object, name: str) -> ColumnType:
-    """Return the column type of a value that is not an untyped cell.
+    """Return the column type of a value that has a type, as in JSON, unlike a CSV cell.
 
     An empty list is a ``list[string]``. A list whose values have no common type is a ``string``.
 
@@ -119,7 +119,7 @@ def exact_as_float(integer: int | str) -> bool:
 def as_type(
     value: object, own: ColumnType, kind: ColumnType, typed: bool, name: str
 ) -> MetadataValue:
-    """Convert a value from its own type to the type of its column, which was inferred.
+    """Convert a value from its own type to the type that was inferred for its column.
 
     Args:
         value: The value.

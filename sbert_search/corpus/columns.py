@@ -50,8 +50,8 @@ class Columns:
         declared: Types that the user has chosen, by column.
 
     Raises:
-        ConfigError: A declared type is not the known type of the column. A column that was declared
-            int64 may have become float64.
+        ConfigError: A declared type differs from the known type of the column. Only int64 may be
+            declared for a known float64 column, which may have been an int64 column at first.
     """
 
     def __init__(
@@ -109,7 +109,7 @@ class Columns:
 
         Raises:
             BadRow: A value does not fit its column.
-            NewColumnError: No row had one of the columns when they were learned.
+            NewColumnError: The row has a column that no row had when the columns were learned.
         """
         if not metadata.keys() <= self.types.keys():
             # If `learn` rejected this row, it raises the same error again. Else the row is new.

@@ -72,8 +72,8 @@ def query_result(
         query: A SELECT statement; None: all rows of the only table.
 
     Raises:
-        CorpusError: The file is no such database, the query fails or is no SELECT, two of its
-            columns have one name, or there is no query and not exactly one table.
+        CorpusError: The file is no such database, the query fails or is no SELECT, two columns of
+            the result have the same name, or there is no query and the number of tables is not one.
     """
     opened = _duckdb(path, shown, query) if _is_duckdb(path, shown) else _sqlite(path, shown, query)
     with opened as rows:

@@ -101,12 +101,13 @@ class _FilePlan:
     first_valid: str = ""  # position of the first row that can be read
     rows: int = 0
     rejected: int = 0
-    # Hashes of the places of all rows. They are kept if the rows are files of a folder, whose stamp
-    # says nothing of its sub-folders, and their vectors come in an array in the same order.
+    # Hash of the position (`RawRow.source`) of each row. The hashes are kept only if the rows are
+    # files, each with a vector in a given array: the files must keep their order, and the stamp of
+    # a folder does not show a change in a sub-folder.
     places: array[int] = field(default_factory=partial(array, "q"))
 
     def is_moved(self, number: int, place: str) -> bool:
-        """Whether another row of the survey had this number in the file."""
+        """Whether the row with this number had another position in the survey."""
         return bool(self.places) and self.places[number] != hash(place)
 
 
@@ -116,8 +117,8 @@ class CorpusReader:
     A row is rejected if it cannot be read, if it has no id although its file has an id field, if
     its title and text are both blank, or if a value has the wrong type. Blank lines are not rows.
     If a file has no id field, the id of a row is ``<file name>#<number>``, with the number of its
-    line, or in Parquet and Arrow of its row. Rows with given vectors
-    need no title and text; such a row is rejected if its vector cannot be used.
+    line, or in Parquet and Arrow of its row. Rows with given vectors need no title and text; such a
+    row is rejected if its vector cannot be used.
 
     A damaged container, such as a truncated gzip file, counts as one rejected row. In a damaged
     Parquet row group every row that cannot be decoded counts as one rejected row. With
@@ -147,8 +148,8 @@ class CorpusReader:
             itself a source; None: lines, and a note says so.
         metadata_fields: The fields that become metadata columns; None: all but those of id, text,
             title and vector.
-        column_types: Types of metadata columns whose values are to be converted, by column, as
-            `column_types.parse_type` takes them.
+        column_types: Types that the user has chosen for metadata columns, by column, such as
+            ``int`` (see `column_types.parse_type`). The values of these columns are converted.
         query: The query whose result is the rows of a database; None: a database must have only one
             table, which is read.
 
@@ -246,8 +247,8 @@ class CorpusReader:
         """Yield the rows in batches, in input order; run `survey` first if it has not run yet.
 
         The input is cut into blocks. A block ends at each multiple of ``batch_rows`` rows of all
-        sources together, and where its documents take the memory of a batch. A block is one batch,
-        or several if ``share`` is given.
+        sources together, or earlier if its documents reach the memory limit of a batch. A block is
+        one batch, or several if ``share`` is given.
 
         Args:
             skip_rows: The ``rows_end`` of a batch of an earlier pass with the same ``share``. Only
@@ -388,7 +389,8 @@ class CorpusReader:
     def _require_unchanged(self) -> None:
         """Refuse the file that is being read if it was written since the survey.
 
-        A folder may get other files meanwhile, such as those of the index.
+        A folder is not checked, since other files, such as those of the index, may be written to it
+        meanwhile.
         """
         plan = self._reading
         if plan and not plan.file.holds_files and _stamp(plan.file) != plan.stamp:

@@ -115,7 +115,7 @@ class SourceFile:
 
     @property
     def holds_files(self) -> bool:
-        """Whether this is a file, or a folder of files, of which each is a document."""
+        """Whether this is a file that is one document, or a folder of such files."""
         return self.format in ("file", "folder")
 
 
@@ -160,8 +160,8 @@ def _with_unique_names(files: list[SourceFile], stdin: SourceFile | None) -> lis
     on_disk = [file for file in files if file is not stdin and not file.holds_files]
     if len({file.name for file in on_disk}) == len(on_disk):
         return files
-    # Two files have the same name: use their paths in ids, so that ids stay unique. The temporary
-    # path of standard input would be another one in every run.
+    # Two files have the same name: use their paths in ids, so that ids stay unique. Standard input
+    # keeps its name, since the path of its temporary copy differs in every run.
     root = os.path.commonpath([file.path.absolute().parent for file in on_disk])
     return [
         replace(file, name=printable(file.path.absolute().relative_to(root)))

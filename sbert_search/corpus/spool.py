@@ -44,7 +44,7 @@ Rows: TypeAlias = Iterable[Mapping[str, object] | Document] | ArrowTable
 
 Sources: TypeAlias = Paths | Rows
 
-ROWS = "rows"  # name of rows in memory, in messages, in `Document.source` and in ids
+ROWS = "rows"  # what messages, `Document.source` and ids call a source of rows in memory
 
 
 def source_files(
@@ -62,7 +62,7 @@ def source_files(
 
     Args:
         sources: Paths or rows.
-        owner: The object with which the temporary files are deleted.
+        owner: The temporary files are deleted when this object is.
         root: As for `expand`.
         text_as: As for `expand`.
         vector: Name of the field of given vectors, if there is one.
@@ -190,7 +190,7 @@ def _spool(owner: object, shown: str, suffix: str = "") -> Iterator[BinaryIO]:
 
 
 class _Copy:
-    """A file that is written; only an error of the file itself, not of the rows, is about room."""
+    """A file to write rows to; its own errors, unlike those of the rows, advise to set TMPDIR."""
 
     def __init__(self, file: BinaryIO, shown: str) -> None:
         self._file, self._shown, self.name = file, shown, file.name

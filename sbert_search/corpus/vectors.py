@@ -1,6 +1,6 @@
 """Vectors that a user already has: an array with one vector for each row of a source, or a column.
 
-A vector that cannot be used rejects its own row and shifts no other one.
+A vector that cannot be used rejects its own row; all other rows keep their own vectors.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Wait for changes of the files of a folder, by looking at their sizes and times again and again.
 
-Looking works on every file system, also on network mounts, which tell a program of no change that
-another machine makes.
+This works on every file system, even on network mounts, where the operating system does not notify
+a program of changes that another machine makes.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ class FolderWatch:
     def wait(self) -> None:
         """Return when files have changed and then stayed the same from one look to the next.
 
-        The next call then returns after one look, also if it sees no change: a file may have
-        changed again in the tick of the file system's clock in which it was read, and its time does
-        not show this.
+        If the first look of the next call shows no change, that call returns nevertheless: a file
+        may have changed again after it was read, but within the same tick of the file system's
+        clock, so that its time is the same.
         """
         unrest = 0
         while True:

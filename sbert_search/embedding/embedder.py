@@ -71,14 +71,15 @@ class Embedder(EncodeMethods):
         device: auto, cpu, cuda, cuda:N or mps; or several devices, such as ``cuda:0,cuda:1``, each
             of which gets its own process.
         engine: native (this package's encoder; sentence-transformers computes the architectures
-            that it does not support), onnx (the native encoder exported as a graph, on a CPU in
-            fp32; torch is needed only for the export) or sentence-transformers.
+            that this encoder does not support), onnx (the native encoder exported as a graph, on a
+            CPU in fp32; torch is needed only for the export) or sentence-transformers.
         precision: fp32, bf16, fp16, or auto. On a CPU, auto measures once which of fp32 and bf16
-            is faster for the model's layers, and stores the verdict in the user's cache; the
-            difference must be 5 %. On CUDA it is bf16 if the device supports it. If the vectors in
+            is faster for the model's layers, and stores the verdict in the user's cache; bf16 must
+            be faster by 5 %. On CUDA, auto is bf16 if the device supports it. If the vectors in
             bf16 are not close enough to those in fp32, auto is fp32. Or int8, which is
             faster and less exact, for the engine native on a CPU; the first use calibrates the
-            model. Or fastest: the faster of the choice of auto and int8, measured once on a CPU.
+            model. Or fastest: on a CPU, the fastest of fp32, bf16 and int8, measured once; on other
+            devices, as auto.
         calibrate: With int8 or fastest, texts like those that will be encoded: a UTF-8 file with a
             text in each line, or a list. None: varied texts of this package.
         truncate_dim: Number of leading dimensions to keep; None: the model's own setting.
@@ -203,7 +204,7 @@ class Embedder(EncodeMethods):
     def beyond_calibration(self) -> float:
         """In int8, share of the inputs of layers that were beyond the calibrated range so far.
 
-        Such inputs are rounded to the limits of the range. Otherwise 0.
+        Such inputs are rounded to the limits of the range. In other precisions the share is 0.
 
         Raises:
             ModelError: The process of one of several devices has ended.

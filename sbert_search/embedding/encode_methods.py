@@ -102,8 +102,9 @@ class EncodeMethods(ABC):
                 chunk_size: Has no effect, since it belongs to ``pool``.
 
         Returns:
-            Float32 (n, dim), or (dim,) if ``texts`` is one string; with other options, integers or
-            tensors of this shape, or a list of n tensors (dim,). Without texts, the array is
+            Float32 (n, dim), or (dim,) if ``texts`` is one string. ``precision`` and the two
+            ``convert_to`` options change this to integers, to a tensor or to a list of n tensors.
+            With binary and ubinary, the width is ceil(dim / 8). An empty list gives an array
             (0, dim), where sentence-transformers gives (0,).
 
         Raises:
@@ -225,7 +226,7 @@ class EncodeMethods(ABC):
 
 
 def _shown(value: object) -> str:
-    from sbert_search.corpus.formats.rows import excerpt  # a search needs none
+    from sbert_search.corpus.formats.rows import excerpt  # only needed for errors
 
     return excerpt(value)
 
@@ -234,8 +235,8 @@ def _as_list(texts: object) -> list[str]:
     """Return one text or several as a list.
 
     Raises:
-        CorpusError: There is no list of texts; or an element of it is not a string, such as a
-            missing value of a table.
+        CorpusError: ``texts`` is neither a string nor a list; or an element of the list is not a
+            string, such as a missing value of a table.
     """
     if isinstance(texts, str):
         return [texts]

@@ -88,8 +88,8 @@ class HashingEmbedder:
         return chunking.split(text, lambda piece: self._split(piece, chunking))
 
     def _split(self, text: str, chunking: Chunking) -> Spans:
-        # Words are counted as `tokenize` does: in lower case, "İ" becomes an i and an accent, which
-        # ends a word.
+        # `tokenize` counts words in lower case. There, "İ" becomes "i" and a combining dot, and the
+        # dot ends a word, so a word with "İ" may count as several words.
         offsets = [
             match.span()
             for match in _WORD.finditer(text)

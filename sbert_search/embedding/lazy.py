@@ -10,11 +10,13 @@ from sbert_search.embedding.protocol import TextEmbedder, TokenizedTexts, Vector
 
 
 class LazyEmbedder(DelegatingEmbedder):
-    """Opens an embedder when a method or property is first used, which can raise its errors.
+    """Opens an embedder when a method or property that needs it is first used.
+
+    That first use raises the errors of opening.
 
     Args:
-        open_model: Opens and checks the embedder. The first use calls it, in its thread; after an
-            error, the next use calls it again.
+        open_model: Opens and checks the embedder. It is called in the thread of the first use. If
+            it raises an error, the next use calls it again.
     """
 
     def __init__(self, open_model: Callable[[], TextEmbedder]) -> None:

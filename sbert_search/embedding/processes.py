@@ -66,7 +66,8 @@ class ProcessEngine:
     ) -> None:
         self._workers = [_Worker(device) for device in devices]
         opened, *others = self._open_all(embedder, devices, options)
-        if any(other.precision != opened.precision for other in others):  # each measured for itself
+        # Each worker chooses a precision such as auto for itself, so their choices may differ.
+        if any(other.precision != opened.precision for other in others):
             agreed = {**options, "precision": opened.precision}
             opened, *_ = self._open_all(embedder, devices, agreed)
         self.name, self.dim, self.tokenizer = opened.name, opened.dim, opened.tokenizer

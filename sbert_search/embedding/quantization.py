@@ -20,16 +20,18 @@ def quantized(
 
     Args:
         vectors: Float32 (n, dim).
-        precision: ``uint8``: each dimension is divided into 256 equal steps from its lowest to its
-            highest value among the vectors, numbered from 0. ``int8``: the same, numbered from
-            -128. ``ubinary``: a bit for each dimension, 1 for a value above 0, eight to a byte;
-            the first dimension is the highest bit. ``binary``: these bytes less 128.
+        precision: ``uint8``: the range of each dimension, from its lowest to its highest value
+            among the vectors, is divided into 255 equal steps, and a value becomes the number of
+            whole steps below it, 0 to 255. ``int8``: this number less 128. ``ubinary``: a bit for
+            each dimension, 1 for a value above 0, eight to a byte; the first dimension is the
+            highest bit. ``binary``: these bytes less 128.
 
     Returns:
         Int8 or uint8, (n, dim), or (n, ceil(dim / 8)) for bits; float32 is returned as it is.
 
     Raises:
-        ConfigError: There is one vector, whose dimensions have no range, for int8 or uint8.
+        ConfigError: The precision is int8 or uint8, and there is only one vector, so that no
+            dimension has a range.
     """
     if precision == "float32":
         return vectors

@@ -20,7 +20,8 @@ def similarity(first: Vectors, second: Vectors, measure: str = "cosine") -> Vect
         Float32 (n, m).
 
     Raises:
-        ConfigError: The measure is unknown, or the vectors are not of one dimension.
+        ConfigError: The measure is unknown, ``first`` and ``second`` differ in ``dim``, or an
+            array has more than two dimensions.
     """
     if measure not in _MEASURES:
         raise ConfigError(f"Unknown similarity {measure!r}; known: {', '.join(_MEASURES)}.")

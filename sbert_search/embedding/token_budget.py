@@ -26,8 +26,8 @@ class Started(NamedTuple):
     """A batch that is being computed.
 
     Attributes:
-        rows: Indices of the batch's inputs. From `BatchLauncher.launch` they count within its
-            ``lengths``; from `launch_windows`, within the inputs of all windows.
+        rows: Indices of the batch's inputs. `BatchLauncher.launch` yields indices into its
+            ``lengths``; `launch_windows` yields indices into the inputs of all windows.
         finish: Waits for the result, a vector or scores for each input, and returns it.
     """
 
@@ -62,8 +62,8 @@ def launch_windows(
     """Start the batches of all windows without waiting between windows.
 
     Args:
-        windows: Groups of inputs that are tokenised together: the index of each input, and these
-            inputs tokenised.
+        windows: Groups of inputs that are tokenised together. Each is a pair: the indices of its
+            inputs among all inputs, and the tokenised inputs.
         launch: Starts the batches of one window and yields them; their `Started.rows` are indices
             among the inputs of the window.
         advance: Called with the number of inputs of a window after all its batches are started.

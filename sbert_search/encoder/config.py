@@ -38,7 +38,7 @@ class EncoderConfig:
     embedding_size: int | None = None  # width of the tables before a projection; None: hidden_size
     max_positions: int = 512  # most tokens of a text
     position_embeddings: bool = True  # add a learned embedding of the absolute position
-    position_offset: int = 0  # rows of the position table before the one of the first token
+    position_offset: int = 0  # row of the first token in the position table
     token_type_vocab: int = 2  # number of segment ids; 0: no segment embeddings
 
     layer_groups: int | None = None  # groups of blocks with separate weights; None: one per layer

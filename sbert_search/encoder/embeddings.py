@@ -35,7 +35,7 @@ class EmbeddableTokens(Protocol):
 class Embeddings(nn.Module):
     """Sum of word, position and segment embeddings, layer-normalised.
 
-    Embeddings narrower than ``hidden_size`` are then projected to it.
+    If ``embedding_size`` is set, the sum is then projected to ``hidden_size``.
 
     Source: Devlin et al. 2019, section 3 (arXiv:1810.04805); projection: Lan et al. 2020, section
     3.1 (arXiv:1909.11942).

@@ -36,7 +36,7 @@ class EncoderOutput:
 
 
 class Encoder(nn.Module):
-    """A bidirectional Transformer over packed tokens, whose weights are initialised at random.
+    """A bidirectional Transformer over packed tokens; a new one has random weights.
 
     In a packed batch, the tokens of all texts are concatenated without padding. Each token is one
     row of the batch, and ``total`` is the number of rows.

@@ -15,8 +15,8 @@ from sbert_search.errors import ConfigError
 from sbert_search.runtime.lru import typed_lru_cache
 
 _FULL = 127  # the largest weight in 8 bits
-# Without VNNI instructions, a CPU adds two products of a level and a weight in 16 bits and clips
-# the sum. With weights up to 63, no sum is clipped: 2 x 255 x 63 < 2^15.
+# Without VNNI instructions, a CPU adds two products of an input level (0 to 255) and a weight in
+# 16 bits and clips the sum. With weights up to 63, no sum is clipped: 2 x 255 x 63 < 2^15.
 _NARROW = 63
 _ROWS = 16  # number of rows of the products that are checked and timed
 # A product in int8 may take `_SLOWEST` times as long as in float32, and `_OVERHEAD` seconds more. A
@@ -69,7 +69,7 @@ def quantize(values: Tensor, levels: tuple[float, int]) -> Tensor:
         return values.mul(1 / scale).round_().add_(zero_point).clamp_(0, 255).to(torch.uint8)
     _silence_deprecation()
     rounded = torch.quantize_per_tensor(values, scale, zero_point, torch.quint8)
-    # `rounded.int_repr()` would copy the levels at a fraction of the speed.
+    # The memory of `rounded` is used as it is, since `rounded.int_repr()` would copy it slowly.
     return torch.empty(0, dtype=torch.uint8).set_(
         rounded.untyped_storage(), 0, rounded.shape, rounded.stride()
     )
@@ -106,13 +106,13 @@ def _product(outputs: int, inputs: int, most: int) -> Callable[[], Tensor]:
 
 
 def _fastest_seconds(work: Callable[[], object], enough: float = 0.0) -> float:
-    """Return the time of the fastest run, of at least 3 and at most 20.
+    """Return the time of the fastest of 3 to 20 runs.
 
-    On a busy machine most runs may be interrupted.
+    There are several runs because most of them may be interrupted on a busy machine.
 
     Args:
         work: What is timed.
-        enough: After 3 runs, a run that takes at most this time is the last.
+        enough: After at least 3 runs, no further run is made if the fastest took at most this time.
     """
     fastest = math.inf
     for number in range(_RUNS):

@@ -32,10 +32,11 @@ from sbert_search.encoder.int8_kernels import most_weight, quantize
 from sbert_search.runtime.device import has_onednn
 
 # Inputs within the calibrated range get the levels 1 to 254. A level of 0 or 255 then shows that a
-# value was beyond the range, which costs 1 % of the resolution.
+# value was beyond the range. Reserving these two levels costs 1 % of the resolution.
 _LOWEST, _HIGHEST = 1, 254
-# The factor of a channel is range**_SMOOTHING / weight**(1 - _SMOOTHING), from its widest input and
-# its largest weight. Each of the two counts as at least _LEAST times its maximum over the channels.
+# The factor of a channel is input**_SMOOTHING / weight**(1 - _SMOOTHING). Here, input is the
+# largest absolute input of the channel, and weight its largest absolute weight. Each of the two
+# counts as at least _LEAST times its maximum over the channels.
 _SMOOTHING, _LEAST = 0.6, 1e-4
 _TINY = 1e-30  # keeps divisors above 0
 
@@ -234,7 +235,7 @@ def freeze_int8(
 
 
 def joint_levels(inputs: ChannelRange) -> Levels:
-    """Return levels for all channels of a layer's inputs, without dividing them by factors."""
+    """Return levels for the inputs of a layer whose channels are not divided by factors."""
     return Levels.of_range(float(inputs.low.min()), float(inputs.high.max()))
 
 

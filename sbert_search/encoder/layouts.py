@@ -20,8 +20,8 @@ class Layout:
     """One published layout.
 
     In ``names`` and ``block_names``, the names of parameters omit the endings ``.weight`` and
-    ``.bias``. If one parameter of `Encoder` has several published names, the published tensors are
-    equal slices of its rows, in order.
+    ``.bias``. If one parameter of `Encoder` has several published names, its rows are published in
+    parts of equal size, one under each name, in order.
 
     Attributes:
         model_type: Value of ``model_type`` in ``config.json``.

@@ -1,7 +1,7 @@
 """Measure in which precision a CPU computes the layers of an encoder fastest.
 
 One block of the encoder, with its own weights, is timed in each precision that is exact enough.
-This module is in the layer of encoders, since embedding, reranking and training all use it.
+This module is in the package `encoder`, since embedding, reranking and training all use it.
 """
 
 from __future__ import annotations
@@ -206,7 +206,7 @@ def _weights(encoder: Encoder) -> int:
 
 
 def _cut(lengths: Sequence[int], tokens: int) -> list[int]:
-    """Repeat texts of these lengths until they have a number of tokens together."""
+    """Repeat texts of these lengths until they have ``tokens`` tokens in total; cut the last."""
     texts: list[int] = []
     while (left := tokens - sum(texts)) > 0:
         texts.append(min(lengths[len(texts) % len(lengths)], left))

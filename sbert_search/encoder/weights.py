@@ -127,7 +127,7 @@ def read_checkpoint(folder: str | Path) -> Checkpoint:
 def _check_sizes(config: EncoderConfig, tensors: Mapping[str, Tensor], folder: Path) -> None:
     """Refuse sizes in ``config.json`` that are far larger than those of the weights.
 
-    This precedes the construction of an encoder, which would need memory for the sizes.
+    It runs before the encoder is constructed, because that allocates memory of these sizes.
     """
     largest = max((size for tensor in tensors.values() for size in tensor.shape), default=0)
     positions = config.max_positions + config.position_offset
@@ -151,7 +151,7 @@ def _check_sizes(config: EncoderConfig, tensors: Mapping[str, Tensor], folder: P
 
 
 class _SkipInit(TorchFunctionMode):
-    """Context in which modules get no random initial weights; those of a file replace them."""
+    """Context in which modules skip their random initialisation; weights of a file follow."""
 
     def __torch_function__(
         self,
@@ -231,7 +231,7 @@ def published_names(name: str, config: EncoderConfig, layout: Layout) -> list[st
 def _order_heads(
     tensor: Tensor, name: str, config: EncoderConfig, layout: Layout, *, published: bool
 ) -> Tensor:
-    """Reorder the rows of a joint projection, if the layout publishes it attention head by head.
+    """Reorder the rows of a joint projection if the layout groups them by attention head.
 
     `Encoder` has all queries, then all keys, then all values. The published order has query, key
     and value of the first head, then of the second, and so on.

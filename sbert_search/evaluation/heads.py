@@ -37,16 +37,17 @@ def evaluate_classify(
 
     Args:
         task: A task whose path is a file of labelled texts.
-        predictor: A classifier of texts. Its class ``LABEL_3``, if it is class number 3, also
-            stands for the label ``3`` in the file.
+        predictor: A classifier of texts. If its class number 3 has the default name ``LABEL_3``,
+            the label ``3`` in the file also means this class.
         data: Folder that the task's path is relative to.
         seed: Seed of the interval of the main metric; the scores have no random part.
 
     Returns:
-        For a class: accuracy, macro F1, Matthews correlation, and the expected calibration error
-        (ECE), at the model's temperature and at 1. For several classes: F1 over all labels, the
-        share of texts whose classes are all right, and both ECE. For a number: Spearman and Pearson
-        correlation; Spearman's is the main metric unless the task names Pearson's.
+        If the model gives each text one class: accuracy, macro F1, Matthews correlation, and the
+        expected calibration error (ECE), at the model's temperature and at 1. If it gives a text
+        several classes: F1 over all labels, the share of texts whose classes are all right, and
+        both ECE. If it predicts a number: Spearman and Pearson correlation; Spearman's is the main
+        metric unless the task names Pearson's.
 
     Raises:
         CorpusError: The file cannot be read, a row is bad, or a label is not a class of the model.
@@ -222,7 +223,8 @@ def _of_classes(
         "ECE": error(model.temperature),
         "ECE at temperature 1": error(1.0),
     }
-    # Another model may have the same classes in another order; the order by name is that of all.
+    # The record numbers classes by their sorted names, so that its numbers mean the same as those
+    # of another model that has the same classes in another order.
     places = np.argsort(np.argsort(model.labels))
     classes = zip(CLASSES, (places[truth].tolist(), places[predicted].tolist()), strict=True)
     return scores, _items({"accuracy": right.tolist(), **dict(classes)})

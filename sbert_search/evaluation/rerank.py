@@ -41,8 +41,9 @@ def rerank(
 ) -> Reranked:
     """Score every candidate and compute the metrics of the resulting ranking.
 
-    Equal scores rank by a hash of query and candidate. In their order in a file, where the relevant
-    texts often come first, a model with one score for all texts would get the best metrics.
+    Candidates with equal scores are ordered by a hash of query and candidate. In the order of the
+    file, relevant texts often come first, so a model that gives all texts one score would get the
+    best metrics.
 
     Args:
         candidates: The queries with their candidates; a query without a relevant candidate scores

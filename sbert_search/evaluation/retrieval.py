@@ -49,8 +49,8 @@ def evaluate_retrieval(
             a temporary folder.
         search: How documents are found and ordered; ``task.depth`` is the number of documents that
             are found for a query. None: dense search.
-        reranker: Reranks the first ``search.rerank_depth`` documents of each query, at most
-            ``task.depth``, which stay before the others. None: no reranking.
+        reranker: Reranks the first ``search.rerank_depth`` documents of each query, but at most
+            ``task.depth``. They stay before the other documents. None: no reranking.
         seed: Seed of the interval of the main metric; the scores have no random part.
 
     Raises:
@@ -131,7 +131,7 @@ def _settings(
         settings |= to_mapping(store.lexical)
     defaults, values = to_mapping(SearchOptions()), to_mapping(search)
     others = {name for name in values if values[name] != defaults[name]} - _STATED
-    plain = json.loads(json.dumps(values, default=str))  # JSON holds no dates of boosts
+    plain = json.loads(json.dumps(values, default=str))  # boosts may have dates, unlike JSON
     settings |= {name.replace("_", " "): plain[name] for name in values if name in others}
     if search.mode == "hybrid":
         settings |= {f"fusion {name}": value for name, value in fusion.items()}

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from sbert_search.metrics.classification import f1, macro_f1_of, matthews_of, share
 from sbert_search.metrics.sums import Statistic
 
-CLASSES = ("gold class", "predicted class")  # numbers of the classes of an item, by name
+CLASSES = ("gold class", "predicted class")  # class numbers; 0 is the first class by name
 COUNTS = ("matched", "predicted", "gold")  # numbers of entities or labels of an item
 
 _OF_CLASSES = {"Matthews": matthews_of, "macro F1": macro_f1_of}

@@ -39,7 +39,7 @@ class _Engine:
         opens: Opens a collection.
         query: Returns code that searches a collection at a URL.
         url: Default URL of the engine on this machine, for messages and code.
-        writes: Writes the files that the engine imports to a folder; None: it imports no files.
+        writes: Writes, to a folder, the files that the engine imports; None: it imports no files.
     """
 
     opens: _Opens

@@ -1,4 +1,4 @@
-"""The error where the client of another engine is not installed."""
+"""The error if the client of another engine is not installed."""
 
 from __future__ import annotations
 

@@ -24,9 +24,10 @@ def sidecar(out: Path) -> Path:
 def write_faiss(plan: ExportPlan, out: Path) -> None:
     """Write the vectors as an exact FAISS index, and the passages to the file beside it.
 
-    The vectors are written block by block, so that they are never in memory together. The Parquet
-    file is replaced first, and an older FAISS file is removed before: an interrupted export leaves
-    no FAISS file without its ids, or with those of another export.
+    The vectors are written block by block, so that they are never in memory together. Both files
+    are written under temporary names. Then an older FAISS file is removed, the Parquet file is
+    renamed to its final name, and the FAISS file is renamed last. An interrupted export therefore
+    leaves no FAISS file without its ids, or with the ids of another export.
 
     Raises:
         ConfigError: FAISS is not installed, or writes its exact index in an unknown form.

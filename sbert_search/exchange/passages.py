@@ -56,8 +56,8 @@ def read_passages(
 ) -> Iterator[Passages]:
     """Yield all live passages in blocks of at most 1,024.
 
-    Their order is the same each time that a state is read. The rows of a block ascend; the rows of
-    a sharded index do not ascend from block to block, since each shard is read after the other.
+    Their order is the same each time that a state is read. The rows of a block ascend. In a sharded
+    index they do not ascend from block to block, since the shards are read one after another.
 
     Args:
         snapshot: The state of the index. Blocks come in the order of its segments.
@@ -83,7 +83,7 @@ def _block(segment: Segment, at: NDArray[np.int64], kinds: dict[str, ColumnType]
     step = segment.batch_rows
     index, start = int(at[0]) // step, int(at[0]) // step * step
     chunks = segment.chunks[at]
-    firsts, doc_of = np.unique(at - chunks, return_inverse=True)  # documents, by first passages
+    firsts, doc_of = np.unique(at - chunks, return_inverse=True)  # positions of first passages
     batch = _validated(segment, index)
     # Only the first document can begin in an earlier batch.
     documents = [_validated(segment, int(f) // step, int(f) % step) for f in firsts if f < start]

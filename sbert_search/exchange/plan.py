@@ -20,7 +20,7 @@ from sbert_search.runtime.progress import note, progress
 Target = Literal["parquet", "faiss", "qdrant", "milvus", "opensearch"]
 TARGETS: tuple[Target, ...] = ("parquet", "faiss", "qdrant", "milvus", "opensearch")
 
-VECTOR, ID = "vector", "id"  # names of further fields than those in `OWN`
+VECTOR, ID = "vector", "id"  # names of two more fields, in addition to `OWN`
 _NO_NAME = re.compile(r"\W", re.ASCII)
 
 
@@ -81,8 +81,9 @@ class ExportPlan:
         Args:
             snapshot: The state of the index.
             columns: Metadata columns to export; None: all.
-            words_only: Replace what is no ASCII letter, digit or underscore in a name by an
-                underscore, and begin no name with a digit or an underscore.
+            words_only: Replace each character of a name that is no ASCII letter, digit or
+                underscore by an underscore. A name that then begins with a digit or an underscore
+                gets the prefix ``meta_``.
 
         Raises:
             ConfigError: There is no such column.
@@ -136,7 +137,7 @@ class ExportPlan:
 
 
 def _words(columns: Sequence[str], own: Collection[str]) -> dict[str, str]:
-    """Return a different name of ASCII letters, digits and underscores for each column."""
+    """Return a unique name of ASCII letters, digits and underscores for each column."""
     names: dict[str, str] = {}
     for name in columns:
         word = _NO_NAME.sub("_", name)

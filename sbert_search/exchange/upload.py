@@ -1,7 +1,8 @@
-"""Uploading an index: batches, repeated after faults, with a cursor file for an interrupted run.
+"""Uploading an index in batches, with retries, and a cursor file to resume an interrupted run.
 
-The id of a passage in the engine depends only on the id of its document and its number there. A
-batch that is sent twice, since its answer was lost or the process was killed, replaces itself.
+The id of a passage in the engine depends only on the id of its document and on the number of the
+passage in the document. A batch may be sent twice, because the answer to it was lost or the process
+was killed. Its passages then replace those of the first time.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ class Receiver(Protocol):
         """Write passages; passages with the same ids are replaced."""
 
     def finish(self) -> None:
-        """Make all that was sent searchable."""
+        """Make all passages that were sent searchable."""
 
     def count(self) -> int:
         """Count the passages in the collection."""
@@ -71,8 +72,9 @@ class Cursor:
         url: The server or file, without user and password.
         name: Name of the collection.
         index: Absolute path of the index.
-        state: sha256 of the manifest of the index that is uploaded. A generation would not tell an
-            index from another one that was built in its folder later.
+        state: sha256 of the manifest of the index that is uploaded. The generation of the manifest
+            would not suffice: another index, built later in the same folder, can have the same
+            generation.
         fields: Name of each metadata column in the engine, by its name in the index.
         done: Number of passages that were sent, in the order of `read_passages`.
     """
@@ -89,7 +91,7 @@ class Cursor:
     def read(cls, path: Path) -> Cursor | None:
         """Read a file that `write` wrote; None: the file is absent or of another form."""
         with contextlib.suppress(OSError, ValueError, ConfigError):
-            # Earlier versions also wrote the last row.
+            # Files of earlier versions have one more field, the last row.
             return from_mapping(cls, json.loads(path.read_bytes()), others=True)
         return None
 
@@ -106,9 +108,7 @@ def upload(
     *,
     replace_old: bool,
 ) -> int:
-    """Send all passages, and compare their number with the engine's; return the resumed number.
-
-    The resumed number is that of the passages that an interrupted upload had sent.
+    """Send all passages, and check that the engine counts as many as the index has.
 
     Args:
         plan: The passages to send.
@@ -116,6 +116,9 @@ def upload(
         start: The cursor of a new upload.
         path: The cursor file, which is removed at the end.
         replace_old: Whether to delete a collection of this name first.
+
+    Returns:
+        Number of passages that an interrupted upload had sent before; 0 for a new upload.
 
     Raises:
         ConfigError: The collection exists, and no interrupted upload of this state made it.
@@ -181,12 +184,12 @@ def _part(block: Passages, start: int, stop: int) -> Passages:
 
 
 def _tried(receiver: Receiver, call: Callable[[], T], again: str) -> T:
-    """Call until it succeeds or fails for good, with growing pauses.
+    """Try a call up to `TRIES` times, with growing pauses, while its errors are transient.
 
     Args:
         receiver: Says which errors are transient.
         call: The call.
-        again: How to go on after `TRIES` failures, for the message.
+        again: End of the message after the last try, which tells the user how to go on.
     """
     wait_s = FIRST_WAIT_S
     for left in reversed(range(TRIES)):
@@ -213,9 +216,10 @@ def _line(error: Exception) -> str:
 
 
 def collection_name(index: Path, to: Target) -> str:
-    """Return the default name of a collection: that of the index folder without its ending.
+    """Return the default name of a collection, made from the name of the index folder.
 
-    It is in lower case, begins with a letter, and has only ASCII letters, digits and underscores.
+    The ending of the folder's name is left out. The default name is in lower case, begins with a
+    letter, and has only ASCII letters, digits and underscores.
     """
     word = "".join(c if c.isalnum() and c.isascii() else "_" for c in index.stem.lower()).strip("_")
     return word if word[:1].isalpha() else f"index_{word}".rstrip("_")

@@ -17,9 +17,10 @@ def shown_url(url: str) -> str:
 
 
 def require_url(url: str) -> None:
-    """Check that the host and the port of a URL can be read; a path is not checked.
+    """Check that the host and the port of a URL can be read; a path of a file is not checked.
 
-    If they cannot, libraries print the part of a password that they take for the port.
+    A library that cannot read them may take a part of a password for the port, and print this part
+    in its error.
 
     Raises:
         ConfigError: The host is missing, or the port is not a number.

@@ -303,8 +303,8 @@ class Index(MaintainedIndex):
             ids: One id for each vector, in a list or an array of numpy or Arrow; None: the number
                 of the vector, from 0.
             out: As for `build`.
-            model: The model that made the vectors, by which texts can be searched; None: the index
-                has no model.
+            model: The model that made the vectors, for searches by text; None: the index has no
+                model and cannot be searched by text.
             keywords: As for `build`.
 
         Raises:
@@ -437,7 +437,8 @@ class Index(MaintainedIndex):
     ) -> IngestReport:
         """Add documents, and replace those whose id is indexed with other content.
 
-        A given vector belongs to the content: another vector replaces the document.
+        A given vector is part of the content: the same text with another vector replaces the
+        document.
 
         Arguments and errors are those of `add`.
         """
@@ -560,8 +561,8 @@ class Index(MaintainedIndex):
             options: As for `matching_embedder`.
 
         Raises:
-            ConfigError: The memory budget is too small for the work, or there is a model or an
-                option of it, and no ``queries``.
+            ConfigError: The memory budget is too small for the work, or ``model`` or ``options``
+                are given without ``queries``.
             IndexStoreError: No index type keeps within the limits; the index is unchanged.
             CorpusError: The queries cannot be read.
             IndexLocked: Another process is writing.
@@ -622,7 +623,7 @@ class Index(MaintainedIndex):
         except SbertSearchError as error:
             _note_torch(error)
             return None
-        require_same_model(settings, embedder)  # torch would load the same other model
+        require_same_model(settings, embedder)  # raises: torch would load the same wrong model
         try:
             require_agreement(settings, embedder)
         except ModelMismatch as error:
@@ -743,7 +744,7 @@ def _opener(
     options: EmbedderOptions,
     stores: StoreMaker = IndexStore,
 ) -> Callable[[], TextEmbedder]:
-    """Return a function that opens the model of a build into the folder ``out``."""
+    """Return a function that opens the model of a build; ``out`` is the folder of the index."""
     from sbert_search.index.ingestion.build import open_for_build
     from sbert_search.index.ingestion.model_check import as_embedder
 

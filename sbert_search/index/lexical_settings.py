@@ -44,7 +44,7 @@ class LexicalSettings:
             object.__setattr__(self, "stop_words", _stop_words(self.language))
 
     def require_known_language(self) -> None:
-        """Refuse an unknown language; settings that give their own stop words may have one.
+        """Refuse an unknown language, which the constructor accepts if stop words are given.
 
         The settings of an existing index are not checked: another version may have known their
         language, and the index can still be searched by vectors.

@@ -465,7 +465,7 @@ class Snapshot:
         """Return this state for some queries that are answered together.
 
         On a cluster, all questions about these queries go to the same processes, and their answers
-        may lack the documents of ``missing``.
+        may lack the documents of the shards in ``missing``.
 
         Args:
             complete: Raise an error if a shard does not answer, and leave none out.

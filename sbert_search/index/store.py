@@ -61,7 +61,7 @@ class StoreMaker(Protocol):
         """Make an empty index in a folder that is absent or empty."""
 
     def require_free(self, path: Path, /) -> None:
-        """Refuse a folder in which `create` would make no index, without writing anything.
+        """Refuse a folder in which `create` would refuse to make an index, and write nothing.
 
         Raises:
             IndexStoreError: The folder holds an index or other files, or is no folder.
@@ -141,7 +141,7 @@ class IndexStore:
 
     @classmethod
     def require_free(cls, path: Path) -> None:
-        """Refuse a folder in which `create` would make no index; see `StoreMaker`."""
+        """Refuse a folder in which `create` would refuse to make an index; see `StoreMaker`."""
         if folder := opened_if_present(path):
             _check_free(folder)
 
@@ -173,8 +173,8 @@ class IndexStore:
     def refresh(self) -> bool:
         """Move to the newest state of the index; return whether it differs from the old one.
 
-        Threads may refresh and write with this object at once. None of them moves back: a state
-        that was opened before another thread moved is opened again.
+        Threads may refresh and write with this object at once. None of them goes back to an older
+        state: if another thread moved while a state was opened, the newest state is opened again.
 
         Raises:
             ModelMismatch: The folder now holds an index with another model.
@@ -192,7 +192,7 @@ class IndexStore:
         return True  # other threads moved to a newer state each time
 
     def _require_successor(self, newest: Snapshot) -> None:
-        """Refuse a state that does not go on from the opened one; errors as for `refresh`."""
+        """Refuse a state that does not continue the opened one; errors as for `refresh`."""
         for name in ("identity", "metric", "dim", "dtype"):
             if getattr(newest.settings, name) != getattr(self.snapshot.settings, name):
                 kind = ModelMismatch if name == "identity" else IndexStoreError
@@ -377,8 +377,8 @@ def _require_no_shard(path: Path) -> None:
     whole = shard.parent
     if shard.name.startswith("shard-") and (whole / SHARDS).is_file():
         raise IndexStoreError(
-            f"{path} is a shard of a sharded index, which would no longer know its state. Change "
-            f"{whole} instead."
+            f"{path} is a shard of a sharded index. That index would not know of a change to the "
+            f"shard alone. Change {whole} instead."
         )
 
 

@@ -86,7 +86,7 @@ class IndexWriter:
         # of the newest content, and the number of such documents with this id.
         self._pending: dict[str, tuple[int, int]] = {}
         self._columns = dict(snapshot.columns)
-        self._next_row = 0  # lowest next row of the states that `commit` makes
+        self._next_row = 0  # the states that `commit` makes have at least this ``next_row``
         self._guard = threading.Lock()  # guards _pending, which two threads change
 
     @property
@@ -111,11 +111,12 @@ class IndexWriter:
         self._columns = merged
 
     def leave_rows(self, next_row: int) -> None:
-        """Use no row below ``next_row`` from the next commit on.
+        """Raise the manifest's ``next_row`` to at least this number, in the next commit.
 
-        In a shard, rows of a block of the input go to other shards. If the shard gets none of them
-        in the block's first commit, a row that is left out after its last segment records that this
-        segment is of an earlier block, which later commits of the block must not extend.
+        A sharded build spreads the documents of each block of the input over the shards. If the
+        first commit of a block has no document for this shard, the shard's last segment belongs to
+        an earlier block, and later commits of the block must not extend that segment. The row left
+        free after that segment tells `commit` so.
         """
         self._next_row = next_row
 
@@ -158,13 +159,13 @@ class IndexWriter:
         """Add passages durably; documents with the same ids are replaced.
 
         A build reads its input in blocks of rows. The documents of a block form one segment,
-        however many commits they took. The segments of a resumed build, and their merging, are then
-        those of an uninterrupted one.
+        however many commits they took. A resumed build therefore makes and merges the same segments
+        as an uninterrupted one.
 
         Args:
             batch: Documents and their passages; None: only store the cursor.
-            cursor: Progress of the build after this batch; None: the stored progress stays. Without
-                documents nothing is written then.
+            cursor: Progress of the build after this batch; None: the stored progress stays. If
+                there are no documents either, nothing is written.
             starts_block: Whether the batch has the first rows of its block of the input. If not,
                 and if there is a cursor, the last segment holds the block's earlier rows, and this
                 batch extends it. (In a shard, the last segment may be of an earlier block; see

@@ -112,7 +112,7 @@ class Collection:
                 return None
         elif self._writing.acquire(blocking=False):  # a write refreshes the index itself
             try:
-                with suppress(UnfinishedBuild):  # of another process: the state before is read on
+                with suppress(UnfinishedBuild):  # by another process; the old state stays in use
                     self._engine.refresh()
             finally:
                 self._writing.release()
@@ -162,7 +162,8 @@ class Collection:
     ) -> RowCounts:
         """Write documents, which are durable when this returns.
 
-        They are written in blocks, a commit for each; an interrupt may leave only the first ones.
+        The documents are written in blocks, with one commit for each block. After an interrupt, the
+        index may hold only the first blocks.
 
         Args:
             records: The documents.
@@ -219,7 +220,7 @@ class Collection:
 
         Returns:
             The documents with their vectors, float32 (dim,). The vector is None for a document that
-            the model has embedded.
+            the model has embedded, unless the document is a whole file of one passage.
         """
         if (index := self.index) is None:
             return []
@@ -228,9 +229,9 @@ class Collection:
         rows, contents = state.find([document.doc_id for document in documents])
         given = np.full(len(rows), not index.identity.is_model)
         if index.identity.is_model:
-            # The hash of a document with a given vector includes that vector. A document made of a
-            # whole file has the hash of the file, though the model made its vector. A split one
-            # is recognised by its first passage, which ends before the text does.
+            # The hash of a document with a given vector includes that vector. A document made from
+            # a whole file has the hash of the file, which differs too, though the model made the
+            # vectors. If the file was split, its first passage ends before the text does.
             given = hash_contents(documents) != contents
             for at, passage in enumerate(state.fetch(rows)):
                 given[at] &= passage.char_end == len(passage.document.full_text)

@@ -153,7 +153,7 @@ def none_of(condition: str) -> str:
 
 
 def _typed(kind: str | None, value: object) -> str:
-    """Write a value that fits a type: numbers as flags, or flags as numbers."""
+    """Write a value that fits a type: 1 as TRUE for a flag, True as 1 for a number."""
     if kind == "bool":
         return literal(value == 1)
     return literal(int(value) if isinstance(value, bool) else value)

@@ -36,8 +36,8 @@ def several_classes_cross_entropy(
     Args:
         logits: Float (n, labels).
         targets: 1 for the classes that a text has, otherwise 0, float (n, labels).
-        weights: For each class, how much the texts that have it count in its loss, where the
-            others count 1; float (labels,). None: 1.
+        weights: For each class, the weight of the texts that have this class in the loss of this
+            class, float (labels,). Texts without the class have weight 1. None: all weights are 1.
 
     Returns:
         Float (n,), in nats.

@@ -16,7 +16,7 @@ from torch import Tensor
 
 
 class ChainScores(NamedTuple):
-    """Scores of the tags of a path that do not depend on the items.
+    """The parts of a path's score that depend only on the tags, not on the items.
 
     Attributes:
         start: Score of each tag as the first one, float (labels,).

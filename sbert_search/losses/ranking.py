@@ -58,9 +58,9 @@ def online_contrastive(pair_distances: Tensor, labels: Tensor, *, margin: float 
         margin: Distance beyond which the loss of a pair of label 0 is 0.
 
     Returns:
-        Sum of the losses of the hard pairs, a scalar. Hard are the pairs of label 1 with a larger
-        distance than the nearest pair of label 0, and the pairs of label 0 with a smaller distance
-        than the farthest pair of label 1.
+        Sum of the losses of the hard pairs, a scalar. A pair of label 1 is hard if its distance is
+        larger than that of the nearest pair of label 0. A pair of label 0 is hard if its distance
+        is smaller than that of the farthest pair of label 1.
 
     Source: sentence-transformers' OnlineContrastiveLoss.
     """

@@ -1,4 +1,4 @@
-"""Whether probabilities mean what they say, and the temperature that makes them mean it.
+"""Calibration: the error of predicted probabilities, and the temperature that corrects them.
 
 Source: Guo et al. 2017, On calibration of modern neural networks, sections 2 (expected calibration
 error) and 4.2 (temperature scaling) (arXiv:1706.04599).
@@ -16,7 +16,7 @@ Floats = NDArray[np.float64]
 BINS = 15  # as in the source
 # Range of fitted temperatures. If all predictions are right, the likelihood has no optimum.
 COLDEST, HOTTEST = 0.05, 20.0
-_STEPS = 60  # of the bisection: more than the digits of a float64
+_STEPS = 60  # steps of the bisection: more than the 53 bits of precision of a float64
 
 
 def probabilities(logits: ArrayLike, kind: LabelKind, temperature: float = 1.0) -> Floats:

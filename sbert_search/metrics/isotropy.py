@@ -47,7 +47,7 @@ class UnitSums:
         return float(self.products().sum())
 
     def dimension_shares(self, most: int) -> dict[int, float]:
-        """Share in the mean cosine of each of the ``most`` dimensions with the largest shares.
+        """Shares in the mean cosine of the ``most`` dimensions with the largest shares.
 
         The largest share comes first. The shares of all dimensions add up to 1; a share is negative
         if the dimension lowers the mean cosine.
@@ -86,7 +86,7 @@ def deviations(products: Array, total: Array, n: int) -> Array:
 
 
 def effective_rank(values: Array) -> float:
-    """Exponential of the entropy of the singular values, scaled to a sum of 1.
+    """Exponential of the entropy of singular values that are first scaled to a sum of 1.
 
     Returns:
         From 1 (one direction) to the number of values (all directions alike); 0 if all are 0.

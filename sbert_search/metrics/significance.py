@@ -175,9 +175,9 @@ def compare_correlations(
 def holm(p_values: Sequence[float]) -> list[float]:
     """Adjust p-values by Holm's method, which controls the family-wise error rate.
 
-    The smallest of m p-values is multiplied by m, the next by m - 1 and so on. Each product is
-    raised to the product before it if that is larger, and is at most 1. The adjusted p-values are
-    in the order of the argument.
+    The smallest of m p-values is multiplied by m, the next by m - 1 and so on. A product above 1
+    becomes 1. A product that is smaller than the one before it is replaced by the one before it.
+    The adjusted p-values are in the order of the argument.
     """
     order = np.argsort(p_values, kind="stable")
     corrected, largest = [0.0] * len(p_values), 0.0
@@ -288,7 +288,7 @@ def _exchanged(a: Floats, b: Floats, gold: Floats, swap: Floats) -> Floats:
     def correlation(scores: Floats, sign: int) -> Floats:
         mean = sign * shift / n
         variance = np.maximum((scores @ scores + sign * square) / n - mean**2, 0)
-        variance[variance < 1e-12] = np.nan  # a rounding error of 0; that of the system itself is 1
+        variance[variance < 1e-12] = np.nan  # 0 up to rounding; before the exchange, it is 1
         return np.asarray((scores @ gold + sign * product) / n / np.sqrt(variance))
 
     return correlation(b, -1) - correlation(a, 1)

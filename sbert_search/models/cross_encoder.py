@@ -54,7 +54,7 @@ class CrossEncoder(SequenceClassifier):
             "sentence_transformers": {"activation_fn": activation},
             "sbert_ce_default_activation_function": activation,  # key of sentence-transformers v3
         }
-        del settings["problem_type"]  # no problem type of transformers is a score from 0 to 1
+        del settings["problem_type"]  # transformers has no problem type for a score from 0 to 1
         return settings
 
     @classmethod

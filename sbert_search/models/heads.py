@@ -151,5 +151,5 @@ LINEAR_RANGES: dict[type[nn.Module], tuple[float, float]] = {
 }
 """Scale and shift that bring hidden states into the range where an activation is almost linear.
 
-They are given by the class of the activation; `SequenceClassifier.become_linear` uses them.
+The keys are classes of activations. `SequenceClassifier.become_linear` uses scale and shift.
 """

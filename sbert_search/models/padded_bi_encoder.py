@@ -100,8 +100,8 @@ def _max(states: Tensor, weights: Tensor) -> Tensor:
     return states.masked_fill(weights == 0, float("-inf")).amax(dim=1)
 
 
-# The pooling modes of `pooling.POOLINGS` but "sum", for padded states (batch, seq_len, hidden). The
-# second argument of each function, (batch, seq_len, 1), is 1 for a token and 0 for padding.
+# The pooling modes of `pooling.POOLINGS` except "sum", for padded states (batch, seq_len, hidden).
+# The second argument of each function, (batch, seq_len, 1), is 1 for a token and 0 for padding.
 _POOLINGS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "cls": lambda states, weights: states[:, 0],
     "max": _max,

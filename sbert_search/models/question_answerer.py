@@ -16,11 +16,12 @@ _LABELS = ("LABEL_0", "LABEL_1")  # the names that transformers gives to start a
 class QuestionAnswerer(PerTokenModel):
     """Gives each token of a question and its context a logit as start and as end of the answer.
 
-    The first token of the text, such as [CLS], is the start and the end where there is no answer.
+    If there is no answer, start and end are the first token of the input, such as [CLS].
 
     Attributes:
         no_answer_threshold: There is no answer if the score of the first token minus the score of
-            the best span is larger. The score of a span is the sum of its two logits.
+            the best span is larger than this. The score of a span is the start logit of its first
+            token plus the end logit of its last token.
     """
 
     TASK, OUT = "ForQuestionAnswering", "qa_outputs"

@@ -128,11 +128,12 @@ class SequenceClassifier(nn.Module):
 
     @torch.no_grad()
     def become_linear(self, layer: nn.Linear) -> None:
-        """Make the logits equal to ``layer`` of the states, up to 1e-4 of their size.
+        """Set the weights of the head so that its logits are ``layer(states)``.
 
-        The published form has another layer and an activation before ``out``. The weights of that
-        layer are set so that it only scales and shifts the states into a range in which the
-        activation is almost linear. So transformers computes these logits too.
+        The relative error of the logits is up to 1e-4. The classifiers of transformers have another
+        linear layer and an activation before ``out``. The weights of that layer are set so that it
+        only scales and shifts the states into a range in which the activation is almost linear. So
+        transformers computes the same logits from the saved model.
 
         Args:
             layer: A linear layer, from hidden to labels.
@@ -314,7 +315,7 @@ def read_labels(read: Checkpoint, out: str, path: Path) -> list[str]:
 
 
 def fill_head(layers: Mapping[str, nn.Linear], read: Checkpoint, path: Path) -> None:
-    """Load the weights of the layers of a head, which are given by published name.
+    """Load the weights of a head into ``layers``, a mapping from published names to layers.
 
     Raises:
         WeightsError: A tensor is missing, has another shape, or is used by no layer.
@@ -336,7 +337,7 @@ def fill_head(layers: Mapping[str, nn.Linear], read: Checkpoint, path: Path) -> 
 
 
 def _kind(read: Checkpoint, n_labels: int, path: Path) -> LabelKind:
-    """Return what a model predicts by its ``problem_type``, or by its number of labels."""
+    """Return what a model predicts: by its ``problem_type``, else by its number of labels."""
     stated = read.settings.get("problem_type")
     if stated is None:
         return "number" if n_labels == 1 else "class"

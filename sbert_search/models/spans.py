@@ -9,7 +9,10 @@ from numpy.typing import NDArray
 
 
 class Span(NamedTuple):
-    """Consecutive tokens: the sum of the logits of both ends, and the indices of these tokens."""
+    """The tokens from index ``first`` to index ``last``.
+
+    The score is the start logit of the first token plus the end logit of the last token.
+    """
 
     score: float
     first: int
@@ -34,7 +37,7 @@ def best_spans(
     gap = np.arange(length)[None, :] - np.arange(length)[:, None]
     scores = np.where((gap >= 0) & (gap < max_tokens), scores, -np.inf).ravel()
     lowest = -np.inf if n >= len(scores) else np.partition(scores, -n)[-n]
-    order = np.flatnonzero(scores >= lowest)  # of scores equal to the lowest there may be too many
+    order = np.flatnonzero(scores >= lowest)  # more than n if several equal `lowest`
     order = order[np.argsort(-scores[order], kind="stable")][:n]
     return [
         Span(float(scores[place]), *divmod(int(place), length))

@@ -81,7 +81,7 @@ def calibrate(model: Path, source: Path, *, device: str = "auto") -> Calibration
     labels = _RELEVANCE if single else None
     try:
         rows = read_labelled_texts(source, kind="class" if single else kind, labels=labels)
-    except MissingColumnError as error:  # no option names a column here
+    except MissingColumnError as error:  # calibration has no option to name columns
         raise CorpusError(f"{error.problem}.") from None
     texts: list[Text] = [row.text if row.text2 is None else (row.text, row.text2) for row in rows]
     logits = predictor.logits(texts)

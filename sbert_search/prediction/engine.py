@@ -40,8 +40,8 @@ _LOADERS: dict[str, Callable[[ModelFolder], Head]] = {
     "ForTokenClassification": TokenClassifier.from_folder,
     "ForQuestionAnswering": QuestionAnswerer.from_folder,
 }
-# Largest allowed difference from the logits on the CPU in fp32, relative to the largest absolute
-# value of these, or to 1 if that is larger.
+# Largest allowed difference from the logits on the CPU in fp32. The difference is divided by the
+# largest absolute value of these logits, or by 1 if all of them are smaller.
 _TOLERANCES = {"fp32": 1e-3, "bf16": 0.1, "fp16": 0.05}
 
 

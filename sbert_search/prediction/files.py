@@ -85,8 +85,8 @@ class FilePredictor:
 
     Attributes:
         predictor: The model.
-        text: Column of the text or question; None, here and below: it is found by its usual names.
-        text2: Column of the second text, or of the text to answer from.
+        text: Column of the text or question; None: the first column name in `COLUMNS` that occurs.
+        text2: Column of the second text, or of the text to answer from; None: as for ``text``.
         on_error: Whether a bad row stops the work, or is left out with a warning.
         rejected: Number of rows left out so far.
 

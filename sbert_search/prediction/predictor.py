@@ -57,14 +57,14 @@ class Predictor:
 
     Args:
         model: A folder or a name on the Hugging Face hub, as ``train classify|tag|qa`` or
-            transformers write it, or a head in memory, which keeps its device and precision; other
-            values are refused.
+            transformers write it, or a head in memory. A head in memory keeps its device and
+            precision; ``device`` and ``precision`` must be auto or name these.
         device: auto, cpu, cuda, cuda:N or mps.
         precision: fp32, bf16, fp16, or auto: the faster of fp32 and bf16 on the device; fp32 if
             the logits in bf16 differ too much.
         batch_tokens: Maximum tokens of one forward pass; None: a number that is fast on the device.
         no_answer_threshold: For questions: there is no answer if the score of "no answer" minus
-            that of the best span is larger. None: the threshold stored with the model.
+            that of the best span is larger than this. None: the threshold stored with the model.
 
     Attributes:
         task: What the model does: classify, tag or qa.
@@ -116,7 +116,10 @@ class Predictor:
 
     @property
     def no_answer_threshold(self) -> float:
-        """For questions: "no answer" is given if it exceeds the best span by more, in logits."""
+        """For questions: there is no answer if "no answer" exceeds the best span by more than this.
+
+        The scores of both are sums of logits.
+        """
         if self._threshold is not None or not isinstance(self.model, QuestionAnswerer):
             return self._threshold or 0.0
         return self.model.no_answer_threshold

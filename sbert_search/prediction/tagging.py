@@ -18,8 +18,8 @@ from sbert_search.tag_schemes import OUTSIDE, entities
 from sbert_search.tokens.tokenizer import Ids
 from sbert_search.tokens.word_spans import TRUNCATED, CharSpan, encode_words
 
-# A word may begin with the sign of a name or a topic, and have signs inside, as in "U.S" or
-# "rock'n'roll". Every other character that is no blank is a word of its own.
+# A word may begin with "@" or "#", and have signs inside, as in "U.S" or "rock'n'roll". Every other
+# character that is no blank is a word of its own.
 # A word goes on over marks, such as combining accents, vowel signs and soft hyphens; a mark alone
 # is no word. The pattern is applied to texts in which `_MARK` stands for every mark.
 _MARK = "\u0300"
@@ -33,7 +33,7 @@ _CONTEXT = 32  # words that a part of a long text repeats from the part before i
 
 
 def words_of(text: str) -> list[CharSpan]:
-    """Return the first character of each word, and the character after its last."""
+    """Return the span of each word: the indices of its first character and after its last one."""
     if not text.isascii():
         text = "".join(
             _MARK if unicodedata.category(c) in _MARKS else c
@@ -75,7 +75,7 @@ class TaggingText:
         return self.need >= len(self.words)
 
     def next_part(self, n_words: int) -> tuple[str, list[CharSpan]]:
-        """Return at most ``n_words`` words of the text from `start`, and their characters."""
+        """Return the text of ``n_words`` words (or fewer) from `start`, and their spans in it."""
         words = self.words[self.start : self.start + n_words]
         first, last = words[0][0], words[-1][1]
         return self.text[first:last], [(a - first, b - first) for a, b in words]

@@ -11,8 +11,8 @@ Ints = NDArray[np.int64]
 def distinct(values: Ints) -> Ints:
     """Return the distinct values, ascending, int64 (m,).
 
-    `numpy.unique` imports the subpackage of masked arrays at its first call, for which a search in
-    a new process would wait.
+    `numpy.unique` is not used: its first call imports the subpackage of masked arrays, which would
+    delay a search in a new process.
     """
     ordered = np.sort(values)
     first = np.ones(len(ordered), bool)

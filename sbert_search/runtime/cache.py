@@ -13,7 +13,8 @@ from typing import Any
 
 from sbert_search.runtime.disk import files
 
-# Age in seconds at which an unfinished file is that of a killed process; writing takes minutes.
+# An unfinished file older than this (in seconds) was left by a killed process, since writing a file
+# takes minutes.
 ABANDONED_S = 24 * 3600
 
 
@@ -76,7 +77,7 @@ def write_cached(path: Path, data: bytes) -> None:
 
     Each call has a temporary file with a random name. The process id would not do as a name, since
     processes in two containers may have the same one. Temporary files in the folder that are older
-    than a day are removed, as their processes were killed.
+    than a day are removed, since the processes that wrote them were killed.
 
     Raises:
         OSError: The file cannot be written.

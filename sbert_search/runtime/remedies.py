@@ -1,7 +1,7 @@
-"""Remedies in messages that are options of the command line.
+"""Options of the command line that messages name as remedies, such as ``--on-error skip``.
 
-The code that makes a message does not know which command runs. The command line says which options
-the command has, so that messages name no others.
+The code that makes a message does not know which command runs. So the command states its options
+with `offer_options`, and messages name no others.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ COLOURS = (COLOUR, "#c8553d", "#3a7d44", "#8e5ea2", "#b8860b", "#4d4d4d", "#d16b
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """A linear axis from ``low`` to ``high``, or a logarithmic one; its ends are above 0."""
+    """A linear axis from ``low`` to ``high``, or a logarithmic one, whose ends must be above 0."""
 
     low: float
     high: float

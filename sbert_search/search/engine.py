@@ -93,8 +93,8 @@ class SearchEngine:
 
     Raises:
         IndexStoreError: The index cannot be opened, or is an unfinished build.
-        ConfigError: The reranker has no ``predict``, the reader no ``answer``, or the index for a
-            runner no shards.
+        ConfigError: The reranker has no ``predict``, the reader has no ``answer``, or there is a
+            runner and the index has no shards.
         ModelMismatch: The embedder is not the model that built the index. A model given by name
             is compared at the first query.
     """
@@ -241,8 +241,9 @@ class SearchEngine:
     ) -> Hits:
         """Call `search` in a thread of the engine, so that the event loop of asyncio goes on.
 
-        As many searches run at the same time as there are cores. A cancelled search that waits is
-        not run, and one that runs ends in its thread. Arguments and errors as for `search`.
+        At most as many searches run at the same time as there are cores. If a call is cancelled
+        before its search has begun, the search never runs. A search that has begun runs to its end
+        in its thread. Arguments and errors as for `search`.
         """
         ask = partial(self.search, query, k, vector=vector, options=options, highlight=highlight)
         return await self._threads.run(partial(ask, **keywords))
@@ -289,8 +290,9 @@ class SearchEngine:
     ) -> dict[str, dict[str, float]]:
         """Answer queries and return a run: for each query id, scores by document id, best first.
 
-        ``k`` is 100 by default, and ``syntax`` is ``plain``. Texts are read only if a reranker
-        needs them. ``vectors`` as for `search_many`. Other arguments and errors as for `search`.
+        Without ``options``, ``k`` is 100 by default. The default of ``syntax`` is ``plain``. The
+        texts of documents are read only if a reranker needs them. ``vectors`` as for `search_many`.
+        Other arguments and errors as for `search`.
         """
         return dict(self.rankings(queries, k, vectors=vectors, options=options, **keywords))
 
@@ -491,7 +493,7 @@ class SearchEngine:
         keywords: SearchKeywords,
         syntax: Syntax = "operators",
     ) -> SearchOptions:
-        """Combine the options of a call, whose default syntax is given.
+        """Combine the options of a call; ``syntax`` replaces a syntax of None.
 
         Without a reranker, ``rerank_depth`` is 0.
         """

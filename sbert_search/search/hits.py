@@ -37,7 +37,7 @@ def read_hits(snapshot: Snapshot, ranking: Ranking, n_before: int = 0) -> list[H
 
 
 def body_of(hit: Hit) -> str:
-    """Return the best passage of a hit with its full text, without the title.
+    """Return the best passage of a hit, without the title; `Hit.text` must be the whole text.
 
     If the passage has nothing but the title, return the title.
     """
@@ -45,7 +45,7 @@ def body_of(hit: Hit) -> str:
 
 
 def without_rest(hit: Hit) -> Hit:
-    """Leave only the best passage in the text of a hit with its full text."""
+    """Return a hit whose text is only its best passage; the given hit has the whole text."""
     start, end = passage_in_text(hit)
     if (start, end) == (0, len(hit.text)):
         return hit
@@ -56,7 +56,7 @@ def without_rest(hit: Hit) -> Hit:
 
 
 def passage_in_text(hit: Hit) -> tuple[int, int]:
-    """Return where the best passage of a hit with its full text lies in this text."""
+    """Return start and end of the best passage in `Hit.text`, which must be the whole text."""
     # The title and a blank come before the text in `Document.full_text`.
     offset = len(hit.title) + 1 if hit.title else 0
     start, end = (min(max(position - offset, 0), len(hit.text)) for position in hit.span)

@@ -54,8 +54,8 @@ class SearchOptions:
         k: Documents to return; all of them where the index holds fewer.
         mode: ``dense`` compares vectors; ``lexical`` compares words (BM25) and needs no model;
             ``hybrid`` does both and fuses the two rankings; ``auto`` is hybrid if the index has
-            lexical data, which it has by default, else dense; and lexical if the index has no
-            model.
+            lexical data, which it has by default, else dense. If the index has lexical data but no
+            model, ``auto`` is lexical for a query without a vector.
         where: A filter over the metadata, such as ``year >= 2019 AND kind = 'class'``.
         fusion: How ``hybrid`` fuses its rankings, and how much a reranker's score counts.
         rerank_depth: Documents that the reranker scores; it scores ``offset`` + k documents if that
@@ -74,15 +74,16 @@ class SearchOptions:
             must be equal. Words of up to five characters have at most one edit; those of one or
             two characters and those with digits must be equal.
         boost: Numbers or dates in the metadata that raise documents; see `Boost`. They reorder the
-            candidates, which are the first 100 documents, ``offset`` + k if that is more, or those
-            of the reranker if there is one.
+            candidates: the documents that the reranker scores, or, without a reranker, the first
+            100 documents (``offset`` + k documents if that is more).
         diversity: How much to avoid hits that resemble better hits, from 0 (not at all) to 1. The
             hits are chosen from the candidates by maximal marginal relevance (Carbonell & Goldstein
             1998) over the stored vectors.
         group_by: A metadata column. The result then has k groups, whenever there are k: the best
             documents of each value of the column, best group first. A document without a value is
             a group of its own. ``offset`` counts groups. A reranker, boosts and diversity order the
-            candidates; documents that are needed beyond these come behind them, as they were found.
+            candidates. If groups need more documents than the candidates, these documents follow
+            the candidates in the order of retrieval.
         group_size: Number of documents of each group.
         group: Whether a hit is a document, found by its best passage. False: a hit is a passage, k
             counts passages, and several hits may come from one document. Lexical search then reads
@@ -93,10 +94,9 @@ class SearchOptions:
             only its best passage.
 
     Raises:
-        QueryError: The mode or the syntax is unknown, a number is no number or no integer,
-            ``group_by`` is no string, k or
-            ``group_size`` is below 1, ``offset`` or ``answer_depth`` is negative, ``min_score`` is
-            NaN, ``diversity`` is not from 0 to 1,
+        QueryError: The mode or the syntax is unknown, ``fusion``, ``boost``, ``group_by`` or a
+            number has the wrong type, k or ``group_size`` is below 1, ``offset`` or
+            ``answer_depth`` is negative, ``min_score`` is NaN, ``diversity`` is not from 0 to 1,
             ``fuzzy``, ``rerank_depth`` or the number of documents to choose by diversity is out of
             range, ``group_size`` is given without ``group_by``, or ``group_by`` with
             ``group=False``.
@@ -194,7 +194,10 @@ class SearchOptions:
         return max(self.offset + self.k, self.rerank_depth or reordered)
 
     def for_index(self, snapshot: Snapshot) -> SearchOptions:
-        """Replace the mode ``auto`` by the mode for an index and queries with text and vector."""
+        """Replace the mode ``auto``: hybrid if the index has lexical data, otherwise dense.
+
+        `queries.ask` chooses the mode for queries that lack a text or a vector.
+        """
         if self.mode != "auto":
             return self
         return replace(self, mode="dense" if snapshot.settings.lexical is None else "hybrid")

@@ -1,8 +1,8 @@
 """Paraphrase mining: all pairs of documents whose vectors are close, and clusters of duplicates.
 
 A row is a passage of the index. The exact way compares every row with every later row; it computes
-the matrix of their scores in tiles. The approximate way searches an index that has FAISS files for
-the neighbours of each row.
+the matrix of their scores in tiles. The approximate way, for an index with FAISS files, searches
+the index for the neighbours of each row.
 """
 
 from __future__ import annotations
@@ -94,8 +94,8 @@ class _Limit:
 
     Attributes:
         floor: Returns the lowest score that is kept; it may rise during the search.
-        most: Number of best pairs of rows that are kept of one tile, or of one row if the index is
-            searched for its neighbours; None: all pairs.
+        most: Number of best pairs of rows to keep: in the exact way of each tile, and in the
+            approximate way of each row; None: all pairs.
     """
 
     floor: Callable[[], float]
@@ -151,7 +151,7 @@ def best_pairs(
     _refuse_nan(threshold)
     live, best = _Rows.of(snapshot), _joined([])
     least = least_score(threshold, snapshot.settings.metric)
-    # The most passages of one document; two documents have at most the square of this as pairs.
+    # Most passages of one document. Two documents form at most passages**2 pairs of passages.
     passages = int(np.unique(live.docs, return_counts=True)[1].max(initial=1))
 
     def floor() -> float:

@@ -61,12 +61,13 @@ def ask(
         queries: Texts or vectors.
         vectors: Vectors of the texts, (n_queries, dim); None: the model makes them.
         options: The options of the search.
-        needs_text: What reads the text of a query besides the mode, for messages; "": nothing.
+        needs_text: For messages, the part of the search besides the mode that reads the text of a
+            query, such as "A reranker"; "": no part.
 
     Raises:
         QueryError: A query is blank, is neither a text nor a vector of the index, or is a vector of
-            zeros where the metric is cosine; the texts and vectors are not equally many; or a text
-            or a vector has no effect or is missing.
+            zeros where the metric is cosine; the numbers of texts and vectors differ; a vector is
+            given that the search does not use; or a text is missing that the search reads.
     """
     if _are_vectors(queries):
         if vectors is not None:
@@ -98,7 +99,7 @@ def query_vectors(snapshot: Snapshot, values: object, shown: str) -> NDArray[np.
     Args:
         snapshot: State of the index.
         values: Vectors (n, dim).
-        shown: What they are, in messages.
+        shown: Name of the vectors in messages, such as "The query".
 
     Returns:
         Float32 (n, dim).
@@ -124,7 +125,7 @@ def query_vectors(snapshot: Snapshot, values: object, shown: str) -> NDArray[np.
 def one_query(
     query: QueryLike, vector: NDArray[np.floating] | None
 ) -> tuple[QueriesLike, NDArray[np.floating] | None]:
-    """Return one query, and its vector if there is one, as the queries of `ask`."""
+    """Return one query and its vector as the arguments ``queries`` and ``vectors`` of `ask`."""
     is_vector = hasattr(query, "__array__") or isinstance(query, (list, tuple))
     array = np.asarray(query)[None] if is_vector else None
     queries = [query] if array is None or array.dtype.kind not in "fiu" else array

@@ -16,12 +16,13 @@ class Ranking:
     """Documents found for a query, best first.
 
     Attributes:
-        docs: Row of each document's first passage, which is the number of the document, int64 (n,).
+        docs: Number of each document, int64 (n,): the row of its first passage.
         rows: Row of each document's best passage, int64 (n,).
         scores: Score of each document, float64 (n,), descending; documents that `followed_by` added
             are behind the others whatever their scores.
-        stages: By the name of a stage of the search: the rank that the stage gave to each document,
-            int64 (n,), 0 if the stage did not find it; and its score in that stage, float64 (n,).
+        stages: For each stage of the search, by its name: the rank that the stage gave to each
+            document, int64 (n,), 0 if the stage did not find it; and the document's score in the
+            stage, float64 (n,).
     """
 
     docs: NDArray[np.int64]
@@ -48,7 +49,7 @@ class Ranking:
     def followed_by(self, other: Ranking) -> Ranking:
         """Return the documents of this ranking and then those of another one.
 
-        In a stage of only one ranking, the documents of the other one have rank 0.
+        If only one of the rankings has a stage, the documents of the other one get rank 0 in it.
         """
         stages = {}
         for name in dict.fromkeys([*self.stages, *other.stages]):

@@ -11,7 +11,7 @@ from sbert_search.search.hits import passage_in_text
 
 
 class FoundAnswer(Protocol):
-    """An answer in a text, as `prediction.results.TextAnswer` is one."""
+    """An answer in a text, such as a `prediction.results.TextAnswer`."""
 
     @property
     def text(self) -> str:
@@ -19,11 +19,11 @@ class FoundAnswer(Protocol):
 
     @property
     def start(self) -> int:
-        """Its first character in the text."""
+        """Index of its first character in the text."""
 
     @property
     def end(self) -> int:
-        """The character after its last."""
+        """Index of the character after its last one."""
 
     @property
     def score(self) -> float:
@@ -34,7 +34,7 @@ class AnswerReader(Protocol):
     """A model that answers questions from texts, such as a `Predictor` of the task qa."""
 
     def answer(self, questions: Sequence[tuple[str, str]], /) -> Sequence[FoundAnswer]:
-        """Answer the questions of pairs of question and text, each from its own text."""
+        """Answer pairs of question and text: each question from the text of its pair."""
 
 
 def with_answers(reader: AnswerReader, query: str, hits: Sequence[Hit], depth: int) -> list[Hit]:

@@ -24,17 +24,17 @@ class Hits(list[Hit]):
 
     Args:
         hits: The hits.
-        query: See below, as for ``mode``, ``commit`` and ``missing``.
-        columns: The metadata columns of the index with their types, which tables of the hits have
-            also where no hit has a value. None: tables have the columns of the hits.
+        query: See the attribute, also for ``mode``, ``commit`` and ``missing``.
+        columns: The metadata columns of the index with their types. A table of the hits has all of
+            them, even those in which no hit has a value. None: a table has the columns of the hits.
 
     Attributes:
         query: The query as it was asked; "" if the hits are not those of a text.
         mode: The mode that found them: dense, lexical or hybrid; "" if unknown. For
             ``mode="auto"``, this is the mode that was chosen.
         commit: Number of commits of the index up to the state that was searched; 0 if unknown.
-        missing: Names of the shards that did not answer, whose documents may be absent. There can
-            be some only if the search is on a cluster and may give partial answers.
+        missing: Names of the shards that did not answer, whose documents may be absent. Always
+            empty, unless the search is on a cluster and may give partial answers.
     """
 
     def __init__(
@@ -93,8 +93,8 @@ class Hits(list[Hit]):
             matched_words; for each stage of the search, its rank and score, such as dense_rank and
             dense_score, null for a hit that the stage did not find; answer and answer_score, if a
             hit has an answer; and the metadata columns of the index by name, null for a hit without
-            a value. ``meta.`` is put before the name of a metadata column while another
-            column has the name.
+            a value. If another column already has the name of a metadata column, ``meta.`` is put
+            before the name, several times if needed.
         """
         import pyarrow as pa
 

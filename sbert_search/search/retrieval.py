@@ -33,7 +33,7 @@ HITS_AT_ONCE = 1 << 14  # hits with their texts
 RESULTS_AT_ONCE = 1 << 17  # documents of which only id and score are kept
 _QUERIES_AT_ONCE = 256
 _DEEPER = 4  # factor by which more documents are ranked until there are enough groups
-_COMPLETED = 4096  # documents of a query that are ranked to complete groups of later pages
+_COMPLETED = 4096  # from this many ranked documents on, groups of later pages are not completed
 _PAIRS_AT_ONCE = 16_384  # pairs of query and text for a reranker
 
 
@@ -46,8 +46,8 @@ class Retrieved:
         query: The query without its operators and the words that it excludes.
         vector: Its vector, (dim,); None in lexical search.
         ranking: The documents.
-        others: Documents behind them that complete groups, or that are in further groups; None:
-            there are none. The stages that reorder documents leave them as they are.
+        others: Documents behind those of `ranking` that complete its groups or are in further
+            groups; None: there are none. The stages that reorder documents leave them as they are.
         n_before: Number of documents on earlier pages of the result.
         near: Finds words of the index that are near a word of the query; None: the search is not
             fuzzy, or it is dense and requires no word.
@@ -245,8 +245,8 @@ def _for_groups(
     """Find more documents of a query, until there are enough groups with enough documents each.
 
     Groups are complete for every page up to the requested one before documents are reordered. A
-    reordering may put any group of the ranking on a page, so all of these are completed as far as
-    `_COMPLETED` documents of the query go.
+    reordering may put any group of the ranking on one of these pages. So the other groups of the
+    ranking are completed too, as long as fewer than `_COMPLETED` documents have been ranked.
 
     Args:
         search: What to search, and how.

@@ -215,9 +215,10 @@ class Endpoint(Generic[Q]):
 
 
 def _forget_frames(error: BaseException | None) -> None:
-    """Let go of the frames that an error and its causes passed, which hold request and connection.
+    """Drop the tracebacks of an error and of its causes.
 
-    The frames hold the error too, so that only a search for garbage would find them.
+    The frames of a traceback hold the request, the connection and the error itself. Because of this
+    cycle, they would stay in memory until the garbage collector finds them.
     """
     while error is not None:
         error.__traceback__ = None
@@ -244,7 +245,7 @@ async def _unless_hung_up(answer: Awaitable[T], receive: Receive) -> T:
     work.cancel()
     await asyncio.wait((work,))
     if not work.cancelled():
-        work.exception()  # it is seen here, so that asyncio does not report it
+        work.exception()  # retrieves the error, so that asyncio does not report it
     raise HungUp
 
 
@@ -276,7 +277,7 @@ def _headers(
 ) -> list[tuple[bytes, bytes]]:
     """Return the headers of every answer.
 
-    Where text-embeddings-inference has a header of the same meaning, it has the same name.
+    If text-embeddings-inference sends a header of the same meaning, the name is the same.
     """
     headers = [
         (b"x-request-id", request_id.encode()),

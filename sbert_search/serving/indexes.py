@@ -42,7 +42,7 @@ class ServedIndex:
         engine: Searches without a reranker.
         reranking: Searches with the reranker; None: the server has none.
         metrics: Where searches and reloads are counted.
-        allow_inexact: As for `SearchEngine`, for the model in updates.
+        allow_inexact: As for `SearchEngine`; here it applies to the model that embeds updates.
     """
 
     name: str
@@ -154,10 +154,10 @@ class ServedIndex:
         self._seen, self._retry_s = stamp, math.inf
         loop = asyncio.get_running_loop()
         try:
-            # In the thread of updates, so that it never moves back from the commit of an update.
+            # In the thread of updates: a refresh thus never returns to a state before an update.
             moved = await loop.run_in_executor(self._writer, self.index.refresh)
         except (SbertSearchError, OSError) as error:
-            self._retry_s = monotonic() + RETRY_S  # its files may be copied, or restored, later
+            self._retry_s = monotonic() + RETRY_S  # missing files may be copied or restored later
             known = stamp == self._refused or str(error) == self._reason
             self._refused, self._reason = stamp, str(error)
             if known:  # each commit of an unfinished build is refused for the same reason
@@ -191,7 +191,7 @@ class ServedIndex:
         if self.model is None:
             raise Problem(400, "The index has no model, so it takes no texts.", "index")
         change = self.index.upsert if replaces else self.index.add
-        # The index remembers the fields of its files; these rows have those of a request.
+        # The index remembers the field names of its files; these rows have those of a request.
         fields = replace(self.index.read_settings.fields, id="_id", text="text", title="title")
         ingest = partial(change, list(rows), model=self.model, allow_inexact=self.allow_inexact)
         report, commit = await self._write(partial(ingest, fields=fields, metadata_fields=None))

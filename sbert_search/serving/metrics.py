@@ -29,7 +29,7 @@ class Sample(NamedTuple):
     """The metrics of one process by name, which another process adds to its own.
 
     Attributes:
-        counted: Counters and histograms, which stay when the process ends.
+        counted: Counters and histograms, which are kept after the process has ended.
         current: Gauges whose sum over all processes has a meaning.
     """
 
@@ -87,7 +87,7 @@ class Counter:
 
 
 class Gauge:
-    """A number that is read when the metrics are.
+    """A number that is computed anew each time the metrics are read.
 
     Args:
         read: Returns the number, by labels.

@@ -38,8 +38,8 @@ class ServeSettings:
         indexes: Folders of indexes, by the names that requests use.
         models: Further embedding models: names or folders.
         rerankers: Names or folders of cross-encoders; searches use the first one.
-        rerank_windows: Most windows that the reranker of a search scores of a text that is too
-            long for it.
+        rerank_windows: Maximum number of windows of a text that are scored, if the text is too long
+            for the reranker of a search.
         index_model: Folder or name of the model of the indexes; None: the one that each index
             names.
         options: How to open models.

@@ -151,7 +151,7 @@ def _problem_of_row(at: int, message: str) -> Problem:
 
 
 def problem_of(error: Exception) -> Problem | None:
-    """Return the problem that an error of this package is for a client; None: it is a bug.
+    """Return the problem that a client gets for an error of this package; None: it is a bug.
 
     Messages of errors that may name a path are replaced.
     """

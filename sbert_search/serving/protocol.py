@@ -64,8 +64,8 @@ class GuardedProtocol(HttpToolsProtocol):
         if self._writing is not None:
             self._writing.cancel()
         super().connection_lost(exc)
-        # Python before 3.12 and uvicorn leave references in a circle, so that each connection would
-        # stay in memory until all objects are searched for garbage.
+        # Python before 3.12 and uvicorn leave reference cycles, so that each connection would stay
+        # in memory until the garbage collector looks at all objects.
         vars(self.transport).update(_read_ready_cb=None)
         vars(self).update(cycle=None)
 
@@ -100,7 +100,7 @@ class GuardedProtocol(HttpToolsProtocol):
         self._in_headers, self._has_begun = True, False
 
     def on_response_complete(self) -> None:
-        """Restart the deadline of an incomplete request that came before the answer was sent."""
+        """Restart the deadline of the request that is still being received, if there is one."""
         super().on_response_complete()
         if self._reading is not None:
             self._read_within(self._reading_s)
@@ -129,8 +129,8 @@ class GuardedProtocol(HttpToolsProtocol):
     def _too_slow(self) -> None:
         """Close the connection; a client that has begun a request is told why.
 
-        While an earlier request of the connection is being answered, the deadline does not end: a
-        client would take the 408 for that answer.
+        While an earlier request of the connection is being answered, the deadline starts again:
+        the client would take a 408 for the answer to the earlier request.
         """
         if self._is_answering_earlier():
             self._read_within(self._reading_s)

@@ -27,8 +27,9 @@ from sbert_search.serving.state import Served
 
 NOTICE_S = 0.5  # seconds between "not ready" and the end of new connections
 _BACKLOG = 2048
-# Connections that are accepted one after the other before other work is done. asyncio takes the
-# backlog for this number too, so a flood of 2,048 connections would stop all answers for a while.
+# Connections that are accepted one after the other before other work is done. asyncio uses the
+# backlog as this number, so with `_BACKLOG`, a flood of connections would stop all answers for a
+# while.
 _ACCEPTED_AT_ONCE = 16
 # Seconds after which a thread that runs Python lets another one do so. The thread of a model asks
 # for its turn after each step, and should not wait 5 ms (Python's default) for the event loop.
@@ -116,11 +117,11 @@ def within_open_files(limits: ServerLimits) -> ServerLimits:
 
 
 class DrainingServer(uvicorn.Server):
-    """A server that says for a moment that it is not ready before it stops to listen.
+    """A server that says for a moment that it is not ready before it stops listening.
 
     Args:
         config: Settings of uvicorn.
-        served: What it serves, which learns of the end.
+        served: What it serves; its ``draining`` is set when the shutdown begins.
         is_worker: Whether it is one of several processes. Then Ctrl-C and a second signal do
             nothing: they reach all processes at once, and the parent process handles them.
     """
@@ -151,7 +152,7 @@ class DrainingServer(uvicorn.Server):
                 signal.signal(number, handler)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Begin to end; a second signal ends at once."""
+        """Begin the shutdown; a second signal shuts the server down at once."""
         if self._served.draining:
             if self._is_worker:
                 return
@@ -160,7 +161,7 @@ class DrainingServer(uvicorn.Server):
         self._exit_at_s = time.monotonic() + NOTICE_S
 
     async def on_tick(self, counter: int) -> bool:
-        """Stop to listen when the notice is over."""
+        """Stop listening when the notice is over."""
         if self._exit_at_s is not None and time.monotonic() >= self._exit_at_s:
             self.should_exit = True
         return await super().on_tick(counter)

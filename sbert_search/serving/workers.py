@@ -1,8 +1,8 @@
 """Several processes that answer at one address: their start, their replacement and their end.
 
-The parent process holds the listening socket and answers nothing itself, so a connection that
-waits is accepted by another worker when one ends. Decision: docs/decisions.md, "Worker processes
-share one listening socket".
+The parent process holds the listening socket and answers nothing itself. If a worker ends, another
+one accepts the connections that wait. Decision: docs/decisions.md, "Worker processes share one
+listening socket".
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ EXCHANGE_S = 1.0  # seconds between two messages of a worker
 HUNG_S = 60.0  # a worker that sends nothing for so long is killed and replaced
 _TICK_S = 0.2
 _DRAIN_SPARE_S = 5.0  # seconds from the end of the drain until a worker is killed
-_FIRST_DELAY_S, _MAX_DELAY_S = 1.0, 30.0  # seconds until a worker that ended soon starts again
+_FIRST_DELAY_S, _MAX_DELAY_S = 1.0, 30.0  # seconds before a worker that ended early restarts
 
 
 def run_workers(
@@ -107,7 +107,7 @@ class _Worker:
         return True
 
     def plan_restart(self) -> float:
-        """Plan a new start of the worker, later if it ended soon; return the seconds until then."""
+        """Plan a restart of the worker, delayed if it ended early; return the delay in seconds."""
         self.link.close()
         lived_s = time.monotonic() - self.started_s
         lasted = self.is_ready and lived_s > _MAX_DELAY_S
@@ -160,7 +160,7 @@ class _Supervisor:
         log = None if self._log is None else self._log.of_worker(number)
         arguments = (self._settings, self._bound, log, link, reporting())
         process = self._context.Process(target=_work, args=arguments, name=f"worker {number}")
-        # A child inherits that a signal is ignored: Ctrl-C reaches it through the parent only.
+        # The child inherits that SIGINT is ignored, so Ctrl-C ends it only through the parent.
         before = signal.signal(signal.SIGINT, signal.SIG_IGN)
         try:
             process.start()

@@ -28,8 +28,8 @@ def assemble(path: Path, parts: Sequence[Path]) -> ShardedStore:
     """Move finished indexes into a new folder, as the shards of one index.
 
     Part ``n`` must hold exactly the documents of shard ``n`` (`routing.shard_of`), and no row
-    number may be in two parts. The parts are renamed, so they lie on the file system of ``path``.
-    If the call is interrupted, the same call goes on.
+    number may be in two parts. The parts are renamed, so they must lie on the file system of
+    ``path``. If the call is interrupted, a second call with the same arguments finishes it.
 
     Args:
         path: The new folder; absent or empty, or the remains of an interrupted call.

@@ -36,8 +36,8 @@ def check_index(path: Path) -> CheckReport:
 def check_shards(path: Path) -> CheckReport:
     """Verify all shards of a sharded index and report all damage, not only the first.
 
-    All files of all shards are opened before the first is hashed, and opened again after a commit,
-    as by `check.check`.
+    All files of all shards are opened before the first is hashed. If a writer removes a file before
+    it is opened, the newer state of the index is checked instead, as by `check.check`.
 
     Raises:
         NotAnIndex: The folder holds no sharded index.
@@ -90,7 +90,7 @@ def _report(
 
 
 def _inconsistencies(snapshot: ShardedSnapshot) -> Iterator[CorruptIndex]:
-    """Check that ids are in the shards that they belong to, and that no two rows are equal."""
+    """Check that ids are in the shards that they belong to, and that row numbers are unique."""
     n_shards = len(snapshot.shards)
     for number, shard in enumerate(snapshot.shards):
         name = shard_manifests.folder_name(number)

@@ -133,7 +133,7 @@ class ShardedIndex(Index):
         model: ModelLike | None = None,
         **keywords: Unpack[BuildKeywords],
     ) -> Self:
-        """Refuse vectors without texts as one block; `build` takes rows with ``vectors``.
+        """Refuse to build from vectors and ids alone; `build` takes rows with ``vectors``.
 
         Raises:
             ConfigError: Always.

@@ -1,7 +1,7 @@
 """shards.json: the file that lists the shards of an index and the state of each shard.
 
-Line 1 is the sha256 of the rest; line 2 is JSON with sorted keys and no spaces. Replacing the file
-is the commit of a sharded index: it names the manifest of each shard that belongs to the state.
+Line 1 is the sha256 of the rest; line 2 is JSON with sorted keys and no spaces. The file names the
+manifest that each shard has in this state. Replacing the file is the commit of a sharded index.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Row numbers are unique over all shards, so a row alone says which document is meant. They ascend in
 the order in which documents were added, so equal scores are ordered as in one index. In an index
-made by `assembly.assemble`, the rows of each part ascend on their own.
+made by `assembly.assemble`, they ascend in this order only within each part.
 """
 
 from __future__ import annotations

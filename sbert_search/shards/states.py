@@ -72,7 +72,7 @@ def open_shard(root: Folder, record: ShardRecord) -> Folder:
 
 
 def read_shard(folder: Folder, record: ShardRecord) -> Manifest:
-    """Read the manifest of a shard whose hash is in its record in ``shards.json``.
+    """Read the manifest of a shard: the one with the hash that ``record`` states.
 
     Raises:
         StaleShard: The shard has no manifest with this hash.
@@ -132,7 +132,7 @@ def open_snapshot(
 
     Args:
         root: The sharded index.
-        record: Its record of the shard.
+        record: The record of the shard in ``shards.json``.
         reuse: An earlier state of the shard, whose open files are used again.
         manifest: The manifest of the state; None: it is read.
     """

@@ -78,5 +78,5 @@ def _with_ann(
 
 
 def _state(manifest: Manifest, work: Transaction) -> Manifest:
-    """Return the manifest itself, as the change of `IndexWriter.rewrite`: it needs no new files."""
+    """Return the manifest as it is; `IndexWriter.rewrite` commits it without new files."""
     return manifest

@@ -200,7 +200,7 @@ class ShardedWriter(IndexWriter):
     def _routed(
         self, batch: PassageBatch, rows: NDArray[np.int64] | None
     ) -> dict[int, tuple[RoutedBatch, NDArray[np.int64]]]:
-        """Return, by number of the shard, its part of a batch and the rows of these passages."""
+        """Return, by the number of each shard, its part of a batch and the rows of its passages."""
         if rows is None:
             first = self.snapshot.manifest.next_row
             rows = np.arange(first, first + len(batch.doc_of))

@@ -36,8 +36,8 @@ def borders(text: str) -> dict[int, Border]:
     no border.
 
     Returns:
-        Kind of border by the position of the first character after the border that is no white
-        space.
+        Kind of each border. The key is the position of the first character at or after the border
+        that is not white space.
     """
     nothing, line_end, sentence = Border.NOTHING, Border.LINE, Border.SENTENCE
     found: dict[int, Border] = {}
@@ -75,7 +75,7 @@ def token_borders(
     Returns:
         Kind of border before each token, int8 (n_tokens,), and the place of the cut in characters,
         int64 (n_tokens,). The place is the start of the token, or the start of a border between it
-        and the token before: the marks of a heading need not be tokens.
+        and the token before: the ``#`` marks of a heading may have no tokens.
     """
     spans = np.array(offsets, np.int64).reshape(-1, 2)
     cuts, ends = spans[:, 0].copy(), spans[:, 1]

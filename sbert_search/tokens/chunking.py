@@ -107,7 +107,7 @@ def split_by_pieces(text: str, split: Callable[[str], Spans], unsure: int = 1) -
     Args:
         text: The text.
         split: Function that returns start and end of each passage of a text, in characters.
-        unsure: Number of last passages that text after the piece may change.
+        unsure: Number of passages at the end of a piece that the following text may change.
     """
     spans: Spans = []
     start, size = 0, PIECE_CHARS
@@ -174,8 +174,8 @@ def _passages(kinds: NDArray[np.int8], capacity: int, overlap: int) -> Spans:
     overlap = min(overlap, capacity // 2)
     spans, first = [], 0
     while (rest := len(kinds) - first) > capacity:
-        # The next passage may begin ``overlap`` tokens before the cut. So the cut is not before
-        # ``low``, which lets each passage begin (capacity - overlap) / 2 tokens after the last one.
+        # The next passage may begin ``overlap`` tokens before the cut. No cut is before ``low``, so
+        # each passage begins at least (capacity - overlap) / 2 tokens after the one before.
         low, aim = (capacity + overlap + 1) // 2, capacity
         if rest + overlap <= 2 * capacity:
             low, aim = max(low, rest + overlap - capacity), (rest + overlap + 1) // 2
@@ -207,7 +207,7 @@ def _characters(tokens: Spans, cuts: Sequence[int], n_chars: int) -> Spans:
 
     Args:
         tokens: First token of each passage, and the token after its last one.
-        cuts: For each token, the character at which a passage begins whose first token it is.
+        cuts: For each token, the character at which a passage begins if the token is its first.
         n_chars: Length of the text.
     """
     starts = [0] + [cuts[first] for first, _ in tokens[1:]]

@@ -39,8 +39,8 @@ class MaskedExamples:
 class MaskedCorpus:
     """The pre-training examples of some documents.
 
-    Which tokens form an example is decided once. Its masks are computed each time it is read, from
-    the seed, its number and the epoch.
+    The tokens of each example are fixed when this object is made. The masks of an example are
+    computed each time the example is read, from the seed, the index of the example and the epoch.
     """
 
     def __init__(

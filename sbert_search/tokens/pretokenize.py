@@ -54,7 +54,7 @@ def write_token_shards(
         "tokenizer_sha256": hashlib.sha256(tokenizer_json.encode("utf-8")).hexdigest(),
         "wrapped": wrapped,
     }
-    if reader.fields.texts:  # folders of shards without this key hold the detected field
+    if reader.fields.texts:  # without this key, the text field was detected
         identity["text_fields"] = list(reader.fields.texts)
     vocab_size = tokenizer.get_vocab_size()
     plain.encode_special_tokens = True

@@ -14,8 +14,8 @@ BLANK = "\u2423"  # an open box, for a blank inside of a token
 def readable_tokens(tokenizer: TextTokenizer, ids: Sequence[int]) -> list[str]:
     """Return the text of each token; a blank in it is shown as U+2423.
 
-    A token of bytes is shown as its characters. If it is a part of a character, it is shown as it
-    is in the vocabulary.
+    In a byte-level vocabulary, a token is shown as the characters that its bytes encode. A token
+    that has only some of the bytes of a character is shown as the vocabulary spells it.
     """
     backend = tokenizer.backend
     byte_level = (decoders.ByteLevel, pre_tokenizers.ByteLevel)

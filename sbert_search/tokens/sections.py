@@ -28,8 +28,8 @@ def split_sections(text: str) -> list[Section]:
     """Split a text at its headings; a section without sentences is left out.
 
     A heading is a line in Markdown (``# History``) or wiki syntax (``== History ==``). In a text
-    without such lines, a heading is a short line that ends in a full stop (``History.``). The first
-    and the last line of the text are no headings, and neither is a short line before another one.
+    without such lines, a heading is a short line that ends in a full stop (``History.``), except
+    the first line, the last line, and a line directly before another such line.
     """
     heading, paragraphs, sections = "", list[str](), list[Section]()
     for line, line_heading in _lines(text):
@@ -43,7 +43,7 @@ def split_sections(text: str) -> list[Section]:
 
 
 def _lines(text: str) -> Iterator[tuple[str, str | None]]:
-    """Yield each line that is not blank, with the text of its heading; None: it is no heading."""
+    """Yield each line that is not blank, with its heading text; None: the line is no heading."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     marked = [_MARKED.fullmatch(line) for line in lines]
     if any(marked):

@@ -156,9 +156,9 @@ def _pairs(
 
     As in BERT's data script, an example takes as many consecutive sentences as fill it, at least
     two, and splits them at a random border between sentences. If a segment of another document
-    replaces the second part, that part begins the next example. Unlike in BERT's script, the label
-    is drawn for every example, so that both labels are equally frequent, and a single sentence left
-    at the end of a document is dropped.
+    replaces the second part, the replaced part begins the next example. Unlike in BERT's script,
+    the label is drawn for every example, so that both labels are equally frequent, and a single
+    sentence left at the end of a document is dropped.
     """
     for document, (at, end) in enumerate(pairwise(documents.tolist())):
         while end - at >= 2:

@@ -15,8 +15,8 @@ class Window:
         ids: Token ids, special tokens included.
         types: Segment id of each token.
         start: Index in ``ids`` of the first token of the context.
-        offsets: First character, and the character after the last, of each token of the context
-            in this window.
+        offsets: For each token of the context in this window, the index of its first character in
+            the context, and the index after its last.
     """
 
     ids: Ids
@@ -39,10 +39,10 @@ def encode_windows(
         tokenizer: The tokenizer.
         question: The question, which comes first.
         context: The text to read; even an empty one gives one window.
-        overlap: Tokens that neighbouring windows share; at most half of a window's tokens of the
-            context.
-        max_question: Maximum number of tokens of the question, which is cut after them; at most
-            half of ``max_len`` without special tokens.
+        overlap: Number of context tokens that neighbouring windows share. It is lowered to half of
+            the context tokens of a window if it is larger.
+        max_question: Maximum number of tokens of the question; further tokens are left out. It is
+            lowered to half of the tokens of a window, without special tokens, if it is larger.
 
     Source: Devlin et al. 2019's run_squad.py; ``overlap`` is the ``stride`` of transformers.
     """

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from sbert_search.tokens.tokenizer import Ids, TextTokenizer
 
-TRUNCATED = -1  # in place of the first token of a word that has none
+TRUNCATED = -1  # in place of a token's index, for a word without a token
 
 CharSpan = tuple[int, int]
 """First character of a word, and the character after its last."""
@@ -57,7 +57,7 @@ def join_words(words: Sequence[str]) -> tuple[str, list[CharSpan]]:
 
 
 def _first_tokens(offsets: Sequence[CharSpan], words: Sequence[CharSpan]) -> list[int]:
-    """Return the index of the first token that shares a character with each word, or -1."""
+    """Return for each word the index of the first token that shares a character with it, or -1."""
     found, token = [], 0
     for start, end in words:
         while token < len(offsets) and offsets[token][1] <= start:

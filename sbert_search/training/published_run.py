@@ -54,7 +54,7 @@ def starting(recipe: TrainConfig, out: Path, *, resume: bool) -> Iterator[tuple[
     """Join the processes of this run (its ranks), and refuse to overwrite another run.
 
     Yields:
-        The ranks, and whether the run is resumed: ``resume``, or torchrun has restarted it.
+        The ranks, and whether the run is resumed: ``resume``, or torchrun may have restarted it.
     """
     with join_ranks() as ranks:
         require_agreement(ranks, {"recipe": to_mapping(recipe), "out": str(out), "resume": resume})

@@ -90,7 +90,7 @@ def _plain(value: object) -> object:
 
 
 def _dataclass_in(hint: object) -> type | None:
-    """Return the dataclass that a type, or one type of a union, is."""
+    """Return a type that is a dataclass, or the first dataclass in a union; None: there is none."""
     kinds = typing.get_args(hint) if _is_union(hint) else (hint,)
     return next((k for k in kinds if isinstance(k, type) and dataclasses.is_dataclass(k)), None)
 

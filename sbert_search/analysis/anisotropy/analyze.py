@@ -37,8 +37,8 @@ from sbert_search.runtime.device import resolve_device
 from sbert_search.runtime.progress import note, warn
 from sbert_search.runtime.provenance import code, machine
 
-FEWEST = 10  # texts: half of them fit the remedies, the other half measure their geometry
-_PAIRED = 1000  # texts whose pairs give the quantiles
+FEWEST = 10  # texts: the remedies are fitted on one half, and measured on the other half
+_PAIRED = 1000  # texts whose pairs give the quantiles of the cosine
 _UNIFORM = 5000  # texts of which uniformity is computed, since its time is quadratic
 
 
@@ -75,8 +75,8 @@ def analyze_anisotropy(
 
     Vectors are anisotropic if they point in similar directions, so that even unrelated texts have
     a high cosine. The remedies are linear maps of the sentence vectors: standardising,
-    all-but-the-top and whitening. They are fitted on one half of the texts; the figures of the
-    sentence vectors are of the other half, and the scores are of the tasks.
+    all-but-the-top and whitening. They are fitted on one half of the texts. The figures of the
+    sentence vectors are computed from the other half; the scores are those on the tasks.
 
     Args:
         model: As for `Embedder`, by name or folder; of an architecture that this package computes

@@ -1,8 +1,8 @@
 """Sums over the hidden states of one layer, from which the figures of the layer follow.
 
 The states of a batch are added to the sums and then forgotten, so that the memory does not depend
-on the number of texts. Only a few states are kept: those of tokens of sampled words in different
-texts, and that of one token of each of the first texts.
+on the number of texts. Only a few states are kept: those of up to 20 tokens of each sampled word,
+and that of one token of each of the first texts.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from sbert_search.metrics.isotropy import (
 )
 
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
-HIGH = 0.9  # the cosine above which the share of pairs is counted
+HIGH = 0.9  # a pair with at least this cosine counts as high
 DIMENSIONS = 5  # single dimensions whose shares in the mean cosine are reported
 OCCURRENCES = 20  # states kept of a word, for the share that one direction explains
 
@@ -36,8 +36,8 @@ OCCURRENCES = 20  # states kept of a word, for the share that one direction expl
 class LayerFigures:
     """Figures of one layer. States of special tokens, such as [CLS], are left out.
 
-    A word is an entry of the vocabulary; a token is an occurrence of a word in a text. "Adjusted"
-    means: minus ``token_cosine``.
+    A word is an entry of the vocabulary; a token is an occurrence of a word in a text. An
+    "adjusted" figure is the figure minus a baseline, such as ``token_cosine``.
 
     Attributes:
         layer: Number of the layer; 0: the embeddings, before the first block.
@@ -57,10 +57,10 @@ class LayerFigures:
         intra_sentence_adjusted: ``intra_sentence`` minus ``token_cosine``.
         word_direction: How much of the states of a word lies along one direction: the largest
             squared singular value of the states of up to 20 of its tokens, divided by the sum of
-            all. Averaged over the sampled words; None as for ``self_similarity``.
-        word_direction_adjusted: ``word_direction`` minus the same share for as many tokens of
-            sampled words drawn at random. No word is drawn twice, unless fewer words were sampled
-            than tokens are needed.
+            all squared ones. Averaged over the sampled words; None as for ``self_similarity``.
+        word_direction_adjusted: ``word_direction`` minus the same share for an equal number of
+            random tokens. Each of them is a token of a different sampled word; words repeat only
+            if there are fewer sampled words than tokens.
         first_direction: Share of the first principal direction in the variance of the tokens.
         effective_rank: Effective rank of the tokens minus their mean.
         top_dimensions: The dimensions with the largest shares in ``token_cosine``, with the shares.

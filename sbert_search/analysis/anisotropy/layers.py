@@ -72,7 +72,7 @@ class _Words:
         self._draw = draw
 
     def of_batch(self, texts: NDArray[np.int64], device: torch.device) -> BatchTokens:
-        """Find the tokens of a batch of texts, which must be in the order of the batch."""
+        """Find the tokens to analyse in a batch; ``texts`` must be in the order of the batch."""
         rows: list[int] = []
         occurrences: list[tuple[int, int, int]] = []
         single: list[int] = []

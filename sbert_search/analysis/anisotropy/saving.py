@@ -42,7 +42,7 @@ def save_with_map(model: str | Path | None, remedy: LinearMap, out: str | Path) 
     dim_out, dim = remedy.weight.shape
     dense = Dense(old.dim, dim_out, activation=torch.nn.Identity())
     weight = torch.zeros(dim_out, old.dim, dtype=torch.float64)
-    weight[:, :dim] = torch.from_numpy(remedy.weight.copy())  # others are cut off by truncate_dim
+    weight[:, :dim] = torch.from_numpy(remedy.weight.copy())  # truncate_dim cut off the rest
     dense.linear.load_state_dict({"weight": weight, "bias": torch.from_numpy(remedy.bias)})
     parts: list[Dense | Normalize] = [
         part for part in old.head if isinstance(part, (Dense, Normalize))

@@ -79,8 +79,9 @@ class HeadOptions(TypedDict, total=False):
     """Options of `analyze_heads`.
 
     Attributes:
-        sts: File of scored pairs, on which the importance of heads is estimated and the model is
-            measured without some of them; default: the loss of masked tokens of the texts.
+        sts: File of scored pairs. On them, the importance of heads is estimated, and the model is
+            measured without the least important heads. Default: the loss of masked tokens of the
+            texts.
         most_texts: Largest number of texts to analyse, chosen at random; default 1,000.
         device: Device of the model, as for `Embedder`; it computes in fp32.
         seed: Seed of all random choices; default 0.
@@ -97,9 +98,10 @@ def analyze_heads(
 ) -> HeadReport:
     """Measure every attention head over texts, and which heads can be removed.
 
-    The importance of a head is the mean absolute derivative of the loss of an example by a gate on
-    the output of the head. It is estimated on one half of the data. On the other half, the model is
-    measured without the least important heads.
+    The output of each head is multiplied by a gate. The importance of a head is the absolute
+    derivative of the loss of an example with respect to this gate, as a mean over examples. It is
+    estimated on one half of the data. On the other half, the model is measured without the least
+    important heads.
 
     Args:
         model: As for `analyze_attention`.

@@ -17,7 +17,9 @@ from sbert_search.tokens.tokenizer import TextTokenizer
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HeadFigures:
-    """Figures of one head: means over all tokens of texts, also unknown words ([UNK]).
+    """Figures of one head: means over the tokens of texts.
+
+    Special tokens around a text, such as [CLS], are left out; unknown words ([UNK]) are not.
 
     Attributes:
         layer: Number of the layer, from 1.
@@ -59,7 +61,7 @@ class Roles(NamedTuple):
 
     @classmethod
     def of(cls, ids: Sequence[int], tokenizer: TextTokenizer, framing: set[int]) -> Roles:
-        """Find the roles of token ids, of which ``framing`` are those around texts."""
+        """Find the roles of token ids; ``framing`` are the ids of special tokens around texts."""
         before = len(tokenizer.single.before)
         return cls(
             tuple(place < before for place in range(len(ids))),

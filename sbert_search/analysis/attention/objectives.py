@@ -1,7 +1,7 @@
-"""What heads are good for: the loss of masked tokens, or the similarity of pairs.
+"""Tasks by which attention heads are judged: masked tokens, or the similarity of pairs.
 
-Each objective has two halves of its data. The importance of heads is estimated on the first half;
-the score without some heads is measured on the second one.
+Each objective splits its data into two halves. The importance of heads is estimated on the first
+half; the score without some heads is measured on the second one.
 """
 
 from __future__ import annotations
@@ -184,7 +184,7 @@ class PairSimilarity:
             yield FitBatch(of_token, len(rows), partial(self._losses, rows))
 
     def _losses(self, rows: Ints) -> Tensor:
-        """Compute the squared difference of cosine and gold score, scaled to 0 to 1, of pairs."""
+        """Compute for each pair the squared difference of its cosine and its scaled gold score."""
         cosines = self._cosines(rows)
         return (cosines - torch.from_numpy(self._gold[rows]).to(cosines)).square()
 
@@ -216,7 +216,8 @@ class _PackedPairs(NamedTuple):
     Attributes:
         tokens: The batch.
         pair_of_text: Index of the pair of each text of the batch.
-        back: For first and second text of each pair in turn, its index in the batch, int64.
+        back: Indices in the batch of both texts of the first pair, of the second pair and so on,
+            int64.
     """
 
     tokens: PackedTokens
@@ -225,7 +226,7 @@ class _PackedPairs(NamedTuple):
 
 
 def _by_length(batch: MaskedBatch) -> MaskedBatch:
-    """Reorder a batch so that texts of equal length are adjacent, as the encoder computes it."""
+    """Put a batch in the encoder's order, in which texts of equal length are adjacent."""
     ordered = batch.tokens.by_length()
     positions = ordered.ordered_rows(batch.positions)
     return MaskedBatch(ordered.tokens, positions, batch.labels, batch.pair_labels)

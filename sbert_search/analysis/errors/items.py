@@ -1,4 +1,4 @@
-"""What the analysis of one kind of run gives: metric and features of each item, and the worst."""
+"""The result of the analysis of a run: metric and features of each item, and the worst items."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Analysed:
         values: Metric of each item.
         features: Features of each item.
         worst: The worst items, the worst first.
-        left_out: Items that were not analysed.
+        left_out: Number of items that were not analysed.
     """
 
     values: list[float]

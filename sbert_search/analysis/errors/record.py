@@ -47,10 +47,10 @@ class ErrorItem:
             gold score and rank.
         came: For a query, the first document found; for a pair, its predicted score and rank.
         shared: Words that the two texts of a pair share; for a query, the words that it shares
-            with the relevant document which covers most of them.
+            with the relevant document that has the most words of the query.
         features: Value of each feature by which items are sliced; None: the item does not have it.
-        relevant: For a query, its first relevant documents: those found by rank, then others by
-            grade.
+        relevant: For a query, its first relevant documents: those that it found, in the order of
+            their ranks, then the others, by descending grade.
         found: For a query, the first documents that it found.
     """
 

@@ -18,7 +18,7 @@ _ROW, _TOP, _BELOW, _LEFT = 20, 40, 40, 330  # pixels
 def require_other_folder(run: str | Path, out: str | Path) -> None:
     """Refuse to write the analysis into the folder of the run.
 
-    There ``eval compare`` would read its JSON files as records.
+    In that folder, ``eval compare`` would read the JSON files of the analysis as records.
 
     Raises:
         ConfigError: ``out`` is the folder of the run, or a file.

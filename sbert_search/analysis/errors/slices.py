@@ -30,8 +30,8 @@ class ErrorSlice:
         interval: 95 % interval of the mean.
         difference: The mean minus that of the other items that have the feature; None: there are
             no others.
-        difference_interval: Interval of the difference; the intervals of all slices hold together
-            with a probability of 95 % (max T). None: there is no difference.
+        difference_interval: Interval of the difference; the intervals of all slices are
+            simultaneous 95 % intervals (max T). None: there is no difference.
         worse: Whether the whole interval of the difference lies on the side where the model is
             worse.
     """
@@ -74,7 +74,7 @@ def groups_of(values: Sequence[float | None], groups: int = GROUPS) -> NDArray[n
     found = np.full(len(array), -1, dtype=np.int64)
     if not len(known):
         return found
-    # The last item of each group but the last one, if all values were different.
+    # The highest value of each group except the last, if all groups had equal sizes.
     ends = [known[-(-len(known) * group // groups) - 1] for group in range(1, groups)]
     has = ~np.isnan(array)
     found[has] = np.searchsorted(np.array(ends), array[has], side="left")
@@ -146,9 +146,9 @@ def difference_intervals(
     """Simultaneous 95 % intervals of differences between the means of two parts of the items.
 
     The metric is shuffled over the items. In each shuffle, the largest difference is taken, in
-    standard errors (Welch's). An interval reaches as many standard errors to both sides as 95 % of
-    these maxima do. If the metric does not depend on the parts, the probability that any interval
-    leaves out 0 is thus at most 5 %, for any number of items and any distribution.
+    standard errors (Welch's). The 95 % quantile of these maxima is the half width of each interval,
+    in standard errors. If the metric does not depend on the parts, the probability that any
+    interval leaves out 0 is thus at most 5 %, for any number of items and any distribution.
 
     Args:
         values: Metric of each item, (n,).
@@ -159,7 +159,7 @@ def difference_intervals(
 
     Returns:
         The intervals; None: one of the parts is empty. The variance of a part of one item is taken
-        from the other part. If both parts have one item, the interval has all differences.
+        from the other part. If both parts have one item, the interval covers all differences.
 
     Source: Westfall & Young 1993, Resampling-based multiple testing (max T); Chung & Romano 2013,
     Exact and asymptotically robust permutation tests (arXiv:1304.5939).

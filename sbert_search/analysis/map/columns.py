@@ -15,7 +15,7 @@ from sbert_search.index.storage.manifest import ColumnType
 from sbert_search.records import MetadataValue, ScalarValue
 
 MOST_CHARACTERS = 8_000_000  # characters of the different values of a column on a page
-CUT = 200  # characters of a value that are kept of a column that is too long
+CUT = 200  # characters of each value that are kept if a column is too long
 _SAFE = 2**53  # float64, the type of numbers in JavaScript, has all integers up to this
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -49,8 +49,8 @@ class TextColumn:
         starts: The codes of document i are ``codes[starts[i]:starts[i + 1]]``, uint32 (n + 1,).
         codes: Indices in ``values``, uint32.
         missing: The documents without a value, uint32; one with an empty list has a value.
-        is_cut: Whether only the first `CUT` characters of the values are kept, since the whole ones
-            are too long in all.
+        is_cut: Whether only the first `CUT` characters of each value are kept, since the whole
+            values have too many characters in total.
     """
 
     name: str
@@ -72,7 +72,7 @@ def gather(
 
     Returns:
         The columns, sorted by name, and the names of columns that are left out, because their
-        values are too long in all, also if each is cut.
+        values have too many characters in total, even if each value is cut.
     """
     columns: list[MapColumn] = []
     left_out = []

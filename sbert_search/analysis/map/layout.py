@@ -13,7 +13,7 @@ from sbert_search.runtime.progress import Advance
 
 EARLY_STEPS, LATE_STEPS = 250, 500  # openTSNE's defaults
 EXAGGERATION = 12.0  # factor of all attraction in the early steps
-MANY = 10_000  # documents from which the late steps exaggerate, too
+MANY = 10_000  # from this number of documents on, the late steps exaggerate attraction, too
 LATE_EXAGGERATION = 4.0  # keeps the islands of many documents apart, and the layout small
 STEPS = EARLY_STEPS + LATE_STEPS
 _REPORTED = 10  # steps between two reports of progress
@@ -37,7 +37,7 @@ def require_layout_library() -> None:
 def principal_axes(vectors: Floats) -> Floats:
     """Project vectors on the two directions of their largest variance.
 
-    The sign of each axis makes the largest absolute weight of its direction positive.
+    Each direction has the sign for which its component of largest absolute value is positive.
 
     Args:
         vectors: float32 (n, dim), n of 2 or more.

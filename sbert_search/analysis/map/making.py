@@ -56,7 +56,8 @@ def map_index(
         index: An open index or its folder.
         settings: How the map is made; None: the defaults of `MapSettings`.
         queries: Queries whose best 50 documents are marked; the model of the index embeds them.
-        memory_bytes: Memory limit of the process; mapped files do not count. None: no limit.
+        memory_bytes: Memory limit of the process; memory-mapped files do not count. None: no
+            limit.
         keywords: Fields of ``settings`` to replace.
 
     Raises:

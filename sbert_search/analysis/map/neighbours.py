@@ -34,7 +34,8 @@ class Neighbours:
     def distances(self, metric: Metric) -> Floats:
         """Mean distance of each document to its neighbours, float32 (n,).
 
-        The distance is 1 less the cosine, the negative dot product, or the Euclidean distance.
+        Depending on the metric, it is the Euclidean distance, the negative dot product, or 1 minus
+        the cosine.
         """
         mean: Floats = self.scores.mean(axis=1, dtype=np.float64).astype(np.float32)
         return 1 - mean if metric == "cosine" else -mean
@@ -61,8 +62,9 @@ def nearest(
         top = TopK.empty(block.stop - start, k + 1)
         scan(vectors[block], vectors, top, rows, metric=metric, max_norm=max_norm)
         itself = top.rows == rows[block, None]
-        # A document is not among its own k + 1 hits if as many others rank before it: earlier ones
-        # with an equal vector or, by dot product, longer vectors. The last is left out instead.
+        # A document is not among its own k + 1 hits if k + 1 others rank before it: earlier ones
+        # with an equal vector or, by dot product, ones with longer vectors. Then the last hit is
+        # left out instead of the document.
         itself[~itself.any(axis=1), k] = True
         at[block] = top.rows[~itself].reshape(-1, k)
         scores[block] = top.scores[~itself].reshape(-1, k)

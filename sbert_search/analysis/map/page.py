@@ -19,11 +19,11 @@ from sbert_search.analysis.templates import hash_of
 
 SHOWN_NEIGHBOURS = 10  # nearest documents that the page lists of a document
 OUTLIERS = 50  # outliers that the page lists
-SCRIPTS = (  # in the order in which they need each other
+SCRIPTS = (  # in this order, since later ones use earlier ones
     "data.js", "colours.js", "filter.js", "places.js", "points.js", "details.js", "main.js",
 )  # fmt: skip
 
-# What the values of a column mean, by the type of the column or of the values of its lists.
+# Kind of the values on the page, by the type of the column or, for lists, of their items.
 _KINDS = {
     "string": "text",
     "bool": "flag",
@@ -84,7 +84,7 @@ def _encoded(data: bytes) -> str:
 
 
 def _texts(drawn: CorpusMap, places: dict[str, list[object]]) -> dict[str, object]:
-    """All of a page's data but arrays, which ``places`` finds: type, first byte and length."""
+    """Data of the page except arrays; ``places`` has type, first byte and length of each array."""
     return {
         **summary(drawn, OUTLIERS),
         "outliers": drawn.outliers(OUTLIERS),

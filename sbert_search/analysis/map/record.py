@@ -43,18 +43,19 @@ class CorpusMap:
         metric: Metric of the index.
         settings: How the map was made.
         n_indexed: Number of documents of the index; more than those on the map if it is a sample.
-        doc_ids: The users' ids.
+        doc_ids: Ids of the documents.
         titles: Titles, or the begin of the text of documents without title.
         texts: The begin of each text.
         columns: Metadata columns.
         left_out: Metadata columns that are not in ``columns``, because their values are too long,
-            also if each is cut.
+            even if each is cut.
         axes: Principal axes, float32 (n, 2).
         layout: Layout that keeps neighbours together, float32 (n, 2).
         cluster: Number of each document's cluster, int32 (n,); cluster 0 is the largest.
         words: Telling words of each cluster.
         neighbours: The nearest documents of each document.
-        distances: Mean distance to these, float32 (n,); outliers have the largest.
+        distances: Mean distance of each document to its neighbours, float32 (n,); outliers have the
+            largest.
         group: Number of each document's group of near-duplicates, int32 (n,); -1: in none.
         queries: Hits of queries.
     """

@@ -18,7 +18,7 @@ from sbert_search.index.lexical_settings import LexicalSettings, naming_stop_wor
 
 WORDS = 8  # telling words of a cluster
 READ_CHARACTERS = 20_000  # characters of a document that are read
-_MOST_WORDS = 4_000_000  # counted pairs of a word and a cluster above which rare ones are dropped
+_MOST_WORDS = 4_000_000  # counts by word and cluster; if there are more, rare words are dropped
 
 
 class WordCounts:

@@ -7,7 +7,8 @@ from statistics import mean
 
 from sbert_search.analysis.variants.pieces import Part, Piece, Result
 
-# Floating-point operations a second of one busy core in bf16, until a pre-training is finished.
+# Floating-point operations a second of one busy core in bf16, guessed as long as no pre-training
+# is finished.
 GUESSED_RATE = 9e10
 # Time of a token by family, compared with BERT's. DistilBERT has half the layers, and its teacher's
 # forward pass; ELECTRA has a generator.
@@ -19,7 +20,8 @@ RELATIVE: Mapping[str, float] = {
     "electra": 1.4,
     "deberta": 2.0,
 }
-# Time of a measure, compared with BERT's pre-training, until a measure of its part is finished.
+# Time of a measure, as a share of the time of BERT's pre-training, guessed as long as no measure
+# of the same part is finished.
 GUESSED: Mapping[Part, float] = {"raw": 0.1, "sts": 0.2, "pairs": 0.15, "classify": 0.15}
 
 

@@ -50,7 +50,8 @@ class Measuring:
 
     def __init__(self, recipe: VariantsRecipe, work: Path, data: Path, device: str) -> None:
         self.recipe, self.work, self.data = recipe, work, data
-        # A training that "auto" began is resumed with "cpu" too, if that is the same device.
+        # "auto" is replaced by the device that it means, so that a training that began with "auto"
+        # can resume with "cpu", if that is the same device.
         self.device = str(resolve_device(device))
 
     def vocabulary(self) -> Path:

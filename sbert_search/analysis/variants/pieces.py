@@ -1,4 +1,7 @@
-"""The pieces of a comparison. Each finished piece is a JSON file, so a comparison can go on."""
+"""The pieces of work of a comparison, such as a pre-training or a measure of its model.
+
+Each finished piece is a JSON file, so an interrupted comparison can resume.
+"""
 
 from __future__ import annotations
 

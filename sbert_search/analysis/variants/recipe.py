@@ -51,7 +51,7 @@ class VariantsRecipe:
         readings: Approximate number of checkpoints of a run, one of which is measured at
             ``seconds``.
         settings: Overrides of every pre-training. By default the learning rate stays constant
-            after the warm-up, so that a run can be read at any step.
+            after the warm-up, so that a run can be measured at any step.
         family_settings: Further overrides by family.
         nli: Fine-tuning on labelled pairs; None: none.
         stsb: Fine-tuning on scored pairs, from the result of ``nli``; None: none.

@@ -135,8 +135,8 @@ class _Run:
         data: Path,
         options: VariantsOptions,
     ) -> None:
-        # The record and the report name no folder of this machine, so that a comparison can go on
-        # where its data lie elsewhere; the trainings need their paths.
+        # The record and the report keep the recipe's ``@/``, so that a comparison can resume on a
+        # machine with another folder of data sets. The trainings need the paths themselves.
         self.recorded, self.recipe = recipe, with_data(recipe, data)
         self.pieces, self.out = pieces, out
         device = options.get("device", "auto")

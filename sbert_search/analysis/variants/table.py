@@ -30,8 +30,8 @@ class Figure:
         values: Value of each seed that was measured, by seed.
         mean: Mean over the seeds.
         interval: 95 % interval of the mean; None for one seed.
-        difference: Mean difference from the first family, over the seeds that both have; None for
-            the first family, and where no seed has both.
+        difference: Mean difference from the first family, over the seeds that both families have;
+            None for the first family, and if there are no such seeds.
         difference_interval: 95 % interval of that difference, not corrected for the number of
             figures; None for fewer than two seeds.
     """
@@ -58,8 +58,8 @@ class VariantsReport:
         seeds: Number of seeds.
         tables: Figures by budget (tokens or seconds), family and name.
         training: Figures of the pre-trainings by family and name: parameters, memory, speed.
-        readings: The checkpoint that is measured, by budget, family and seed; without seeds of
-            which a pre-training is not finished.
+        readings: The checkpoint that is measured, by budget, family and seed. Seeds with an
+            unfinished pre-training are left out.
         curves: The checkpoints of each pre-training, by family and seed.
         missing: Names of the pieces that are not finished.
         cpus: Number of finished pieces by the model of the CPU that carried them out.

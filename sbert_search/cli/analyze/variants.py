@@ -1,4 +1,4 @@
-"""`analyze variants`: compare families that were pre-trained with one equal budget."""
+"""`analyze variants`: pre-train encoder families with one equal budget, and compare them."""
 
 from __future__ import annotations
 
@@ -48,11 +48,12 @@ def variants(
     device: str,
     as_json: bool,
 ) -> None:
-    """Compare families at one equal budget.
+    """Compare encoder families at one equal budget.
 
-    The families of RECIPE are pre-trained on one corpus with one vocabulary, fine-tuned alike and
-    measured. One table is at equal tokens, the other at equal seconds of processor time. The plan
-    with its estimated time is printed first. A command that is repeated goes on where it ended.
+    The families of RECIPE, such as BERT and ALBERT, are pre-trained on one corpus with one
+    vocabulary, fine-tuned alike and measured. One table is at equal tokens, the other at equal
+    seconds of processor time. The plan with its estimated time is printed first. A command that is
+    repeated goes on where it ended.
     """
     from sbert_search.analysis.variants.report import TITLES, table_of
     from sbert_search.analysis.variants.run import analyze_variants, plan_lines, plan_variants

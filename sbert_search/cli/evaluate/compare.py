@@ -115,7 +115,7 @@ def _verdict(comparison: Comparison) -> str:
 
 
 def _show_settings(comparisons: Sequence[Comparison]) -> None:
-    """Print each setting that differs between the runs; name its tasks unless it is all tasks."""
+    """Print settings that differ between the runs, with the tasks unless they differ in all."""
     tasks = {comparison.task: comparison.differs for comparison in comparisons}
     lines: dict[str, list[str]] = defaultdict(list)
     for task, differs in tasks.items():

@@ -67,8 +67,8 @@ def export(
 
     The vectors are those of the index; no text is embedded. Deleted documents are left out. Give
     either --out or --url. An interrupted upload goes on where it was if the command is repeated
-    without --replace. At the end, Python code is printed that searches there. If DIR is searched
-    exactly, its ranking is that of a dense search of DIR for passages.
+    without --replace. At the end, Python code is printed that searches the exported passages. If
+    DIR is searched exactly, this code ranks them like a dense search of DIR for passages.
     """
     from sbert_search.exchange.export import export_index
 

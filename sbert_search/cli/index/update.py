@@ -115,7 +115,7 @@ def _predicted_options(function: F) -> F:
     "--shards",
     "n_shards",
     type=click.IntRange(min=1),
-    help="Make a sharded index: a folder of so many indexes that are used as one.",
+    help="Make a sharded index: a folder of this many indexes that are used as one.",
 )
 @index_options
 @_predicted_options
@@ -306,7 +306,7 @@ def _update(ctx: click.Context, path: Path, mode: Literal["add", "upsert"], as_j
 
 
 def _models_by_column(option: str, given: Sequence[str]) -> dict[str, str]:
-    """Split each MODEL=COLUMN, and make paths of folders absolute, as the index keeps them."""
+    """Split each MODEL=COLUMN; make paths of folders absolute, since the index stores them."""
     models: dict[str, str] = {}
     for text in given:
         model, equals, column = text.rpartition("=")

@@ -115,7 +115,7 @@ def order_options(function: F) -> F:
 
 
 def answer_options(function: F) -> F:
-    """Give a command the options of reading hits with a model for questions."""
+    """Give a command the options of the model that looks for answers in hits."""
     function = click.option(
         "--answer-depth", default=5, show_default=True, help="Number of hits to read with --answer."
     )(function)

@@ -94,7 +94,7 @@ def search_runner_options(function: F) -> F:
 
 
 def serve_runner_options(function: F) -> F:
-    """Add the options that say where a server's shards are searched; it has other ``--workers``."""
+    """Add the options that say where `serve` searches shards; it has its own ``--workers``."""
     return _with_options(function, _SERVING)
 
 
@@ -130,7 +130,8 @@ def search_runner(ctx: click.Context, *, serves: bool = False) -> Iterator[RayRu
 
     Args:
         ctx: The running command.
-        serves: Whether ``--workers`` of the command is not that of the runner.
+        serves: Whether the command is `serve`, whose ``--workers`` is the number of server
+            processes, not of runner processes.
 
     Raises:
         UsageError: An option is given that has no effect without --runner ray.

@@ -115,8 +115,9 @@ def typed_model_options(ctx: click.Context) -> EmbedderOptions:
 def overriding(ctx: click.Context) -> dict[str, Any]:
     """Return the options that override settings, with their values.
 
-    They are those that the user set, also by the environment or the configuration file. With a
-    recipe, they are only those on the command line, since a recipe is for one build.
+    These are the options that the user set on the command line, in the environment or in the
+    configuration file. If a recipe is named, only the options on the command line count, since
+    general defaults must not change the recipe of one build.
     """
     names = typed(ctx) if ctx.params.get("recipe_file") else given(ctx)
     return {name: ctx.params[name] for name in names}
@@ -190,7 +191,7 @@ def finish(
             f"{counts.indexed:,} indexed, {counts.replaced:,} replaced, {counts.duplicate:,} "
             "duplicate"
             if made == "index"
-            else f"{counts.indexed:,} embedded"  # a file takes every document, also equal ones
+            else f"{counts.indexed:,} embedded"  # a file keeps duplicates, too
         )
         say(
             f"{counts.read:,} rows read: {kept}, {counts.rejected:,} rejected "

@@ -15,7 +15,7 @@ def _settings() -> type:
 def pretrain(**_: object) -> None:
     """Train an encoder on raw text.
 
-    The run starts from random weights, or with the recipe `continue` from a published encoder.
+    The run starts from random weights or, with the recipe `continue`, from a published encoder.
     Set the text with --set data.train=SOURCE, the tokenizer with --set tokenizer=FOLDER (a folder
     of `tokenizer train`) and the size of the encoder with --set size=tiny|mini|small|base.
     """

@@ -19,13 +19,13 @@ _NAME_WIDTH = 34  # columns; a longer name stands on a line of its own
 
 
 class RecipeCommand(click.Command):
-    """A command whose ``--help`` lists the shipped recipes, and ``RECIPE --help`` its settings."""
+    """A command: ``--help`` lists the shipped recipes, ``RECIPE --help`` the recipe's settings."""
 
     kind: Kind
     settings: Callable[[], type]  # imports the dataclass of the recipe, which loads torch
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Note the recipe of a line with ``--help``, as help is shown before options are read."""
+        """Store the recipe for ``RECIPE --help``: click shows the help before it reads RECIPE."""
         options, _, _ = self.make_parser(ctx).parse_args(list(args))
         if isinstance(options.get("recipe"), str):
             ctx.meta[_NAMED] = options["recipe"], options.get("overrides") or ()
@@ -93,7 +93,7 @@ def _shown(setting: Setting) -> str:
 
 
 def _text(value: object) -> str:
-    """Return a value as ``--set`` takes it; nothing where it is not set."""
+    """Return a value as ``--set`` takes it; "" for a value that is not set."""
     if value is None:
         return ""
     if isinstance(value, float):

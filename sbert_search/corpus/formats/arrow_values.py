@@ -65,7 +65,7 @@ def _is_list(kind: pa.DataType) -> bool:
 
 
 def _lists(column: pa.Array) -> list[object]:
-    """Convert a column of lists; their values are converted as those of a column."""
+    """Convert a column of lists; the items of the lists are converted as a column of their own."""
     ends = column.offsets.to_pylist()
     first, valid = ends[0], column.is_valid().to_pylist()
     items = _values(column.values.slice(first, ends[-1] - first))

@@ -54,7 +54,8 @@ def read_records(
     stream: BinaryIO, delimiter: str | None, limit: RowLimit = NO_BUDGET
 ) -> Iterator[tuple[int, list[str] | BadRow]]:
     """Yield the number of each record's first line, and its cells, or a `BadRow` if it is bad."""
-    # A setting of the whole csv module, with the default 128 KiB; a larger one of the user stays.
+    # The csv module has one limit for all readers, 128 KiB by default. A larger limit that the user
+    # has set is kept.
     csv.field_size_limit(max(MAX_ROW_BYTES, csv.field_size_limit()))
     read = read_lines(stream, limit)
     if delimiter is None:

@@ -51,7 +51,7 @@ UNREAD_FOLDERS = frozenset(("__pycache__", "node_modules"))  # besides hidden on
 PAGE_MARK = "#page="  # in the id of a page, between the path of the file and the number
 
 _PDF_SHARE = 8  # a PDF file may be as large as this many documents: each page is a document
-_EXTRACTION = 1  # increase it if the code finds another title or text in the same bytes
+_EXTRACTION = 1  # increase it when a change of the code changes the title or text of a file
 _UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 _CHARSET = re.compile(rb"""<meta\b[^>]*?charset\s*=\s*["']?\s*([\w-]{1,30})""", re.IGNORECASE)
 _CHARSETS = re.compile(
@@ -182,9 +182,10 @@ def fingerprint(data: bytes) -> int:
 
 
 def fingerprint_before_last(of_file: int) -> int:
-    """Return the fingerprint of all documents of a file but the last, given that of the file.
+    """Return the fingerprint of each page of a file but the last, given that of the file.
 
-    The documents are committed in order, so an index with the last one has the whole file.
+    Only the last page has the fingerprint of the file. Pages are committed in order, so an index
+    that has this page has the whole file.
     """
     return of_file ^ 1
 

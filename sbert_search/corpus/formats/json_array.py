@@ -177,7 +177,7 @@ class _Scanner:
     def starts_sequence(self) -> bool:
         """Whether the stream is a sequence of objects, of which the first has up to `_FIRST` bytes.
 
-        If the first object is the only one, it must be on one line and have no array of objects.
+        A single object is such a sequence only if it is on one line and has no array of objects.
         """
         while len(self._data) - self._at < _FIRST and self._fill():
             pass

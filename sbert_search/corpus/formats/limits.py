@@ -10,8 +10,8 @@ from sbert_search.runtime.memory import MAX_ROW_BYTES, mib, shares
 MAX_DECOMPRESSOR_BYTES = 512 << 20  # used if there is no memory budget
 
 _MAX_MEMORY_PER_BYTE = 1 << 10  # a row's memory is at most this many times its size in the file
-# Upper bounds, in bytes, of what Python allocates for each of these, without their characters and
-# elements, but with their place in a list or an object.
+# Upper bounds of the bytes that Python allocates for one object, list, key and scalar, with its
+# place in a list or an object, but without its elements or characters.
 _OBJECT_BYTES, _LIST_BYTES, _KEY_BYTES, _SCALAR_BYTES = 216, 120, 128, 96
 
 
@@ -100,8 +100,9 @@ NO_BUDGET = RowLimit()
 def _json_bytes(data: bytes) -> int:
     """Return an upper bound of the memory of the values of a JSON line.
 
-    A list or an object of n elements has n - 1 commas. So the line has at most one string, number
-    or literal more than commas, apart from keys, each of which has a colon.
+    A list or an object of n elements has n - 1 commas. So the number of strings, numbers and
+    literals in the line, apart from keys, is at most one more than the number of commas. Each key
+    has a colon.
     """
     return (
         _char_bytes(data, b"\\u" in data) * len(data)

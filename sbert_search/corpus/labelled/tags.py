@@ -60,8 +60,8 @@ def read_tagged_tokens(
         tags: Column of the tags.
         scheme: Scheme of the file. None: BILOU if a tag begins with ``L-`` or ``U-``, else BIO.
         to: Scheme of the result; None: that of the file.
-        bad_tags: Whether a sequence that breaks the scheme is an error, or is read as ``conlleval``
-            does: a tag that should continue an entity, where there is none, begins one.
+        bad_tags: "refuse": a sequence of tags that breaks the scheme is an error. "repair": it is
+            read as ``conlleval`` does: a tag such as ``I-PER`` that continues no entity begins one.
 
     Raises:
         CorpusError: The file or a column is absent, the numbers of tokens and tags differ, or a tag

@@ -85,8 +85,8 @@ class Replayed:
 class _Bucket:
     """Tensors with fixed addresses for up to ``texts`` texts of up to ``length`` tokens each.
 
-    Tokens after the last text are padding. If the batch has fewer texts, the others are empty: they
-    start and end at the first padding token.
+    Tokens after the last text are padding. If a batch has fewer than ``texts`` texts, empty texts
+    are added, which start and end at the first padding token.
     """
 
     def __init__(

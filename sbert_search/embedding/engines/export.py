@@ -20,7 +20,7 @@ from sbert_search.runtime.out_of_memory import ran_out_of_memory
 if TYPE_CHECKING:
     from onnx import ModelProto
 
-_ALIGNMENT = 4096  # bytes of a page; each tensor starts at one, so that it can be mapped
+_ALIGNMENT = 4096  # bytes of a memory page; each tensor starts a page, so that it can be mapped
 _IN_GRAPH = 1024  # largest tensor in bytes, such as a shape, that stays in the graph's file
 
 
@@ -35,8 +35,8 @@ def export_graph(model: BiEncoder, graph: Path, weights: Path) -> None:
     Raises:
         ConfigError: The packages that the export needs are not installed.
         ModelError: `PaddedBiEncoder` does not support the model, or PyTorch cannot export it.
-        OSError: A file cannot be read or written. This error, and those of a lack of memory, are
-            raised as they are, also where the exporter has replaced them by its own.
+        OSError: A file cannot be read or written. If the exporter wraps an OSError or an
+            out-of-memory error in an error of its own, the original error is raised.
     """
     padded = PaddedBiEncoder(model).eval()
     ids = torch.ones(2, 3, dtype=torch.int64)

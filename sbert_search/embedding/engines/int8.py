@@ -184,9 +184,10 @@ def _calibration(folder: ModelFolder, engine: PackedEngine, texts: Sequence[str]
 
 
 def with_long_texts(texts: Sequence[str]) -> list[str]:
-    """Add long texts, each of consecutive texts.
+    """Add long texts, each made by joining consecutive texts.
 
-    The ranges of the inputs of a model's layers depend on the length of a text.
+    A calibration needs them because the ranges of the layers' inputs depend on the length of a
+    text.
     """
     return [
         *texts,

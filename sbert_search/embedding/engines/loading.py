@@ -60,7 +60,7 @@ class Placed(NamedTuple, Generic[E]):
     Attributes:
         engine: The engine.
         device: Its device.
-        dtype: Type of its products.
+        dtype: Type of the engine's matrix products, such as bfloat16.
         verdict: The measurement that chose the precision; None: nothing was measured.
     """
 

@@ -81,7 +81,8 @@ class PackedEngine:
 
         Args:
             calibration: Ranges of the inputs of the encoder's linear layers.
-            exact: As for `freeze_int8`.
+            exact: float32 or bfloat16: the type of attention, and of the layers that are not
+                computed in int8.
 
         Raises:
             ConfigError: As for `freeze_int8`.

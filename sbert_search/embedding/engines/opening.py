@@ -60,8 +60,8 @@ def open_folder(
 
     Args:
         model: A folder or a name; None: the default model.
-        load: Loads the model of a folder on the CPU in fp32, with the engine of this name if
-            that can compute the model.
+        load: Loads the model of a folder on the CPU in fp32. It uses the named engine if that
+            engine can compute the model, and otherwise another one.
         check: Converts the engine and compares its outputs.
         device: Name of a device, or auto.
         engine: Name of an engine.

@@ -18,7 +18,7 @@ EngineName = Literal["native", "onnx", "sentence-transformers"]
 
 
 def pair_engine(engine: EngineName) -> EngineName:
-    """Return the engine of a reranker beside an embedder; onnx computes no cross-encoder."""
+    """Return the engine for a reranker, given the embedder's; onnx cannot run cross-encoders."""
     return "native" if engine == "onnx" else engine
 
 
@@ -47,7 +47,7 @@ class Engine(Protocol):
     def start(self, tokens: TokenizedTexts) -> Callable[[], Vectors]:
         """Begin to compute; return a function that waits for the vectors.
 
-        Both functions raise the errors of `__call__`.
+        This method and the returned function raise the errors of `__call__`.
         """
 
 

@@ -138,8 +138,8 @@ def _check_change(
 ) -> None:
     """Change a model on the CPU in fp32 and compare its vectors with those before the change.
 
-    The texts are compared as one batch and one by one: torch chooses kernels by the shape of a
-    batch, so one of the two can be wrong alone.
+    The vectors are computed twice after the change: all texts in one batch, then one text at a
+    time. torch chooses kernels by the shape of a batch, so a fault may show in one case only.
     """
     min_cosine = _COSINES[precision]
     ids, lost = engine.tokenizer.encode(SELF_CHECK_TEXTS)

@@ -97,8 +97,9 @@ class _Attention(torch.autograd.Function):
 def _softmax_type(values: Tensor) -> torch.dtype:
     """Return the type in which torch's softmax over the last dimension is fast.
 
-    In bfloat16 it is slow over rows that do not fill its vector registers of 32 elements. It
-    computes in float32 in any case, so the results are equal.
+    torch's softmax in bfloat16 is slow over rows that do not fill vector registers of 32 elements.
+    Such rows are computed in float32, unless they are too short to fill a register of 16 float32
+    elements. The results are equal, since the softmax in bfloat16 computes in float32 internally.
     """
     length = values.shape[-1]
     fills = length % _BF16_VECTOR == 0 or length < _FP32_VECTOR

@@ -221,8 +221,8 @@ class Attention(nn.Module):
             output_probs: Whether to return the probabilities.
 
         Returns:
-            Float (total, hidden); and the probabilities of each text, (heads, length, length), if
-            they are requested.
+            Float (total, hidden); and the probabilities of each text, (heads, length, length). If
+            they are not requested, the second value may be empty.
         """
         config = self.config
         scale = (config.head_dim * len(config.attention_terms)) ** -0.5

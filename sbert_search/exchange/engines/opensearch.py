@@ -42,7 +42,7 @@ _TYPES = {
     "date": "date",
 }
 _KEYWORD = {"type": "keyword", "ignore_above": 8191}  # Lucene refuses words above 32,766 bytes
-_ANALYZERS = (  # named as the languages of the stemmer
+_ANALYZERS = (  # OpenSearch's analyzers by language, under the stemmer's names of the languages
     *("arabic", "armenian", "basque", "catalan", "czech", "danish", "dutch", "english", "finnish"),
     *("french", "german", "greek", "hindi", "hungarian", "indonesian", "irish", "italian"),
     *("lithuanian", "norwegian", "portuguese", "romanian", "russian", "spanish", "swedish"),

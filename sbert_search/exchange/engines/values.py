@@ -13,7 +13,7 @@ _LEFT_OUT = ("char_start", "char_end")
 def records(batch: Passages, fields: Iterable[str]) -> Iterator[dict[str, object]]:
     """Yield, for each passage, its document's id, its number, title, text and metadata.
 
-    Dates and times become texts of ISO 8601, whose order is that of the times; a missing value is
+    Dates and times become strings in ISO 8601, which sort in the order of time. A missing value is
     left out.
     """
     names = ("doc_id", "chunk", "title", "text", *fields)

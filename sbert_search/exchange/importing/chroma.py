@@ -62,8 +62,10 @@ def found_in_chroma(folder: Path, asked: Asked) -> Found:
 def _with_text(metadata: Mapping[str, object], text: str | None) -> dict[str, object]:
     """Return the metadata of a record with its text in the field ``text``.
 
-    Metadata with the name of a field of the record get the prefix once more, so no two names become
-    one. But if the record has no document, a text in the metadata field ``text`` is its text.
+    A metadata field named ``text``, ``_id`` or ``vector`` would collide with a field of the record,
+    so its name gets the prefix ``meta.``. A metadata field that is already called ``meta.text``
+    becomes ``meta.meta.text``, so that all names stay different. But if the record has no document,
+    a string in the metadata field ``text`` becomes its text.
     """
     if text is None and isinstance(own := metadata.get(_TEXT), str):
         text, metadata = own, {name: metadata[name] for name in metadata if name != _TEXT}

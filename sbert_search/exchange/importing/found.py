@@ -60,7 +60,7 @@ class Asked:
     metric: Metric | None = None
 
     def require_only(self, shown: str, *options: str) -> None:
-        """Refuse what has no effect on a source.
+        """Refuse options that have no effect on a source.
 
         Args:
             shown: The source in messages.

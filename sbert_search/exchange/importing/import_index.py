@@ -52,8 +52,8 @@ def import_index(
             file (``.faiss`` or ``.index``) of the types Flat or HNSW; the folder of a Chroma
             client; or the folder of a LanceDB database or table.
         out: As for `Index.build`.
-        model: The model that made the vectors, by which texts can be searched; None: the index has
-            no model.
+        model: The model that made the vectors. The index then takes texts as queries, too. None:
+            the index has no model.
         ids: File with the ids of the vectors of an ``.npy`` or FAISS file: one id in each line, an
             ``.npy`` array, or a Parquet file, whose texts and metadata are indexed too. None: the
             file ``SOURCE.ids.parquet``, ``.ids.npy`` or ``.ids.txt`` if there is one; else numbers
@@ -136,7 +136,10 @@ def _opened_as_recorded(
     found: Found,
     keywords: MutableMapping[str, object],
 ) -> TextEmbedder:
-    """Open the model, with the options among the keywords; refuse another than the recorded one."""
+    """Open the model, and refuse it if the source records another one.
+
+    The options of `Embedder` are taken, and removed, from ``keywords``.
+    """
     given = {name: keywords[name] for name in EmbedderOptions.__annotations__ if name in keywords}
     for name in given:
         del keywords[name]

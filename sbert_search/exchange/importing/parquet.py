@@ -31,9 +31,9 @@ _BATCH_ROWS = 1024
 def found_in_parquet(path: Path, asked: Asked, *, has_vectors: bool = False) -> Found:
     """Find the vectors, ids, texts and metadata of a Parquet file.
 
-    If a file of this package has documents of several passages, each passage becomes a document:
-    its id is the document's, ``#`` and the number of the passage, and the metadata column
-    ``document`` has the document's id.
+    If this package wrote the file, and the file has documents of several passages, each passage
+    becomes a document. Its id is the ``doc_id`` in the file, ``#`` and the number of the passage,
+    such as ``d7#2``. The metadata column ``document`` has the ``doc_id``.
 
     Args:
         path: The file.

@@ -134,8 +134,8 @@ def search(
         selection: Which positions may be returned; None means all.
 
     Returns:
-        int64 (n_queries, n_candidates); -1 where FAISS found no more, or a position that is not
-        selected.
+        int64 (n_queries, n_candidates); -1 where FAISS found no more candidates, or found one that
+        is not selected.
     """
     bits = selection.bits if selection and plan.route == "select" else None
     params = parameters(index, plan.spec, plan.n_candidates, bits)

@@ -77,7 +77,7 @@ def find_gpu() -> Gpu | None:
     try:
         gpu = Gpu(faiss)
         right = gpu.run(lambda: _answers_correctly(gpu))
-        gpu.has_room(0)  # an error if torch has no CUDA, whatever the memory
+        gpu.has_room(0)  # only to raise an error if torch has no CUDA
     except (RuntimeError, AssertionError) as error:
         warn(f"FAISS cannot use the GPU, so the CPU is used: {error}")
         return None

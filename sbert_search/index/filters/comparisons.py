@@ -130,9 +130,9 @@ def _same_number(value: int | float, kind: pa.DataType) -> int | float | None:
 
 
 def _next_below(value: int | float, kind: pa.DataType) -> int | float | None:
-    """Return the largest value of a type below a literal that the type cannot hold exactly.
+    """Return the largest value of a type that is less than a literal.
 
-    None: all values of the type are above the literal.
+    No value of the type equals the literal. None: all values of the type are above the literal.
     """
     if kind == pa.int64():
         if value < INT64.min:

@@ -178,7 +178,7 @@ def build_index(
 def _opened_as_recorded(
     open_model: Callable[[], TextEmbedder], paths: Sequence[Path], field: str
 ) -> TextEmbedder:
-    """Open the model of given vectors; refuse another than that which their file records."""
+    """Open the model of given vectors; refuse it if a file records another model for them."""
     embedder = open_model()
     require_recorded_models(paths, field, embedder.identity)
     return embedder
@@ -267,7 +267,7 @@ def create_empty(
     settings: BuildSettings,
     stores: StoreMaker = IndexStore,
 ) -> IndexStore:
-    """Make an index without documents; without an embedder, their vectors will be given.
+    """Make an index without documents; without an embedder, documents must come with vectors.
 
     Raises:
         ConfigError: FAISS cannot build what the spec names, or ``chunk_tokens`` is more than the

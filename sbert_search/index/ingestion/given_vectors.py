@@ -23,16 +23,19 @@ T = TypeVar("T")
 def split_vectors(
     vectors: VectorsLike | None, fields: FieldNames
 ) -> tuple[RowVectors | None, FieldNames]:
-    """Return the array that holds the vectors, or the fields with the column that does.
+    """Open the array of the vectors, or note the column of the vectors in the fields.
 
-    A text is the name of a column, unless it ends with ``.npy``.
+    A string is the name of a column, unless it ends with ``.npy``.
 
     Args:
         vectors: An array, a file or the name of a column; None: the column of ``fields``, if any.
         fields: The names of the fields.
 
+    Returns:
+        The array or None, and the fields; their ``vector`` is the name of the column or None.
+
     Raises:
-        CorpusError: The file cannot be read, or the array is none of vectors.
+        CorpusError: The file cannot be read, or the array does not hold vectors.
     """
     if vectors is None:
         return None, fields

@@ -73,7 +73,7 @@ class Window:
         """Yield the new documents, with their vectors as they are stored.
 
         Args:
-            first_row: Row, in the index, of the first of them.
+            first_row: Row of the first new document in the index.
             settings: Settings of the index.
         """
         for start in range(self.start, self.stop, BLOCK_ROWS):
@@ -94,8 +94,9 @@ class Window:
 class IdVectors:
     """Vectors and the id of each; `survey` checks them all and must run first.
 
-    An id is rejected by the rules of every source, and a vector by `problems`. A later row with
-    the id of an earlier one is a duplicate if the vectors are equal, else it is rejected.
+    Ids are checked by the same rules as those of any other source, and vectors by `problems`. A
+    later row with the id of an earlier one is a duplicate if the vectors are equal, else it is
+    rejected.
 
     Memory is 17 bytes for each row, besides ids and vectors.
 
@@ -224,7 +225,7 @@ class IdVectors:
         self._reject(conflicts)
 
     def _place(self, row: int) -> str:
-        """Name a row in messages: by its number from 1, as a line, or from 0 if that is its id."""
+        """Name a row in messages: by its number from 1; without given ids, by its number from 0."""
         number = f"vector {row}" if self._ids is None else str(row + 1)
         return f"{self.vectors.shown}:{number}"
 
@@ -261,7 +262,7 @@ def _norms(vectors: NDArray[np.float32]) -> NDArray[np.float64]:
 def _units(
     vectors: NDArray[np.float32], norms: NDArray[np.float64]
 ) -> tuple[NDArray[np.float32], NDArray[np.float64]]:
-    """Scale vectors to norm 1; return them and the norms that they have then, up to rounding."""
+    """Scale vectors to norm 1; return them and their new norms, which are 1 up to rounding."""
     if len(norms) and not (norms.min() ** 2 > _SMALL and norms.max() ** 2 < _LARGE):
         units = divide_by_norms(vectors, norms)
     else:

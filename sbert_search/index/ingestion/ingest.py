@@ -266,7 +266,7 @@ def note_columns(state: Snapshot, columns: Mapping[str, ColumnType]) -> None:
     """Report the metadata columns that the rows of an update add or change, such as a misspelt one.
 
     Args:
-        state: The index before the update; of an empty one nothing is reported.
+        state: The index before the update; if it is empty, nothing is reported.
         columns: Types of the columns of the rows, and of the known columns.
     """
     if not state.n_docs:
@@ -319,11 +319,12 @@ def _classified(
 
 
 def _share_of_batch(embedder: TextEmbedder, on_truncate: OnTruncate) -> Callable[[Document], float]:
-    """Return which share of a batch a document fills, so that a slow model commits within a block.
+    """Return a function that estimates which share of a batch a document fills.
 
-    Texts are sorted by length within a batch only, so a resumed build must cut the same batches as
-    an uninterrupted one. The shares depend on lengths in characters and on the model, not on time.
-    (In an update, a model that is opened later may change them.)
+    A block of long texts has several batches, so a slow model can commit within a block. Texts that
+    are embedded together change the rounding of each other's vectors. So a resumed build must cut
+    the same batches as an uninterrupted one. The shares depend on lengths in characters and on the
+    model, not on time. (In an update, a model that is opened later may change the shares.)
     """
     steps = 0 if _is_closed(embedder) else embedder.batch_tokens
 

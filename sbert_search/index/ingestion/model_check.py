@@ -27,7 +27,7 @@ MIN_COSINE = 0.999  # lowest cosine accepted for the same model in any engine an
 SAME_COSINE = 0.99999  # lowest cosine accepted if hashes of model files cannot be compared
 _QUICK = 2  # number of check texts compared where the result for all is cached (ONNX graphs)
 
-_ENGINES = ("native", "onnx", "sentence-transformers")  # those of a stored precision
+_ENGINES = ("native", "onnx", "sentence-transformers")  # engines whose precision an index keeps
 
 _compared: WeakKeyDictionary[TextEmbedder, dict[SelfCheck, float]] = WeakKeyDictionary()
 
@@ -143,8 +143,9 @@ def differences(stored: ModelIdentity, given: ModelIdentity) -> list[str]:
 def require_mixable(settings: StoreSettings, embedder: TextEmbedder) -> None:
     """Refuse to add vectors in int8 to an index of exact ones, or the reverse.
 
-    The cosine of both is about 0.996: enough for queries, but nearly equal documents would be
-    ranked by how they were computed. Vectors in int8 of two calibrations are not mixed either.
+    The int8 vector and the exact vector of a text have a cosine of about 0.996. This is enough for
+    queries, but nearly equal documents would be ranked by how their vectors were computed. Vectors
+    in int8 of two calibrations are not mixed either.
 
     Raises:
         ModelMismatch: Only one of index and embedder is in int8, or the calibrations differ.
@@ -179,7 +180,7 @@ def require_agreement(
     Args:
         settings: Settings of the index.
         embedder: The embedder.
-        allow_inexact: Only warn of other vectors of the same model. None: the caller has no such
+        allow_inexact: Only warn if the same model gives other vectors. None: the caller has no such
             option, so the error does not recommend it.
 
     Raises:

@@ -32,7 +32,7 @@ class ReadSettings:
             value that does not fit makes its row a bad row. The types of other columns follow from
             their values.
         query: The SELECT statement that gives the rows of a SQLite or DuckDB file; None: the file
-            has one table, which is read. The index does not keep it.
+            has one table, which is read. The index does not keep the statement.
         on_error: Stop at the first bad row, or skip bad rows and list them.
         text_as: Whether a line or the whole file is a document, for a ``.txt`` file that is itself
             a source. None: a line, and a note says so. In a folder, the file is the document.
@@ -46,11 +46,12 @@ class ReadSettings:
         chunk_borders: With ``chunk``, where texts are cut. ``sentences``: at the highest border in
             the second half of a passage; a heading of Markdown is higher than a paragraph, then
             come sentences, lines and words. ``words``: after the last word that fits, without
-            overlap, as version 0.1 did; updates of its indexes go on so.
-        classify: Columns that a classifier of texts fills: its name or folder by column. Updates of
-            the index fill them, too.
-        tag: Columns that a tagger fills with the texts of the entities that it finds: its name or
-            folder by column. A column for each type of entity has the name ``COLUMN_TYPE``.
+            overlap, as in version 0.1; updates of indexes of version 0.1 still do this.
+        classify: Name or folder of a text classifier, by the column that it fills. Updates of the
+            index fill the column, too.
+        tag: Name or folder of a tagger, by the column that it fills with the texts of the entities
+            that it finds. It also fills a column ``COLUMN_TYPE`` for each type of entity, such as
+            ``names_person``.
         predicted_by: SHA-256 of the weights of these models by column, which `build_index` fills.
 
     Raises:

@@ -33,10 +33,12 @@ class StoredFiles:
 def stored_files(snapshot: Snapshot, below: str, wanted: Collection[str]) -> StoredFiles:
     """Find the documents of files.
 
-    A document belongs to a file of the root if its id is the path of the file (and a page), it has
-    this path as metadata, and it was read from a file of this name. Rows of tables may have such an
-    id and path too, but they were read from the table. Files outside the root have absolute paths.
-    Versions before 0.2 stored no path: their document belongs to a file if ``wanted`` has its path.
+    A document belongs to a file of the root if its id is the path of the file, or the path and a
+    page such as ``a.pdf#page=2``; it has this path as metadata; and it was read from a file of this
+    name. Rows of tables may have such an id and path too, but they were read from the table. Files
+    outside the root have absolute paths. Versions before 0.2 stored no path as metadata: their
+    documents belong to a file if the path in the id is in ``wanted``, and the source ends with this
+    path and ``:1``.
 
     Args:
         snapshot: The index.

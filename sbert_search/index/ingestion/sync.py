@@ -51,11 +51,11 @@ class SyncReport:
         replaced: Paths of files that changed.
         deleted: Paths of files that are gone, or that hold no text any more.
         unchanged: Number of the other files.
-        failed: The reason by path for files and folders that cannot be read. The index keeps what
-            it held of them.
-        kept: Those of these paths of which the index holds documents.
-        rejects_file: File that lists what is in ``failed``; None if that is nothing, or if nothing
-            was written.
+        failed: Why a file or folder cannot be read or indexed, by its path. The documents that the
+            index held of it stay.
+        kept: The paths in ``failed`` of which the index holds documents.
+        rejects_file: File that lists what is in ``failed``; None if ``failed`` is empty, or if
+            nothing was written.
         documents: Number of documents of the index after the sync.
         dry_run: Whether nothing was written.
         seconds: Time of the whole sync.
@@ -126,7 +126,7 @@ class _Plan:
 
 
 def require_place(folder: Path, root: Path | None) -> SourceFile:
-    """Return a folder with its path below the root of the index; no root: it becomes the root.
+    """Return a folder with its path below the root; if there is no root, the folder becomes it.
 
     Raises:
         IndexStoreError: The folder lies outside the root.
@@ -203,7 +203,7 @@ def sync_folder(
     memory_bytes: int | None = None,
     settle: Callable[[IndexWriter], None],
 ) -> SyncReport:
-    """Make the documents of a folder's files those that the scan found.
+    """Make the documents of a folder's files equal to the files that the scan found.
 
     The model is opened only if there is a text to embed. Documents of other sources stay.
 
@@ -391,7 +391,7 @@ def _report(scan: FolderScan, plan: _Plan, parsed: _Parsed | None, *, dry_run: b
 
 
 def _not_read(scan: FolderScan, plan: _Plan) -> dict[str, str]:
-    """Return the reason by path for what was not parsed because it cannot or must not be."""
+    """Return why files and folders were not parsed, by path: unreadable, or their id is taken."""
     return {**scan.failed, **dict.fromkeys(plan.taken, TAKEN)}
 
 

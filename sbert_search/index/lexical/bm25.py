@@ -59,8 +59,8 @@ class LexicalSearch:
     Args:
         parts: The segments of the index.
         settings: Settings of lexical search.
-        average: Average length of the documents, if the parts are only some of an index; None: that
-            of the parts.
+        average: Average length of all documents of an index, if the parts are only some of its
+            segments; None: the average length of the documents of the parts.
 
     Source: Robertson & Zaragoza 2009, The Probabilistic Relevance Framework: BM25 and Beyond,
     section 3; the weight of a term is Lucene's ``ln(1 + (N - df + 0.5) / (df + 0.5))``.
@@ -129,7 +129,7 @@ class LexicalSearch:
     def scores_of(
         self, query: str, texts: Iterable[tuple[str, str]], near: NearWords | None = None
     ) -> NDArray[np.float64]:
-        """Score texts as if they were documents of the index, float64 (n,); 0 without a term.
+        """Score texts as if they were documents of the index, float64 (n,); 0 if no term matches.
 
         Args:
             query: The query.

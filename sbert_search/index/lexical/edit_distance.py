@@ -34,7 +34,7 @@ def code_points(text: str) -> NDArray[np.uint32]:
 
 
 def within(word: str, words: Characters, most: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Find the words that are at most some edits away from a word.
+    """Find the words that are at most ``most`` edits away from a word.
 
     Returns:
         Indices of these words, ascending, int64 (n,), and their distances, int64 (n,).
@@ -61,7 +61,7 @@ def _bits(codes: NDArray[np.uint32]) -> NDArray[np.uint64]:
 def _distances(
     word: NDArray[np.uint32], words: Characters, at: NDArray[np.int64], most: int
 ) -> NDArray[np.int64]:
-    """Compute the distances of the words at some indices; those above ``most`` are only bounded.
+    """Compute the distances of the words at some indices; those above ``most`` are not exact.
 
     It fills the table of Levenshtein's algorithm for all words together: cell (i, j) is the
     distance of the first i characters of ``word`` from the first j of another. Only cells with

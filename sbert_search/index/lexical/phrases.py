@@ -18,7 +18,7 @@ from sbert_search.tokens.chunking import PIECE_CHARS, pieces
 
 
 class Phrase:
-    r"""Consecutive words, in any case; between two of them is no letter or digit.
+    r"""Consecutive words, in any case, with no letter or digit between them.
 
     Args:
         text: A text with at least one word. Unlike a term of the index, a word may have a single
@@ -35,7 +35,8 @@ class Phrase:
         low = " ".join(map(folded, pieces(text))) if len(text) > PIECE_CHARS else folded(text)
         if not has_marks(low):
             return bool(self._pattern.search(low))
-        # Marks are no letters for the pattern: it would find a word without the mark behind it.
+        # For the pattern, a combining mark ends a word. The pattern would find a word where a mark
+        # follows it, although the mark makes it another word.
         return f" {' '.join(self.words)} " in f" {' '.join(all_words(low))} "
 
 

@@ -166,7 +166,7 @@ def count_segment(
 ) -> Iterator[Postings]:
     """Count the terms of all documents of a segment, including dead ones, a slice at a time.
 
-    The words and their numbers are added to ``counted``, if given.
+    If ``counted`` is given, the words of the documents are counted in it.
     """
     texts: list[tuple[str, str]] = []
     n_chars = 0
@@ -186,8 +186,8 @@ def with_lexical(work: Transaction, new: Manifest, *, words: bool = True) -> Man
     Args:
         work: The transaction to write in.
         new: The manifest to change.
-        words: Whether to make postings and list of words again for segments without a list of
-            words, which older versions wrote.
+        words: Whether to make the postings again, with a list of words, for segments that an older
+            version wrote without such a list.
 
     Raises:
         CorruptIndex: Documents cannot be read.

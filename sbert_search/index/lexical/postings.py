@@ -97,7 +97,7 @@ def count_terms(
     Args:
         texts: Title and text of each document.
         settings: How texts become terms.
-        words: The words and their numbers are added to it, if given.
+        words: If given, the words of the documents are counted in it.
     """
     reader = term_reader(settings)
     fields = [reader.terms(field, words) for document in texts for field in document]

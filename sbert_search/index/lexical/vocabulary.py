@@ -129,7 +129,8 @@ def merge(lists: Sequence[WordList]) -> Iterator[pa.RecordBatch]:
     """
     waiting = [list(words.batches) for words in lists if words.batches]
     while waiting:
-        # All words up to the smallest last word of the first batches are in these batches.
+        # The words of a list ascend. So the first batches hold all words up to the smallest of
+        # their last words.
         bound = min(batches[0].column(0)[-1].as_py() for batches in waiting)
         parts = []
         for batches in waiting:
@@ -175,7 +176,7 @@ def _characters(words: pa.StringArray) -> Characters:
     raw = np.frombuffer(text, np.uint8)[first:last]
     codes = edit_distance.code_points(str(raw.data, "utf-8"))
     starts: NDArray[np.int64] = (bounds - first).astype(np.int64)
-    if len(codes) < len(raw):  # some characters take several bytes: count those that begin one
+    if len(codes) < len(raw):  # some characters have several bytes: count the first bytes
         begun = np.cumsum(np.concatenate([[0], (raw & 0xC0) != 0x80]))
         starts = begun[starts]
     return Characters(codes, starts)

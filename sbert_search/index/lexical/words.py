@@ -31,8 +31,8 @@ _MARKS = _Marks()
 def folded(text: str) -> str:
     """Return a text in the form in which words are compared: NFC and lower case.
 
-    Soft hyphens and zero-width joiners inside words are left out. The Turkish İ becomes i, where
-    Python's lower case has an i with a dot as a mark.
+    Soft hyphens and zero-width joiners inside words are left out. The Turkish İ becomes i, not the
+    i followed by a combining dot that Python's ``lower`` returns.
     """
     low = unicodedata.normalize("NFC", text).lower()
     if low.isascii():
@@ -53,7 +53,7 @@ def marks_alike(text: str) -> str:
 
 
 def word_spans(text: str) -> list[tuple[int, int]]:
-    """Return the first character of each word, and the character after its last."""
+    """Return the index of the first character of each word, and the index after its last one."""
     return [match.span() for match in _RUN.finditer(marks_alike(text))]
 
 

@@ -32,7 +32,7 @@ from sbert_search.index.spec import MIN_ANN_ROWS
 from sbert_search.index.storage.manifest import Manifest
 
 SEGMENT_ROWS = 1_000_000  # largest number of rows of a merged segment
-MAX_SEGMENTS = 4  # an update that leaves more small segments than this merges the newest
+MAX_SEGMENTS = 4  # if more small segments are left after an update, the newest are merged
 MAX_DEAD = 0.2  # largest share of dead rows in a segment
 MAX_SCANNED = 0.01  # if a larger share of the rows is outside FAISS, they are added to it
 MAX_TOMBSTONES = 32  # largest number of tombstone files, which list dead rows

@@ -69,7 +69,8 @@ def schema(columns: Mapping[str, ColumnType]) -> pa.Schema:
 def unlike(columns: Iterable[str], own: Collection[str], prefix: str = PREFIX) -> dict[str, str]:
     """Map each metadata column to the name that it gets in a file with other columns.
 
-    A name that another column has gets the prefix, as often as it is still taken.
+    If the name is taken by another column, the prefix is put before it, once or more often, until
+    the name is free.
 
     Args:
         columns: Names of the metadata columns.
@@ -187,7 +188,7 @@ def _items(value: MetadataValue) -> Sequence[MetadataValue]:
 
 
 def exact_as_float(integers: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Mark the integers that float64 holds exactly, among them all of magnitude up to 2**53."""
+    """Mark the integers that float64 holds exactly; all of magnitude up to 2**53 are marked."""
     floats = integers.astype(np.float64)
     # A float of 2**63 would overflow when it is cast back, so it is replaced by 0 first.
     fits = floats < ABOVE_INT64

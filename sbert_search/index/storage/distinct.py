@@ -20,7 +20,7 @@ Ordered: TypeAlias = int | float | date | datetime
 """A value of a column of numbers, dates or times."""
 
 Pairs = tuple[NDArray[np.int64], NDArray[np.int64]]
-"""Numbers of documents in their segment, ascending, and the codes of their values; both (n,)."""
+"""Indices of documents in their segment, ascending, and the codes of their values; both (n,)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,9 +42,9 @@ class DistinctValues:
         return value
 
     def numbers(self, codes: NDArray[np.int64]) -> list[float]:
-        """Return the values with some codes as the numbers that Arrow stores.
+        """Return the values of ``codes``, each as the number that Arrow stores for it.
 
-        A date is the number of days since 1970, a time that of microseconds.
+        A date becomes the number of days since 1970, a time the number of microseconds since 1970.
         """
         numbers: list[float] = self.values.take(pa.array(codes)).cast(self._stored).to_pylist()
         return numbers
@@ -101,7 +101,7 @@ def distinct_values(segments: Sequence[Segment], name: str, kind: ColumnType) ->
 def _values_of(
     segment: Segment, name: str, element: pa.DataType
 ) -> tuple[NDArray[np.int64], pa.Array]:
-    """Read the values of the documents of a segment, without nulls, and their documents."""
+    """Return the indices of documents of a segment, and the value of each; nulls are left out."""
     import pyarrow.compute as pc  # most searches do not need it, and it imports slowly
 
     if name not in segment.record.columns:

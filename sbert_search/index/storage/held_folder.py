@@ -52,7 +52,7 @@ class HeldFolder:
         self._next = self._stamp(manifests.TEMPORARY)
 
     def write_manifest(self, manifest: Manifest) -> None:
-        """Replace the manifest, which is the commit, and expect the new one from now on.
+        """Commit by replacing the manifest; later checks expect the new manifest in its place.
 
         Raises:
             OSError: The disk failed; the old state holds.

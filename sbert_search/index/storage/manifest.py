@@ -66,7 +66,7 @@ ColumnType = Literal[
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SelfCheck:
-    """Sample texts with their vectors by the model of the index, which identify that model."""
+    """Sample texts and the vectors that the index's model gives them, to recognise that model."""
 
     texts: tuple[str, ...] = ()
     vectors_base64: str = ""  # little-endian float32 (n_texts, dim)
@@ -98,7 +98,7 @@ class StoreSettings:
         lexical: Settings of lexical search; None: an index without lexical data.
         verdict: The measurement that chose the precision of the vectors, a
             `runtime.processor.verdicts.Verdict`; empty: the precision was given or is the only one.
-        batch_tokens: Tokens of a batch, if the build on a CPU left their number to "auto"; else 0.
+        batch_tokens: Tokens per batch that "auto" chose in a build on a CPU; 0: it chose none.
     """
 
     dim: int
@@ -217,8 +217,8 @@ class BuildCursor:
         settings: How the sources are read and embedded, any JSON object. A build resumes an
             interrupted one only if these and the settings of the store are equal.
         finished: Whether the build is complete.
-        root: The folder, as an absolute path, of files that are a document each. The id of such a
-            document is the file's path below it. None: the sources have no such files.
+        root: Absolute path of the folder whose files are one document each. The id of such a
+            document is the file's path below this folder. None: the sources have no such files.
     """
 
     source_sha256: str
@@ -373,7 +373,7 @@ def decode(data: bytes) -> Manifest:
 
 
 def write(folder: Folder, manifest: Manifest, *, ready: Callable[[], object] | None = None) -> None:
-    """Replace the manifest, which is the commit.
+    """Commit a new state by replacing the manifest.
 
     Args:
         folder: The index.
@@ -390,7 +390,7 @@ def write(folder: Folder, manifest: Manifest, *, ready: Callable[[], object] | N
 def replace_state(
     folder: Folder, name: str, data: bytes, *, ready: Callable[[], object] | None = None
 ) -> None:
-    """Replace the file of a folder that names its state; arguments and errors as for `write`."""
+    """Replace the file that records a folder's state; arguments and errors as for `write`."""
     try:
         files.replace_file(folder / name, data, ready=ready)
     except files.ReplaceUnknown as error:
@@ -401,7 +401,7 @@ def replace_state(
 
 
 def _fill_in(values: dict[str, object]) -> None:
-    """Add what the settings of an earlier version mean, where the present default differs."""
+    """Add settings that an earlier version did not store, if their default is different now."""
     settings = values.get("settings")
     lexical = settings.get("lexical") if isinstance(settings, dict) else None
     if isinstance(lexical, dict):

@@ -49,8 +49,8 @@ def write_segment(
     Args:
         folder: The index.
         number: An unused file number.
-        parts: Rows in ascending order. While the next part is read, of the earlier parts only the
-            documents that wait for a full batch are held in memory.
+        parts: Rows in ascending order. While the next part is read, memory holds only those
+            documents of the earlier parts that wait for a full batch.
         table: Id table of all documents of the segment.
         n_rows: Number of rows of all parts together.
         settings: Settings of the index; gives type and dimension of the vectors.

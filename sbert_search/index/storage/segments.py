@@ -36,7 +36,7 @@ class Segment:
     segment, from 0.
 
     Raises:
-        FileNotFoundError: A file is gone, as after a compaction by another process.
+        FileNotFoundError: A file is gone, for example after a compaction by another process.
         CorruptIndex: A file differs from its record.
     """
 

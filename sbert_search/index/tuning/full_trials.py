@@ -22,7 +22,7 @@ from sbert_search.index.tuning.sweep import climb, measure, unmeasured
 from sbert_search.runtime.progress import note, progress
 from sbert_search.runtime.provenance import library_versions, machine
 
-FEWEST_QUERIES = 50  # lowest number of queries to choose an index by, and of others to verify it
+FEWEST_QUERIES = 50  # fewest queries that choose an index; at least as many others verify it
 TRUTH_SHARE = 0.2  # share of the remaining time for finding exact neighbours over all rows
 
 

@@ -53,7 +53,7 @@ def find_ground_truth(
     exact: Search,
     advance: Advance = lambda n: None,
 ) -> GroundTruth:
-    """Find the exact k-th neighbours of queries, of which there is at least one.
+    """Find the exact k-th neighbour of each query; there must be at least one query.
 
     If a query has fewer than ``k`` neighbours, the ground truth has that smaller k.
 

@@ -16,7 +16,7 @@ _TOP, _HEIGHT = 26, 380  # pixels of the plot's panel
 def tables(report: TuneReport) -> dict[str, list[tuple[str, ...]]]:
     """Return the tables of a report by their titles: the sample's, and that of all rows.
 
-    The first table has a row for each kind of index that was measured: its trial that `_best`
+    The first table has a row for each kind of index that was measured, with the trial that `_best`
     chooses. The second table has a row for each index that was built over all rows, and one for the
     chosen index on other queries; after a dry run it is missing. Predicted bytes and seconds are in
     brackets.
@@ -34,8 +34,8 @@ def tables(report: TuneReport) -> dict[str, list[tuple[str, ...]]]:
 def remarks(report: TuneReport) -> list[str]:
     """Return a sentence for each kind of index that needs one.
 
-    If the kind was not built, it gives the reason. For a kind that reached the recall on the
-    sample, it gives the predicted latency and build time over all rows.
+    If the kind was not built, the sentence gives the reason. For a kind that reached the recall on
+    the sample, it gives the predicted latency and build time over all rows.
     """
     skipped = [
         f"{measured.family.name} was not built: {measured.skipped}."

@@ -21,8 +21,8 @@ class QuerySplit:
 
     Attributes:
         choosing, verifying: Each is a pair of arrays. The first has the queries, float32
-            (n_queries, dim). The second has the row of the index whose vector each query is, int64
-            (n_queries,); -1 for queries from elsewhere.
+            (n_queries, dim). The second has, for each query that is the vector of a row of the
+            index, the number of that row, int64 (n_queries,); -1 for queries from elsewhere.
         origin: Where the queries came from, in words.
     """
 

@@ -209,7 +209,7 @@ def _sweep(
 
 
 def _sample_queries(query_split: QuerySplit) -> tuple[Floats, NDArray[np.int64]]:
-    """Return the queries to choose an index by, and -1 for each, as none is a row of the sample."""
+    """Return the queries to choose an index by, with -1 for each: none is a row of the sample."""
     return query_split.choosing[0], np.full(len(query_split.choosing[0]), -1, np.int64)
 
 

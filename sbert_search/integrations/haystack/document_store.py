@@ -26,7 +26,7 @@ EMBEDDING_DIM = 768
 
 
 class SbertSearchDocumentStore(ReadableStore):
-    """A document store on disk: every write is one durable commit, and every search is exact.
+    """A document store on disk: every write is durable, and searches are exact by default.
 
     Args:
         path: Folder of the index, which is created if it does not exist. None: a temporary folder,
@@ -35,8 +35,8 @@ class SbertSearchDocumentStore(ReadableStore):
             queries without a vector. None: the model of an existing index; a new index has none.
         embedding_dim: Dimension of the embeddings of a new index without a model; None: that of the
             first embedding that is written, or 768 if the first documents have none.
-        return_embedding: Whether documents are returned with their embeddings; those that the model
-            of the index made are never returned.
+        return_embedding: Whether documents are returned with their embeddings. A store with a model
+            never returns embeddings.
 
     Raises:
         ModelMismatch: The model is not the one that built the index.
@@ -71,11 +71,11 @@ class SbertSearchDocumentStore(ReadableStore):
     def write_documents(
         self, documents: list[Document], policy: DuplicatePolicy = DuplicatePolicy.NONE
     ) -> int:
-        """Write documents in one commit.
+        """Write documents durably; see `Collection.write`.
 
         Args:
             documents: The documents.
-            policy: What to do with an id that the store holds: FAIL (as NONE) writes nothing, SKIP
+            policy: What to do with an id that the store holds: FAIL and NONE write nothing, SKIP
                 leaves the held document, OVERWRITE replaces it.
 
         Returns:
@@ -83,7 +83,7 @@ class SbertSearchDocumentStore(ReadableStore):
 
         Raises:
             ValueError: ``documents`` is not a list of documents.
-            DuplicateDocumentError: The policy is FAIL and an id is held, or occurs twice.
+            DuplicateDocumentError: The policy is FAIL or NONE, and an id is held or occurs twice.
         """
         if not isinstance(documents, list) or not all(isinstance(d, Document) for d in documents):
             raise ValueError("Please provide a list of Documents.")

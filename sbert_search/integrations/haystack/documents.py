@@ -27,8 +27,8 @@ def record_of(document: Document, *, marks_vector: bool) -> Record:
 
     Args:
         document: The document.
-        marks_vector: Whether to note what an index cannot hold of an embedding: that it is missing
-            or zeros, or its norm.
+        marks_vector: Whether to record in the metadata what the index does not keep of an
+            embedding: that it is missing, that all its numbers are 0, or its norm.
 
     Raises:
         CorpusError: Metadata have a reserved name.

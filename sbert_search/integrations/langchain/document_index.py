@@ -30,7 +30,7 @@ class SbertSearchDocumentIndex(DocumentIndex):
     mode: SearchMode = "auto"
 
     def upsert(self, items: Sequence[Document], /, **kwargs: object) -> UpsertResponse:
-        """Add documents in one commit; each replaces the document of the index that has its id."""
+        """Add documents; each replaces the document of the index that has its id."""
         ids = self.store.add_texts(
             [item.page_content for item in items],
             [item.metadata for item in items],

@@ -26,11 +26,11 @@ from sbert_search.search.options import SearchKeywords, SearchOptions
 from sbert_search.search.results import Hits
 from sbert_search.search.stages.rerank import PairScorer
 
-_SAME = 0.99  # least cosine of a text's vector and its vector in the index, for the same model
+_SAME = 0.99  # lowest cosine of a text's new and stored vectors, if the same model made both
 
 
 class SbertSearchVectorStore(VectorStore):
-    """A vector store on disk: every write is one durable commit, and every search is exact.
+    """A vector store on disk: every write is durable, and searches are exact by default.
 
     Args:
         embedding: Embeds texts. An index remembers the model of `SbertSearchEmbeddings` and refuses
@@ -76,7 +76,7 @@ class SbertSearchVectorStore(VectorStore):
         ids: Sequence[str | None] | None = None,
         **kwargs: object,
     ) -> list[str]:
-        """Add texts in one commit; a text replaces the one that has its id.
+        """Add texts durably; a text replaces the one that has its id.
 
         Args:
             texts: The texts.
@@ -185,7 +185,7 @@ class SbertSearchVectorStore(VectorStore):
         filter: Filter | None = None,
         **kwargs: Unpack[SearchKeywords],
     ) -> list[tuple[Document, float]]:
-        """Return documents as `similarity_search` with their scores; higher is better.
+        """Return the documents of `similarity_search` with their scores; higher is better.
 
         The score is the cosine for an index with the metric cosine, which is the default.
         """

@@ -1,7 +1,8 @@
 """LlamaIndex's metadata filters as conditions of an index.
 
-They mean what they mean to ``SimpleVectorStore``: a node without a value meets only ``!=``, ``nin``
-and ``is_empty``; ``contains``, ``any`` and ``all`` look for parts of a text and items of a list.
+They match the same nodes as in ``SimpleVectorStore``. A node without a value meets only ``!=``,
+``nin`` and ``is_empty``; ``contains``, ``any`` and ``all`` look for parts of a text and items of a
+list.
 """
 
 from __future__ import annotations

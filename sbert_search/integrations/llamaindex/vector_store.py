@@ -40,7 +40,7 @@ _NODE = ("_node_content", "_node_type")
 
 
 class SbertSearchVectorStore(BasePydanticVectorStore):
-    """A vector store on disk: every write is one durable commit, and every search is exact.
+    """A vector store on disk: every write is durable, and searches are exact by default.
 
     Args:
         path: Folder of the index, which is created if it does not exist. None: a temporary folder,
@@ -79,7 +79,7 @@ class SbertSearchVectorStore(BasePydanticVectorStore):
         return self._collection
 
     def add(self, nodes: Sequence[BaseNode], **kwargs: object) -> list[str]:
-        """Add nodes in one commit; a node replaces the one that has its id."""
+        """Add nodes durably; a node replaces the one that has its id."""
         records = [
             Record(
                 node.node_id,
@@ -160,10 +160,10 @@ class SbertSearchVectorStore(BasePydanticVectorStore):
 
         Args:
             query: The query. ``alpha`` is the weight of the vectors in hybrid search, 0.5 if None.
-            kwargs: For mmr: ``mmr_threshold``, from 0 (most diverse) to 1 (nearest), 0.5 by
-                default; and the number of nodes to choose from, as ``mmr_prefetch_k``, or as
-                ``mmr_prefetch_factor`` times the number of nodes to return, 4 times by default. It
-                is at least the number of nodes to return.
+            kwargs: For mmr only. ``mmr_threshold`` is from 0 (most diverse) to 1 (nearest), 0.5 by
+                default. ``mmr_prefetch_k`` is the number of nodes to choose from; by default, it is
+                ``mmr_prefetch_factor`` (4 by default) times the number of nodes to return. It is
+                never below the number of nodes to return.
 
         Raises:
             QueryError: The mode is unknown, or the query lacks its text or vector.

@@ -38,7 +38,7 @@ class SbertSearchEncoder:
         model: A name, a folder or an embedder.
         revision: Ignored; the metadata have the hash of the weights.
         device: auto, cpu, cuda, cuda:N or mps, if the model is opened here.
-        kwargs: Ignored, as MTEB passes what a model does not need.
+        kwargs: Ignored; MTEB may pass arguments that this model does not need.
 
     Raises:
         ConfigError: The similarity of the model is one that MTEB does not have.
@@ -102,7 +102,7 @@ class SbertSearchCrossEncoder:
         model: A name, a folder or a `Reranker`.
         revision: Ignored; the metadata have the hash of the weights.
         device: auto, cpu, cuda, cuda:N or mps, if the model is opened here.
-        kwargs: Ignored, as MTEB passes what a model does not need.
+        kwargs: Ignored; MTEB may pass arguments that this model does not need.
     """
 
     def __init__(

@@ -127,7 +127,7 @@ class SbertSearchModel:
 
 
 def _strictly_falling(scores: Mapping[str, float]) -> dict[str, float]:
-    """Lower equal scores a little, as MTEB's metrics would order such documents by their ids.
+    """Lower equal scores a little, since MTEB's metrics order documents of equal score by id.
 
     The metrics compare scores in float32, so the new scores differ in float32.
     """

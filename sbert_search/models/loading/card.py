@@ -1,4 +1,4 @@
-"""Model cards: they tell people how to use a model, and people and the hub its measured scores."""
+"""Model cards: they show how to use a model, and give its scores as a table and as metadata."""
 
 from __future__ import annotations
 
@@ -199,7 +199,7 @@ def published_card(text: str, name: str, measured: Sequence[Measured]) -> str:
 
 
 def _section(measured: Sequence[Measured]) -> str:
-    """Write the section `SCORES`: one table for all tasks that have the same metrics."""
+    """Write the section `SCORES`; tasks that have the same metrics share one table."""
     tables: dict[tuple[str, ...], list[Measured]] = {}
     for each in measured:
         tables.setdefault(tuple(each.scores), []).append(each)

@@ -84,11 +84,11 @@ class ModelDescription:
         """Return the text of a prompt, "" if there is none.
 
         Args:
-            name: Name of the prompt, query and document also if the model has no such prompt; None:
-                the default prompt.
+            name: Name of the prompt; None: the default prompt. The names query and document are
+                allowed even if the model has no such prompt.
 
         Raises:
-            ConfigError: The model has no prompt of another name.
+            ConfigError: The model has no prompt of this name, which is not query or document.
         """
         name = name or self.default_prompt_name
         if name is None or name in ("query", "document"):
@@ -131,7 +131,7 @@ class ModelFolder:
 
     @property
     def stated_max_len(self) -> int:
-        """Maximum number of tokens of a text that the settings name.
+        """Maximum number of tokens of a text, as the settings state it.
 
         The model may have fewer positions.
         """
@@ -240,7 +240,7 @@ def note_positions(where: object, stated: int, positions: int) -> None:
 
 
 def write_legacy_form(path: Path, description: ModelDescription) -> None:
-    """Write the JSON files that make a folder of transformers one of sentence-transformers."""
+    """Write the JSON files that turn a transformers folder into a sentence-transformers folder."""
     listing = [
         {
             "idx": n,

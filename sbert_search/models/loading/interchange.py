@@ -1,4 +1,4 @@
-"""Wrappers of models of any architecture that sentence-transformers ("the library") computes.
+"""Wrappers of models that sentence-transformers ("the library") computes, of any architecture.
 
 No other module imports the library at run time. It is imported on first use, since the import
 takes seconds.
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from sentence_transformers.base.modules.module import Module as _LibraryModule
 
 _NO_LIMIT = 1 << 30  # tokens or dimensions; more than any model has
-_WITH_SETTINGS = ("Pooling", "Dense", "Normalize")  # modules with settings in a description
+_WITH_SETTINGS = ("Pooling", "Dense", "Normalize")  # modules whose settings `describe` returns
 
 
 def is_sentence_transformer(model: object) -> TypeGuard[SentenceTransformer]:
@@ -64,10 +64,12 @@ def load_sentence_transformer(path: Path) -> SentenceTransformer:
 def load_cross_encoder(path: Path) -> CrossEncoder:
     """Load a cross-encoder from a folder, as `load_sentence_transformer` does.
 
-    The activation gets the logits divided by the temperature of the folder, as in `CrossEncoder`.
+    The activation gets the logits divided by the temperature of the folder, as in
+    `models.cross_encoder.CrossEncoder`.
 
     Raises:
-        ModelError: The library cannot load the folder, or its `side_file` is damaged.
+        ModelError: The library cannot load the folder, or its file ``sbert_search.json`` is
+            damaged.
         WeightsError: As for `require_accounted`.
     """
     from sentence_transformers import CrossEncoder

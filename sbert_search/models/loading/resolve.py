@@ -121,8 +121,9 @@ def _hub_model(name: str, revision: str = "") -> ResolvedModel:
 def _require_intact(folder: Path) -> None:
     """Compare the weights of a downloaded model with their hash.
 
-    A file of the folder is a link, whose target has the hash as its name. That target may be a link
-    too: files that came through Xet lie in a folder for all models, under a hash of another kind.
+    In the hub's cache, a file of weights is a symbolic link. Its target has the SHA-256 of the file
+    as its name. This target may be a link too: files that were downloaded with Xet lie in one
+    folder for all models, and their names are hashes of another kind.
 
     Raises:
         ModelError: A file is damaged.

@@ -102,7 +102,7 @@ disk = Disk()
 
 @contextlib.contextmanager
 def use_disk(replacement: Disk) -> Iterator[None]:
-    """Make every write call the methods of another `Disk`, as fault tests do."""
+    """Use another `Disk` for all writes in the context; tests use one whose methods fail."""
     global disk
     previous, disk = disk, replacement
     try:
@@ -197,8 +197,8 @@ def replacing(
     Args:
         place: The final name; an existing regular file is replaced.
         ready: Called right before the rename; if it raises, the old file stays.
-        ending: What is added to the name for the temporary file, which only one process may write
-            at a time.
+        ending: Suffix that is appended to the name of ``place`` to name the temporary file. Only
+            one process may write this file at a time.
 
     Raises:
         OSError: The temporary file cannot be written, or ``place`` is the path of a folder, a

@@ -126,7 +126,7 @@ class Folder:
 
     @contextlib.contextmanager
     def kept_open(self, names: Iterable[str] = ()) -> Iterator[Folder]:
-        """Yield a copy of this folder that keeps sub-folders open, from first use to the end.
+        """Yield a copy of this folder; a sub-folder that it opens stays open to the context's end.
 
         This makes opening many files faster. It also ensures that no new folder can get the inode
         of an open sub-folder and be mistaken for it.

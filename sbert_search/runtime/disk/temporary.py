@@ -14,8 +14,8 @@ from sbert_search.runtime.disk.files import remove_tree
 class TemporaryFolder:
     """An empty folder that is removed on request, or when this object or the process ends.
 
-    A forked process has a copy of this object. Its end leaves the folder to the process that made
-    it; `tempfile.TemporaryDirectory` removes it then.
+    A forked process has a copy of this object. If the forked process ends, the folder stays, since
+    only the process that made the folder removes it. `tempfile.TemporaryDirectory` would remove it.
     """
 
     def __init__(self) -> None:
@@ -23,7 +23,7 @@ class TemporaryFolder:
         self._finalizer = weakref.finalize(self, _remove, os.getpid(), self.path)
 
     def remove(self) -> None:
-        """Remove the folder now; only the process that made it does."""
+        """Remove the folder now; in a forked process, this does nothing."""
         self._finalizer()
 
 

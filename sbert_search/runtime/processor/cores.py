@@ -16,9 +16,9 @@ def usable_cores() -> int:
 
 
 def physical_cores() -> int:
-    """Count the usable cores, and those that share the units of one physical core only once.
+    """Count the usable cores; several that belong to one physical core (hyper-threads) count once.
 
-    Where the system does not tell which cores these are, all usable cores are counted.
+    If the system does not tell which cores belong to one physical core, all usable cores count.
     """
     try:
         names = [f"cpu{number}/topology/thread_siblings_list" for number in os.sched_getaffinity(0)]
@@ -35,8 +35,8 @@ def thread_count() -> int:
 def torch_threads() -> int:
     """Return the number of threads that torch starts; torch is not imported.
 
-    It is OMP_NUM_THREADS if that is set, and otherwise one for each usable physical core. MKL, with
-    which torch is built for x86-64, never starts more than that.
+    It is OMP_NUM_THREADS if that is set, and otherwise one for each usable physical core. On
+    x86-64, it is never more than one for each of these cores, since torch is built with MKL there.
     """
     requested, limit = _requested_threads() or physical_cores(), physical_cores()
     return min(requested, limit) if platform.machine() in ("x86_64", "AMD64") else requested

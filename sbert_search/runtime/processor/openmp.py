@@ -1,4 +1,4 @@
-"""End OpenMP threads that wait for work, so that those of another thread run at full speed."""
+"""End idle OpenMP workers of one thread, so that the workers of another thread are not slowed."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ def end_idle_workers() -> None:
 
     Each thread that computes has a team of workers of its own, which waits for the next step. If
     all teams together have more threads than there are cores, GNU OpenMP lets waiting threads sleep
-    at once (libgomp, config/linux/wait.h: gomp_throttled_spin_count). Each step of the other teams
-    then pays for waking them. The next step of the calling thread starts a new team.
+    at once (libgomp, config/linux/wait.h: gomp_throttled_spin_count). Each step of another team
+    then has to wake its workers first. The next step of the calling thread starts a new team.
 
     Nothing happens if torch does not run on GNU OpenMP, or is not imported.
     """

@@ -117,7 +117,10 @@ def measure(candidates: Candidates) -> dict[str, float]:
 
 
 def _best_rounds(ready: Mapping[str, Candidate]) -> dict[str, float]:
-    """Return each way's seconds for a token: the fastest round of each trial, over all tokens."""
+    """Return each way's seconds for a token.
+
+    They are the sum of the fastest rounds of its trials, divided by the tokens of all its trials.
+    """
     runs = {
         (name, number): trial.run
         for name, made in ready.items()

@@ -60,9 +60,9 @@ class BestWindow:
 
     Args:
         reranker: Scores each window; it must give one score for a pair.
-        most: Most windows of a text that are scored. Of a text with more windows, this number at
-            equal distances is scored, including the first and the last. 1: long texts are
-            truncated, as by `Reranker`.
+        most: Maximum number of windows of a text that are scored. Of a text with more windows, this
+            many are scored, at equal distances, including the first and the last. 1: long texts
+            are truncated, as by `Reranker`.
 
     Raises:
         ConfigError: ``most`` is below 1, or the reranker has several labels.

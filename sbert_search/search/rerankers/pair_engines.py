@@ -75,7 +75,7 @@ class PairEngine(Protocol):
         """
 
     def fastest_precision(self) -> Verdict | None:
-        """Measure in which exact precision a CPU computes the model; None: in fp32."""
+        """Measure whether the CPU is faster in fp32 or bf16; None: fp32 is used unmeasured."""
 
     def move(self, device: torch.device, dtype: torch.dtype) -> None:
         """Move the model to a device and a precision."""
@@ -149,7 +149,7 @@ def open_pair_model(
     A model in memory stays on its device and in its precision, in evaluation mode.
 
     Raises:
-        ConfigError: The device, engine or precision is not available, or is another than that of a
+        ConfigError: The device, engine or precision is not available, or differs from that of a
             model in memory.
         ModelError: The model cannot be found or loaded, is not a cross-encoder, or computes wrong
             scores.

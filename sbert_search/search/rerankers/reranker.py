@@ -32,7 +32,7 @@ Pair = tuple[str, str]
 
 
 def _require_pairs(pairs: Sequence[object]) -> None:
-    """Refuse pairs that do not consist of two strings; a string is no pair of its characters."""
+    """Refuse pairs that do not consist of two strings; one string, such as "ab", is no pair."""
     for number, pair in enumerate(pairs, 1):
         texts = list(pair) if isinstance(pair, Iterable) else []
         if isinstance(pair, str) or [isinstance(text, str) for text in texts] != [True, True]:
@@ -166,8 +166,8 @@ class Reranker:
             out if ``pairs`` is one pair.
 
         Raises:
-            CorpusError: There is no list of pairs; a pair does not consist of two strings; or a
-                text contains a lone surrogate, which UTF-8 cannot encode.
+            CorpusError: ``pairs`` is neither a pair nor a list of pairs; a pair does not consist of
+                two strings; or a text contains a lone surrogate, which UTF-8 cannot encode.
         """
         if isinstance(pairs, str) or not isinstance(pairs, Iterable):
             raise CorpusError(f"The pairs are {pairs!r}; pass a pair or a list of pairs.")
@@ -198,7 +198,8 @@ class Reranker:
         """Score pairs that are tokenised already.
 
         Args:
-            pairs: The pairs, which only models of sentence-transformers read again.
+            pairs: The pairs. Only the engine sentence-transformers uses them: it tokenises them
+                again.
             encoded: Result of ``reranker.tokenizer.encode_pairs(pairs)``.
             batch_size: As for `predict`.
 

@@ -68,7 +68,7 @@ def count_values(snapshot: Snapshot, column: str, marks: Marks, n: int) -> Facet
         snapshot: State of the index.
         column: A metadata column.
         marks: For each segment, which documents match, bool (n_docs,).
-        n: Number of values to count one by one, and of ranges.
+        n: Largest number of values in ``Facet.counts``, and of ranges in ``Facet.ranges``.
 
     Raises:
         QueryError: There is no such column, or n is below 1.
@@ -103,7 +103,7 @@ def _spread(
 ) -> tuple[Ordered, Ordered, tuple[FacetRange, ...]]:
     """Find the lowest and the highest value, and count the values in n ranges of equal width.
 
-    There are fewer ranges if integers or dates leave no room for n, and none for up to n values.
+    If there are at most n different values, there are no ranges.
     """
     numbers = distinct.numbers(present)
     low, high = numbers[0], numbers[-1]

@@ -53,7 +53,7 @@ def within_groups(groups: NDArray[np.int64], n_groups: int, size: int) -> NDArra
     rank = rank_of_group[group]
     order = np.argsort(rank, kind="stable")
     ranked = rank[order]
-    starts = np.searchsorted(ranked, ranked)  # of the group of each document, in ``order``
+    starts = np.searchsorted(ranked, ranked)  # where in ``order`` each document's group begins
     kept = (ranked < n_groups) & (np.arange(len(order)) - starts < size)
     return order[kept]
 

@@ -23,7 +23,7 @@ def nearest_passages(
 ) -> list[Ranking]:
     """Find the k passages nearest to each query; arguments as for `nearest_documents`.
 
-    ``docs`` of the rankings are the rows of the passages, as ``rows`` are.
+    In the rankings, ``docs`` and ``rows`` are the same: the rows of the passages.
     """
     k = min(k, (mask or snapshot).n_rows)
     if k == 0:
@@ -44,7 +44,7 @@ def matching_passages(
     Args:
         snapshot: State of the index to search.
         query: The query.
-        found: Documents found for the query, by their scores.
+        found: Documents found for the query, best first.
         k: Number of passages to find.
         near: As for `LexicalSearch.search`.
 

@@ -13,9 +13,9 @@ from sbert_search.runtime.lru import typed_lru_cache
 MOST_EDITS = 2
 MOST_NEAR = 50  # near words that fuzzy search adds to a word of the query
 
-# A word of at most RARE documents is taken for an error if documents with another word, one edit
-# away, are ODDS times as many. Of two corrections, one that needs an edit more is chosen only if
-# it occurs more than ODDS times as often.
+# A word in at most RARE documents is taken for a misspelling if another word, one edit away, is in
+# at least ODDS times as many documents. A correction with two edits is preferred to a correction
+# with one edit only if it occurs more than ODDS times as often.
 RARE = 2
 ODDS = 100
 
@@ -35,9 +35,9 @@ def near_words(snapshot: Snapshot, edits: int) -> NearWords:
 
 
 def suggest(snapshot: Snapshot, query: str) -> str | None:
-    """Replace the words of a query that seem to be misspelt by words of the index.
+    """Replace each word of a query that seems misspelt with a similar word of the index.
 
-    A word seems misspelt if no live document has it in any inflection, or if hardly one has it and
+    A word seems misspelt if no live document has it in any inflection, or if one or two have it and
     very many have a word that is one edit away. The nearest and most frequent word replaces it.
     Stop words, words with digits and words of one or two characters are never replaced.
 
@@ -58,7 +58,7 @@ def suggest(snapshot: Snapshot, query: str) -> str | None:
 
 
 def _corrected(snapshot: Snapshot, word: str) -> str:
-    """Return the word of the index that was probably meant, in the case of the word."""
+    """Return the word of the index that was probably meant, capitalised like ``word``."""
     low = folded(word)
     known = _frequency(snapshot, low, 0)
     if not is_listed(low) or known is None or known > RARE:

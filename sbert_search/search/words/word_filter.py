@@ -16,7 +16,7 @@ from sbert_search.runtime.progress import progress
 from sbert_search.search.ranking import Ranking
 from sbert_search.search.words.operators import Clause
 
-_SLOW = 20_000  # documents from which reading them shows a progress bar
+_SLOW = 20_000  # from this number of documents on, reading them shows a progress bar
 
 Marks = list[NDArray[np.bool_]]
 """For each segment, which of its documents are marked, bool (n_docs,)."""
@@ -30,9 +30,9 @@ def word_mask(
 ) -> RowMask:
     """Find the live rows whose documents meet all clauses of a query.
 
-    A word without quotes is compared by its stem, by postings. Quoted words, words of several parts
-    such as ``state-of-the-art``, and stop words are phrases, which must occur exactly: the texts
-    of the documents with all indexed words of a phrase are read.
+    A word without quotes is looked up in the postings by its stem. Quoted words, words of several
+    parts such as ``state-of-the-art``, and stop words are phrases, which must occur exactly: the
+    texts of the documents with all indexed words of a phrase are read.
 
     Args:
         snapshot: The state of the index.
@@ -100,8 +100,9 @@ def documents_with_any(
 def fill_up(snapshot: Snapshot, ranking: Ranking, mask: RowMask, k: int) -> Ranking:
     """Append the documents of a mask that lexical search did not find, up to k documents.
 
-    They have the score 0 and are in the order of their rows. They meet the query's demands, but
-    share no term with it, which happens if it consists of stop words, as in ``"to be or not"``.
+    The appended documents have the score 0 and are in the order of their rows. They meet the
+    query's demands but share no term with it: the query may consist of stop words, as in
+    ``"to be or not"``.
     """
     if len(ranking) >= min(k, mask.n_docs):
         return ranking
@@ -115,7 +116,7 @@ def fill_up(snapshot: Snapshot, ranking: Ranking, mask: RowMask, k: int) -> Rank
 
 
 def _keep(marks: Marks, found: Marks, excluded: bool) -> None:
-    """Keep the marks of the documents found, or of the others if these are excluded."""
+    """Keep the marks of the documents found or, if ``excluded``, of all other documents."""
     for kept, here in zip(marks, found, strict=True):
         kept &= ~here if excluded else here
 

@@ -30,7 +30,7 @@ class McpRoute:
         served: What it serves.
 
     Attributes:
-        operation: The operation, which answers while `running`.
+        operation: The operation; it answers only while the context `running` is open.
     """
 
     def __init__(self, served: Served) -> None:
@@ -55,7 +55,7 @@ class McpRoute:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Answer messages."""
+        """Answer messages while this context is open."""
         async with self._sessions.run():
             yield
 

@@ -175,8 +175,8 @@ def described_indexes(served: Served) -> str:
 def _inlined(kind: type[msgspec.Struct]) -> Schema:
     """Return the JSON schema of a struct.
 
-    It stands at the top, not behind a reference, as clients of the protocol expect. The structs in
-    it stand in ``$defs``, and references point there.
+    The schema of the struct itself is at the top level, not behind a reference, as clients of the
+    protocol expect. The schemas of the structs inside it are in ``$defs``, where references point.
     """
     schemas = described_schemas([kind], "#/$defs/{name}")
     schema: Schema = schemas.pop(kind.__name__)

@@ -92,11 +92,11 @@ class ServedEmbedder(DelegatingEmbedder):
                 neither.
             prompt_name: Name of the prompt to use instead of that of ``task``; None: use that of
                 ``task``, or without a task the model's default prompt.
-            cuts: Whether a text that is too long is cut; if not, it is a problem.
-            param: Field of the texts, for messages.
+            cuts: Whether a text that is too long is truncated; False: it is refused.
+            param: Field of the request that holds the texts, for error messages.
 
         Raises:
-            Problem: There are too many tokens, or a text is too long.
+            Problem: There are too many tokens, or a text is too long and ``cuts`` is false.
         """
         chars = sum(map(len, texts))
         with self.queue.arriving(estimated_tokens(chars, 2 * len(texts))) as arrival:

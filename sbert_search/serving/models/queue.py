@@ -38,7 +38,7 @@ class Computed:
 
 @dataclass(slots=True, eq=False)
 class _Job(Generic[T]):
-    """Items of one request; ``order`` has the indices of those that wait, the next one last."""
+    """Items of one request; ``order``: indices of those that wait, with the next one at the end."""
 
     items: Sequence[T]
     lengths: Sequence[int]
@@ -54,7 +54,7 @@ class _Job(Generic[T]):
 
 @dataclass(slots=True)
 class Arrival:
-    """An announcement of a job: the job's tokens, estimated, and whether the announcement ended."""
+    """An announcement of a job: its estimated tokens, and whether the announcement has ended."""
 
     estimate: int
     ended: bool = False
@@ -63,9 +63,9 @@ class Arrival:
 class WorkQueue(Generic[T]):
     """Computes the items of many requests in shared batches, in one thread.
 
-    A batch takes items of every waiting job, so that a large request delays others by one batch at
-    most. Each job is sorted by length, which keeps texts of equal length together. A job whose
-    future is cancelled gives its place back at once.
+    A batch takes items of each waiting job in turn until it is full, so that a large request delays
+    others by one batch at most. Each job is sorted by length, which keeps texts of equal length
+    together. A job whose future is cancelled gives its place back at once.
 
     Args:
         name: Name of the thread.

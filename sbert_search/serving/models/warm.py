@@ -11,15 +11,15 @@ from sbert_search.embedding.protocol import TextEmbedder, TokenizedTexts, Vector
 from sbert_search.errors import SbertSearchError
 from sbert_search.runtime.progress import warn
 
-_LARGE_TOKENS = 128  # a batch with more makes torch load; the graph computes at most 256 at once
+_LARGE_TOKENS = 128  # a batch with more tokens makes torch load; the graph's batch budget is 256
 
 
 class WarmEmbedder(DelegatingEmbedder):
     """Computes with one embedder, and after the first large batch with another, once it is open.
 
     The exported graph opens in a fraction of a second and embeds a lone query quickly; torch opens
-    in seconds and embeds many texts faster. Torch is therefore loaded beside the requests, after
-    the first batch that it would embed faster. If loading fails, the graph goes on.
+    in seconds and embeds many texts faster. Torch is therefore loaded in the background, after the
+    first batch that it would embed faster. If loading fails, the graph goes on.
 
     Args:
         quick: The embedder with the exported graph.

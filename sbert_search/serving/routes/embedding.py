@@ -194,7 +194,7 @@ def _all_of(kind: type[T], listed: Sequence[object], param: str) -> list[T]:
     """Return a list whose items are all of one kind.
 
     Raises:
-        Problem: They are not.
+        Problem: The items are of different kinds.
     """
     for at, item in enumerate(listed):
         if not isinstance(item, kind):
@@ -203,7 +203,7 @@ def _all_of(kind: type[T], listed: Sequence[object], param: str) -> list[T]:
 
 
 def _shortened(model: ServedEmbedder, vectors: Vectors, dim: int | None) -> Vectors:
-    """Keep the leading dimensions; vectors of norm 1 are scaled to it again."""
+    """Keep the first ``dim`` dimensions; normalise again if the model's vectors have norm 1."""
     if dim is None or dim == vectors.shape[1]:
         return vectors
     if dim > vectors.shape[1]:

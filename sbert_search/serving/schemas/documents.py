@@ -43,7 +43,7 @@ class UpdateResponse(Struct, kw_only=True):
         indexed: Number of new documents.
         replaced: Number of documents whose content was replaced.
         duplicate: Number of documents that the index held already.
-        commit: Number of the commit that holds these documents; it grows by 1 with each.
+        commit: Number of the commit that holds these documents; each commit has the next number.
     """
 
     index: str

@@ -187,7 +187,7 @@ class FacetRequest(Struct, kw_only=True, forbid_unknown_fields=True):
         where: A filter over the metadata, which documents must pass too.
         syntax: As in a search.
         fuzzy: As in a search.
-        n: Number of values of each column to count one by one, and of ranges.
+        n: Largest number of values that are listed for a column, and of ranges.
     """
 
     columns: list[str]

@@ -107,7 +107,7 @@ def learn_bpe(
 
 
 def alphabet(words: Mapping[str, int], limit: int) -> list[str]:
-    """List the pieces of one character: first those that start a word, then those with ## inside.
+    """List the pieces of one character: first those that start a word, then those with prefix ##.
 
     Every character that occurs in a word of several characters gets both pieces, so that each word
     of known characters can be split. A character that is always a word by itself (punctuation, CJK)

@@ -48,7 +48,8 @@ class PairTable:
         self._used = 0
         self._free: list[int] = []
         self._slots: dict[int, int] = {}
-        # Slots by piece: those of pairs that contain the piece, or contained it before slot reuse.
+        # For each piece, the slots of the pairs that contain it. If such a slot was reused, the
+        # list still has it, although the pair that now has the slot may not contain the piece.
         self._slots_of: defaultdict[int, array[int]] = defaultdict(lambda: array("i"))
 
     def change(self, keys: Ints, amounts: Floats) -> None:
@@ -96,7 +97,7 @@ class PairTable:
         return np.flatnonzero(gain >= largest * (1 - TIE))
 
     def _slots_with(self, piece: int) -> NDArray[np.int32]:
-        """Return the slots of all pairs with a piece, and perhaps slots that other pairs reuse."""
+        """Return the slots of all pairs with a piece, and perhaps some slots of other pairs."""
         slots = np.frombuffer(self._slots_of[piece], np.int32)
         held = (self.left[slots] == piece) | (self.right[slots] == piece)
         if 2 * np.count_nonzero(held) < len(slots):

@@ -90,7 +90,8 @@ class Segmentation:
     def _find(self, left: int, right: int) -> Positions:
         """Return the positions of the left pieces of a pair.
 
-        If occurrences overlap, as those of the pair a, a in ``aaa``, every second one is returned.
+        Occurrences can overlap: the pair (a, a) occurs twice in ``aaa``. Of overlapping
+        occurrences, the first, the third and so on are returned.
         """
         first: Positions
         if len(self._positions[left]) <= len(self._positions[right]):

@@ -47,10 +47,10 @@ def dev_evaluator(
     - ``accuracy``, if the loss has a classifier: share of pairs with the right label;
     - ``triplets``, if ``data.form`` is "triplets" or "sections", which makes triplets of sections:
       share of anchors that are nearer to their positive than to their first negative;
-    - ``found``, otherwise: share of anchors for which one of their own positives ranks first among
-      the positives of all rows, where texts equal to the anchor are left out. The positives of all
-      rows with the same anchor or the same group count as its own. For a loss of similar and
-      dissimilar pairs, only the similar pairs of the file are used.
+    - ``found``, otherwise: share of anchors for which a search in the positives of all rows ranks
+      one of the anchor's own positives first. The search leaves out texts equal to the anchor. An
+      anchor's own positives are those of all rows with the same anchor or the same group. For a
+      loss of similar and dissimilar pairs, only the similar pairs of the file are used.
 
     Args:
         path: The dev file.

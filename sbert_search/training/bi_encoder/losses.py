@@ -229,7 +229,7 @@ class BatchObjective:
 
 
 def _at_dims(loss: RowLoss, embeddings: Tensor, targets: Tensor, config: LossConfig) -> Tensor:
-    """Compute the loss of full embeddings, or summed over the dimensions of ``matryoshka``."""
+    """Compute the loss of full embeddings, or the sum of the losses at each ``matryoshka`` size."""
     if not config.matryoshka:
         return loss(embeddings, targets, config)
     return matryoshka(lambda e: loss(e, targets, config), embeddings, config.matryoshka)

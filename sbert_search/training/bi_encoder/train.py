@@ -112,10 +112,10 @@ def train_bi_encoder(
 
 
 def _begun(out: Path, ranks: Ranks) -> bool:
-    """Whether a run that is resumed has a checkpoint, beside those of its preliminary run.
+    """Whether a resumed run has a checkpoint of its own; False: only its preliminary run has one.
 
     Raises:
-        CheckpointError: Neither of them has a checkpoint.
+        CheckpointError: Neither the run nor its preliminary run has a checkpoint.
     """
     states = [float(bool(checkpoints(folder))) for folder in (out, out / FIRST)]
     begun, first = ranks.from_first(states)

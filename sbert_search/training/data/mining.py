@@ -61,7 +61,7 @@ class _Anchor:
     def negatives(self, config: MiningConfig) -> list[str]:
         """Choose hits by rank and margin; choose none if a positive is not among the hits.
 
-        The anchor itself, its positives and related texts have no rank.
+        The anchor itself, its positives and related texts are removed before the ranks are counted.
 
         See "A mined negative ranks below its positive" in docs/decisions.md.
         """
@@ -84,9 +84,9 @@ def mine_negatives(
 ) -> list[Example]:
     """Add passages that a search finds for the anchor of each example as its hard negatives.
 
-    The search covers the positives of all examples and the documents of ``config.corpus``. A
-    positive of an anchor and a text of its group are never its negatives, and a row never gets a
-    negative that it already has. Results are cached in a folder named after a hash of the texts,
+    The search covers the positives of all examples and the documents of ``config.corpus``. An
+    anchor never gets one of its positives or a text of its group as a negative, and a row never
+    gets a text that it already has. Results are cached in a folder named after a hash of the texts,
     the settings and the models, weights included, so an interrupted run resumes where it stopped.
 
     Args:
@@ -95,7 +95,8 @@ def mine_negatives(
         model: Search model if ``config.model`` is None.
         folder: Where the index and the results are cached.
         device: Device of the models.
-        others: Rows of other files, whose positives are never negatives of an equal anchor.
+        others: Rows of other files. If such a row has the same anchor as an example, its positive
+            is never a negative of this example.
 
     Returns:
         The examples, each with up to ``config.negatives`` more texts. A warning says how many got

@@ -40,9 +40,10 @@ def without_duplicates(steps: Sequence[Rows], keys: Callable[[int], set[int]]) -
 
 
 class _Queue:
-    """Rows in order; a row that shares a key with its step waits with that key.
+    """Rows in order; a row that shares a key with a row of the current step waits with that key.
 
-    The keys of the rows that wait are few, so a step need not look at all these rows again.
+    Once a step has a row with a key, all rows that wait with this key are skipped together. So a
+    step need not look at all waiting rows again.
     """
 
     def __init__(self, rows: Sequence[int], keys: Callable[[int], set[int]]) -> None:
@@ -68,7 +69,10 @@ class _Queue:
         return step
 
     def _next(self, heads: list[Place], taken: set[int]) -> Place | None:
-        """Remove the first row whose key is free; ``heads`` has the first place of each key."""
+        """Take the first row that waits with a free key; if there is none, take a new row.
+
+        ``heads`` has the place of the first row that waits with each key.
+        """
         while heads:
             key = heapq.heappop(heads)[1]
             if key in taken:

@@ -139,8 +139,8 @@ class RowTokens:
     Attributes:
         table: Tokens of every distinct text with its prompt.
         ids: Index of each text of a row in the table, padded with `NO_TEXT`, int32 (n, width).
-        prompts: Texts before the first text of each row, the second, and so on, the last one also
-            before all further texts; (): none has a prompt.
+        prompts: The prompt before the first text of each row, the one before the second text, and
+            so on. The last prompt is also put before all further texts. (): no text has a prompt.
     """
 
     table: TokenTable
@@ -235,7 +235,7 @@ class TextBatches(Batches):
         drawn = []
         for file_id, weight in enumerate(self.weights):
             of_file = all_rows[self.text_rows.file_ids == file_id]
-            # Of a file of few rows, at least one occurs.
+            # With a weight below 1, at least one row of the file is drawn, even of a small file.
             few = max(round(weight % 1 * len(of_file)), weight < 1)
             fraction = order.permutation(of_file)[:few]
             drawn += [of_file] * int(weight) + [fraction]

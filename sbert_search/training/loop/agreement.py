@@ -46,11 +46,11 @@ def require_agreement(ranks: Ranks, settings: Mapping[str, object]) -> None:
 
 
 def resumes(ranks: Ranks, out: Path) -> bool:
-    """Whether a run goes on by itself: torchrun may restart it, and it has a checkpoint.
+    """Whether a run resumes by itself: torchrun may have restarted it, and it has a checkpoint.
 
-    torchrun restarts the ranks with the command that began the run. Its option --max-restarts
-    therefore says that this command may resume. The number of restarts so far does not say so: it
-    differs between the machines, and is 0 on a machine that replaces another.
+    torchrun restarts the ranks with the command that began the run. If its option --max-restarts is
+    above 0, this process may therefore be a restart. The number of restarts so far does not show
+    this: it differs between the machines, and is 0 on a machine that replaces another.
 
     Args:
         ranks: The ranks; each of them makes this call.

@@ -47,7 +47,7 @@ class DevMetrics:
     Attributes:
         names: Names of the metrics.
         compute: Returns the metrics of a model in evaluation mode, by name.
-        fingerprint: Checksum of the dev data; "": that of the training data covers them.
+        fingerprint: Checksum of the dev data; "": the dev data have no checksum of their own.
     """
 
     names: tuple[str, ...]

@@ -19,10 +19,10 @@ from sbert_search.errors import TrainingError
 from sbert_search.training.loop.gradients import StepMetrics
 
 STUCK_STEPS = 50  # after so many equal losses, training counts as stuck
-_SPREAD = 1e-5  # largest difference between equal losses, relative to a loss above 1
+_SPREAD = 1e-5  # losses are equal if they differ by at most this, times the loss if it is above 1
 _QUIET_SHARE = 0.5  # share of a run after which a ranking loss should have fallen
 _JUDGED_STEPS = 20  # newest steps, whose mean loss is judged
-_NEAR_EQUAL = 0.98  # a loss of at least this share of the loss of equal scores is near it
+_NEAR_EQUAL = 0.98  # a loss is near the loss of equal scores if it is at least this share of it
 _SHOWN_ROWS = 16  # largest number of rows in a message
 _ALLOCATION_FAILED = ("can't allocate memory", "not enough memory")  # torch's CPU allocator
 

@@ -70,7 +70,7 @@ class LossTotals:
                 table[name] = [a + b for a, b in zip(so_far, pair, strict=True)] if so_far else pair
 
     def non_finite_rows(self, rows: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
-        """Return the rows of the micro-batches that are not `finite`; if all are, all rows."""
+        """Return the rows of the micro-batches that are not `finite`; all rows if each one is."""
         wrong = [part for part, good in zip(rows, self.finite, strict=True) if not good]
         return np.concatenate(wrong or list(rows))
 

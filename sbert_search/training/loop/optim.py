@@ -29,7 +29,7 @@ class OptimConfig:
     eps: float = 1e-8  # added to the root of the mean of the squares
     weight_decay: float = 0.01  # weight decay of matrices; biases and norms have none
     clip: float = 1.0  # maximum norm of the whole gradient; 0 turns clipping off
-    layer_decay: float = 1.0  # a block's learning rate is this times that of the block above it
+    layer_decay: float = 1.0  # learning rate of a block, divided by that of the block above it
     head_factor: float = 1.0  # the learning rate outside the encoder is this times lr
 
     def __post_init__(self) -> None:
@@ -82,8 +82,8 @@ def make_optimizer(model: nn.Module, config: OptimConfig) -> torch.optim.AdamW:
 def learning_rate_factors(names: Sequence[str], config: OptimConfig) -> list[float]:
     """Return the factor of the learning rate of each parameter.
 
-    The factor of the last block of an encoder is 1, and that of each block below it is multiplied
-    by ``layer_decay`` once more. The embeddings are below the first block.
+    The factor of the last block of an encoder is 1. The factor of each other block is that of the
+    block above it, times ``layer_decay``. The embeddings count as the block below the first one.
 
     Source: Howard & Ruder 2018, ULMFiT, section 3.2, discriminative fine-tuning (arXiv:1801.06146).
     """
@@ -139,8 +139,8 @@ def clip_divisor(norm: Tensor, max_norm: float) -> Tensor | None:
 def clipped_step(optimizer: torch.optim.AdamW, norm: Tensor, max_norm: float) -> None:
     """Update the weights by gradients that are scaled to a norm of at most ``max_norm``.
 
-    The fused kernel on a CPU scales a gradient while it reads it. A pass of its own would read and
-    write all gradients once more, also where the norm is small enough.
+    The fused kernel on a CPU scales a gradient while it reads it. A separate pass for the scaling
+    would read and write all gradients once more, even if their norm is small enough.
 
     Args:
         optimizer: The optimizer, which has the gradients.

@@ -76,7 +76,7 @@ class Schedule:
             self.warmup: float = math.ceil(config.warmup)
         else:
             share = config.warmup * self.total
-            # Of a run of one step, a warm-up of one step would leave a learning rate of 0.
+            # In a run of one step, a warm-up of one step would make the learning rate 0.
             self.warmup = min(math.ceil(share), self.total - 1) if self.in_steps else share
 
     def done(self, state: RunState) -> float:

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
-_LARGE = 1 << 20  # elements from which a table is large; smaller dense gradients cost little
+_LARGE = 1 << 20  # elements of the smallest large table; smaller dense gradients cost little
 _BLOCK = 64  # rows that are updated together
 _Register = Callable[[Callable[[Tensor], None]], RemovableHandle]  # untyped in torch
 _MOMENTS = ("exp_avg", "exp_avg_sq")  # AdamW's names of the means of gradients and of squares
@@ -89,8 +89,8 @@ class TableSteps:
         Args:
             optimizer: The fused optimizer, which has the settings and the moments of the tables.
             gradients: As returned by `take_gradients`.
-            divisor: Each gradient is divided by it, as `clip_divisor` returns it; None: gradients
-                stay as they are.
+            divisor: The number from `clip_divisor` by which each gradient is divided; None:
+                gradients stay as they are.
         """
         for weight, gradient in gradients.items():
             state: dict[str, Tensor] = optimizer.state[weight]
@@ -157,7 +157,7 @@ class _Update:
         self._active[rows.numpy() // _BLOCK] = True
 
     def _slices(self) -> tuple[list[slice], list[slice]]:
-        """Return the rows of adjacent active blocks, and of adjacent other blocks."""
+        """Return a slice of rows for each run of active blocks, and one for each run of others."""
         ends = [*(np.flatnonzero(np.diff(self._active)) + 1), len(self._active)]
         found: tuple[list[slice], list[slice]] = ([], [])
         start = 0

@@ -40,7 +40,7 @@ class DataConfig:
     """The training and held-out text of a run.
 
     Attributes:
-        train: One or several sources of text, named as SOURCE on the command line.
+        train: One or several sources of text, in the form of SOURCE on the command line.
         dev: Sources of the held-out text; None: the last documents of ``train``.
         held_out: Share of the documents of ``train`` to hold out if ``dev`` is None.
         dev_examples: Maximum number of held-out examples, chosen at even intervals.

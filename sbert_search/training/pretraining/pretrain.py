@@ -48,8 +48,9 @@ class PretrainRecipe(TrainConfig):
     """All settings of a pre-training run.
 
     Attributes:
-        size: Name of the encoder's size. `load_recipe` has used the table ``[sizes.NAME]`` of the
-            recipe file, so the name is recorded only. None: no size was selected.
+        size: Name of the encoder's size. `load_recipe` has already applied the table
+            ``[sizes.NAME]`` of the recipe file, so the name is only a record. None: no size was
+            selected.
         tokenizer: Folder of the tokenizer; None: that of ``init_from``. With ``init_from``, its
             vocabulary must extend the model's. A student gets the tokenizer of ``teacher``.
         init_from: Folder or name of the model to start from; None: new weights, or for a student
@@ -254,7 +255,7 @@ def _start(recipe: PretrainRecipe, init_from: str) -> tuple[Checkpoint, TextToke
 def _shape_for(config: EncoderConfig, tokenizer: TextTokenizer) -> EncoderConfig:
     """Set what an encoder takes from its tokenizer; check that its configuration can be saved.
 
-    The positions of a RoBERTa begin in the row after the one with the number of the padding id.
+    If the position table has an offset, as in RoBERTa, its first position is row ``pad_id + 1``.
 
     Raises:
         ConfigError: ``config.json`` cannot express the encoder's shape.
@@ -272,7 +273,7 @@ def _shape_for(config: EncoderConfig, tokenizer: TextTokenizer) -> EncoderConfig
 
 def _warn_of_ignored(recipe: PretrainRecipe, model: PretrainedModel) -> None:
     """Warn of settings of a new model that differ from those of the model to start from."""
-    # A recipe without the table model has a pooler, one with the table has none unless it says so.
+    # Without a table ``model``, a recipe has a pooler; with one, only if the table sets ``pooler``.
     unset, own = (EncoderConfig(pooler=True), EncoderConfig()), model.encoder.config
     ignored = [
         f"model.{name} = {getattr(recipe.model, name)} (the model has {getattr(own, name)})"

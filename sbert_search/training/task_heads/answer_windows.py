@@ -42,7 +42,7 @@ class WindowRows:
 
     Attributes:
         table: Token ids of the windows.
-        windows: The windows, without their ids.
+        windows: The windows, without their token ids and segment ids.
         question_ids: Index of the question of each window, (windows,).
     """
 
@@ -73,9 +73,10 @@ class WindowRows:
         return cls(table, light, owners)
 
     def targets(self, questions: Sequence[Question]) -> NDArray[np.int64]:
-        """Return first and last token of the answer in each window; 0 and 0 if it has none.
+        """Return, for each window, the indices of the first and last token of the answer.
 
-        The answer is the first of those accepted. A window that has only a part of it has none.
+        Both are 0 for a window without the whole answer. If a question has several accepted
+        answers, the first one is used.
         """
         found = np.zeros((len(self.windows), 2), dtype=np.int64)
         for row, (window, owner) in enumerate(zip(self.windows, self.question_ids, strict=True)):

@@ -19,7 +19,7 @@ from sbert_search.training.loop.batching import Rows
 
 
 class CachedStates:
-    """The states of the training rows that a head reads, in a mapped file.
+    """The encoder's output states of the training rows, which a head reads, in a mapped file.
 
     Attributes:
         states: The states of all rows, float32 (states, hidden).

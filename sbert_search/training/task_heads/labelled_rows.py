@@ -46,9 +46,9 @@ def targets_of(model: SequenceClassifier, rows: Sequence[LabelledText]) -> NDArr
     """Return the targets of rows.
 
     Returns:
-        For a model of one class, the index of each row's class, int64 (n,). For several classes, 1
-        for each class of a row and 0 for the others, float32 (n, labels). For a number, the
-        number, float32 (n,).
+        If a row has one class, the index of this class, int64 (n,). If a row may have several
+        classes, 1 for each of its classes and 0 for the others, float32 (n, labels). If the label
+        of a row is a number, this number, float32 (n,).
     """
     if model.kind == "number":
         return np.array([row.label for row in rows], dtype=np.float32)
@@ -87,7 +87,7 @@ def predict_logits(model: SequenceClassifier, table: TokenTable) -> NDArray[np.f
 def dev_metrics(
     kind: LabelKind, logits: NDArray[np.float32], gold: NDArray[np.generic]
 ) -> dict[str, float]:
-    """Compute metrics by name from the logits of one or several classes, (n, labels)."""
+    """Compute metrics by name from logits (n, labels); ``kind`` is "class" or "several"."""
     if kind == "several":
         chosen, true = logits > 0, gold.astype(bool)
         matched = chosen & true

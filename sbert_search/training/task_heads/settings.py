@@ -51,7 +51,7 @@ class HeadRecipe(TrainConfig):
     model: str | None = None  # folder or name of an encoder; None: the installed all-MiniLM-L6-v2
     random_weights: bool = False  # start from random weights in the shape of `model`
     max_len: int = 128  # maximum tokens of a text or pair
-    tune: Tune = "full"  # what is trained: all, the head, or the last layer of the head (probe)
+    tune: Tune = "full"  # what is trained: all, the head, or one linear layer as the head (probe)
     adversarial: AdversarialConfig = field(default_factory=AdversarialConfig)
 
     def __post_init__(self) -> None:
@@ -68,8 +68,9 @@ def split_rows(
 ) -> tuple[list[T], list[T]]:
     """Split the training rows into those to train on and those held out, by hashes of their keys.
 
-    A row's part depends on its key only, so copies of a row are all on one side. With a limit,
-    rows of the smallest hashes are kept, so that a smaller set is a part of a larger one.
+    Whether a row is held out depends only on its key, so copies of a row are all on one side. With
+    a limit, the rows with the smallest hashes are kept, so a smaller limit gives a subset of the
+    rows of a larger one.
 
     Args:
         rows: All rows of the training files.
@@ -97,12 +98,12 @@ def class_weights(
 ) -> Tensor | None:
     """Return the weight of each class, float32 (labels,); None: all weights are 1.
 
-    The weights of items with one class are scaled so that their mean over the training items is 1.
+    If each item has one class, the weights are scaled so that their mean over the items is 1.
 
     Args:
-        chosen: "none"; or the weight of each class; or "balanced", which is one over the frequency
-            of the class and, if an item may have several classes, the number of items without the
-            class over that with it. A number of 0 counts as 1 here.
+        chosen: "none", "balanced", or the weight of each class. The balanced weight of a class is
+            1 / (number of items with the class). If an item may have several classes, it is
+            (number of items without the class) / (number with it). A number of 0 counts as 1 here.
         kind: Whether an item's label is one class, several classes or a number, which has no
             class and so no weight.
         labels: Names of the classes.

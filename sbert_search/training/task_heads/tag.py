@@ -239,8 +239,8 @@ def _targets(
 ) -> list[NDArray[np.int64]]:
     """Return the label indices of each sentence's words that have a token, int64 (words,).
 
-    The tags are those of the entities without the words that have no token, so that they follow
-    the scheme, as a CRF requires.
+    The words without a token are removed from the entities, and the remaining words are tagged
+    again. So the tags follow the scheme, which a CRF requires.
     """
     number = {label: n for n, label in enumerate(model.labels)}
     found = []
@@ -254,7 +254,7 @@ def _targets(
 
 
 def _shortened(tags: Sequence[str], words: Sequence[int], scheme: Scheme) -> tuple[str, ...]:
-    """Return the tags of some words of a sentence; they denote the same words of its entities."""
+    """Return new tags of the words with the indices ``words``; entities lose all other words."""
     spans = [
         (kind, bisect_left(words, start), bisect_left(words, end))
         for kind, start, end in entities(tags, scheme)
