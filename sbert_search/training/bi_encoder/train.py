@@ -58,6 +58,7 @@ class BiEncoderRecipe(TrainConfig):
     max_len: int | None = None  # maximum tokens of a text; None: that of the model
     unit_length: bool | None = None  # whether embeddings have norm 1; None: as in the model
     prompts: Mapping[str, str] = field(default_factory=dict)  # by name; added to the model's own
+    prompt_names: tuple[str, ...] = ()  # prompts of the 1st, 2nd, ... text of a row; (): default
     mining: MiningConfig = field(default_factory=MiningConfig)  # for losses that take negatives
     teacher: str | None = None  # model whose embeddings or scores are the targets
     first: BiEncoderRecipe | None = None  # preliminary run; this run starts from its model
@@ -153,7 +154,7 @@ def _training(recipe: BiEncoderRecipe, out: Path, ranks: Ranks, *, allow_inexact
     rows = _with_teacher_targets(rows, recipe, bi_encoder.dim)
     siamese = Siamese(bi_encoder, _classifier(loss, bi_encoder.dim, len(classes)))
     described = bi_encoder.describe()
-    prompts = [described.prompt(name) for name in data.prompts] or [described.prompt(None)]
+    prompts = [described.prompt(name) for name in recipe.prompt_names or (None,)]
     batches = TextBatches(
         rows,
         RowTokens.of(rows, bi_encoder.tokenizer, prompts, ranks),

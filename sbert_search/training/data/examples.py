@@ -58,7 +58,6 @@ class DataConfig:
     labels: tuple[str, ...] = ()  # classes, in order; (): all labels of the files, sorted
     rename: Mapping[str, str] = field(default_factory=dict)  # maps labels in files to `labels`
     skip_labels: tuple[str, ...] = ("-",)  # rows with these labels are skipped
-    prompts: tuple[str, ...] = ()  # prompt names of the 1st, 2nd, ... texts of a row; (): default
     score_range: tuple[float, float] = (0.0, 5.0)  # lowest and highest score; scaled to 0..1
     split: str = "train"  # name of the relevance judgements of a BEIR folder
     per_document: int = 4  # triplets drawn from the sections of one document

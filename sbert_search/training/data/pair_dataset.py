@@ -28,7 +28,7 @@ from sbert_search.runtime.distributed import Ranks
 from sbert_search.runtime.progress import warn
 from sbert_search.runtime.seed import generator
 from sbert_search.training.data.examples import DataConfig, Example, read_examples
-from sbert_search.training.data.text_dataset import TextBatches, TextRows
+from sbert_search.training.data.text_dataset import RowTokens, TextBatches, TextRows
 from sbert_search.training.data.token_table import TokenTable
 from sbert_search.training.loop.batching import BatchingConfig, Rows
 from sbert_search.training.loop.objective import Batch
@@ -229,7 +229,8 @@ class PairBatches(TextBatches):
         """
         self.model, tokenizer = model, model.tokenizer
         table = TokenTable.of(rows.texts, tokenizer, ranks)
-        super().__init__(rows, table, config, seed=seed, summed=loss, weights=weights)
+        tokens = RowTokens(table, rows.text_ids)
+        super().__init__(rows, tokens, config, seed=seed, summed=loss, weights=weights)
         # A length in `table` includes the special tokens of a text alone; a pair has other ones.
         extra = tokenizer.pair.size - 2 * tokenizer.single.size
         ids = (rows.text_ids[row][: rows.sizes[row]] for row in range(len(rows.text_ids)))

@@ -134,7 +134,7 @@ def test_training_and_dev_data_have_the_prompts_of_the_model(
     assert trained.description.prompts == {"query": "the cat ", "document": "a dog "}
     with pytest.raises(ConfigError, match="no prompt 'querry'; it has: query, document"):
         train_bi_encoder(
-            recipe_of(given, "nli", "nli", 'data.prompts=["querry"]', f"prompts={prompts}"),
+            recipe_of(given, "nli", "nli", 'prompt_names=["querry"]', f"prompts={prompts}"),
             tmp_path / "wrong",
         )
 
