@@ -3,7 +3,8 @@
 The metadata of a framework's document are any mapping. The metadata of an index are typed columns,
 by which searches can be filtered. Texts, numbers, flags, dates and lists of one of these types
 become columns. All other values (None, mappings, empty and mixed lists) are kept as JSON in one
-column, so that they come back unchanged, and no filter sees them.
+column, and no filter sees them. They come back as JSON has them: a tuple as a list, and the names
+in a mapping as texts.
 """
 
 from __future__ import annotations
@@ -71,7 +72,9 @@ def record_of(document: Document) -> Record:
 
 
 def plain_value(value: object) -> object:
-    """Return a value of numpy as one of Python, and any other value as it is."""
+    """Return a value of numpy as one of Python, also in a list, and any other value as it is."""
+    if isinstance(value, list):
+        return [plain_value(item) for item in value]
     return value.item() if isinstance(value, np.generic) else value
 
 
@@ -102,5 +105,5 @@ def _json(values: Mapping[str, object], doc_id: str) -> str:
     except (TypeError, ValueError) as error:
         raise CorpusError(
             f"Document {doc_id!r} has metadata that cannot be stored: {error}. Metadata may hold "
-            "texts, numbers, flags, dates, None, and lists and mappings of these."
+            "texts, numbers, flags, dates, lists of dates, and any JSON values."
         ) from error

@@ -49,6 +49,13 @@ def test_numpy_numbers_and_times_are_kept() -> None:
     assert collection.get(["1"])[0].metadata == {"n": 3, "x": 0.5, "t": moment}
 
 
+def test_lists_of_numpy_numbers_and_tuples_become_lists() -> None:
+    collection = Collection(model="hashing")
+    metadata = {"n": [np.int64(1), np.int64(2)], "mixed": [np.float32(0.5), None], "t": (1, 2)}
+    collection.write([Record("1", "t", metadata)])
+    assert collection.get(["1"])[0].metadata == {"n": [1, 2], "mixed": [0.5, None], "t": [1, 2]}
+
+
 @pytest.mark.parametrize("name", ["_id", "_text", "_title", "_other", 3])
 def test_a_reserved_name_is_refused(name: str) -> None:
     with pytest.raises(CorpusError, match=f"'d7' has metadata named {name!r}"):

@@ -44,7 +44,7 @@ def record_of(document: Document, *, marks_vector: bool) -> Record:
     if marks_vector:
         norm = float(np.linalg.norm(document.embedding or 0.0))
         if norm == 0.0:
-            metadata[VECTOR] = "none" if document.embedding is None else "zero"
+            metadata[VECTOR] = "zero" if document.embedding else "none"
         elif abs(norm - 1.0) > _UNIT:
             metadata[NORM] = norm
     return Record(document.id, document.content or "", metadata)
@@ -83,13 +83,18 @@ def document_of(
     score: float | None = None,
 ) -> Document:
     """Return the document of a record."""
-    mappings = tuple(f"{name}." for name, value in metadata.items() if isinstance(value, dict))
+    added: dict[str, object] = {}  # columns that `record_of` added for the values of mappings
+    for name, value in metadata.items():
+        if isinstance(value, dict):
+            _add_columns(added, name, value)
     rest = cast("dict[str, dict[str, object] | None]", metadata.get(REST) or {})
     mark = metadata.get(VECTOR)
     meta = {
         name: value
         for name, value in metadata.items()
-        if name not in (REST, VECTOR, NORM) and not name.startswith((TIMES, *mappings))
+        if name not in (REST, VECTOR, NORM)
+        and not name.startswith(TIMES)
+        and not (name in added and (added[name] == value or value != value))
     }
     if embedding is not None:
         if isinstance(norm := metadata.get(NORM), float):

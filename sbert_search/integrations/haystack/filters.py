@@ -43,7 +43,10 @@ def time_of(value: object) -> datetime | None:
             return None
     if not isinstance(value, datetime):
         return None
-    return (value if value.tzinfo else value.replace(tzinfo=UTC)).astimezone(UTC)
+    try:
+        return (value if value.tzinfo else value.replace(tzinfo=UTC)).astimezone(UTC)
+    except OverflowError:  # in UTC, it is before the year 1 or after the year 9999
+        return None
 
 
 def _condition(node: object, columns: Conditions) -> str:

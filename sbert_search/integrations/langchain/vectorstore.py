@@ -223,6 +223,7 @@ class SbertSearchVectorStore(VectorStore):
             filter: As for `similarity_search`.
             kwargs: As for `similarity_search`.
         """
+        self._compare()
         return self.max_marginal_relevance_search_by_vector(
             self.embeddings.embed_query(query), k, fetch_k, lambda_mult, filter=filter, **kwargs
         )

@@ -413,3 +413,14 @@ def test_the_document_embedder_puts_metadata_before_the_content() -> None:
     (found,) = embedder.run([Document(content="b", meta={"m": "a"})])["documents"]
     query = SbertSearchTextEmbedder("hashing").run("a\nb")["embedding"]
     assert found.embedding == pytest.approx(query)
+
+
+def test_metadata_beside_a_mapping_of_the_same_name_and_odd_dates_come_back() -> None:
+    meta = {"a": {"b": 1, "c": {"d": "x"}}, "a.note": "y", "when": "0001-01-01T00:00:00+01:00"}
+    store = SbertSearchDocumentStore(None, embedding_dim=2)
+    store.write_documents([Document(id="1", content="t", meta=meta, embedding=[])])
+    (back,) = store.filter_documents()
+    assert back.meta == meta
+    assert back.embedding is None
+    found = {"field": "meta.a.c.d", "operator": "==", "value": "x"}
+    assert [one.id for one in store.filter_documents(found)] == ["1"]

@@ -50,6 +50,8 @@ def test_other_embeddings_are_refused_at_the_first_use(
     assert again.similarity_search("b", 1)[0].page_content == "b"
     with pytest.raises(ModelMismatch, match=type(other).__name__):
         SbertSearchVectorStore(other, path).similarity_search("b")
+    with pytest.raises(ModelMismatch, match=type(other).__name__):
+        SbertSearchVectorStore(other, path).max_marginal_relevance_search("b")
     with pytest.raises(ModelMismatch):
         SbertSearchVectorStore(other, path).add_texts(["c"])
 
