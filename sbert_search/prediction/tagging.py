@@ -80,17 +80,17 @@ class TaggingText:
         first, last = words[0][0], words[-1][1]
         return self.text[first:last], [(a - first, b - first) for a, b in words]
 
-    def move(self, end: int) -> None:
-        """Choose the next part, after one that gave the logits of the words before ``end``.
+    def move(self, end: int, n_words: int) -> None:
+        """Choose the next part, after one of ``n_words`` words.
 
-        If that part gave no logits, ``end`` is 0.
+        That part gave the logits of the words before ``end``. If it gave none, ``end`` is 0.
         """
         if end > self.need:
             self.start, self.need = max(self.start + 1, end - _CONTEXT), end
         elif self.start < self.need:  # the context fills the model: go on without it
             self.start = self.need
-        else:  # no token is left
-            self.need = len(self.words)
+        else:  # the tokenizer makes no token of these words
+            self.start = self.need = self.start + n_words
 
 
 def encode_parts(
@@ -106,7 +106,7 @@ def encode_parts(
     parts = [text.next_part(limit) for text in texts]
     encoded = encode_words(model.tokenizer, [part for part, _ in parts], [w for _, w in parts])
     numbers, rows = [], []
-    for text, first in zip(texts, encoded.first, strict=True):
+    for text, (_, words), first in zip(texts, parts, encoded.first, strict=True):
         own = [
             (text.start + n, row)
             for n, row in enumerate(first)
@@ -114,7 +114,7 @@ def encode_parts(
         ]
         numbers.append([word for word, _ in own])
         rows.append([row for _, row in own])
-        text.move(own[-1][0] + 1 if own else 0)
+        text.move(own[-1][0] + 1 if own else 0, len(words))
     return encoded.ids, numbers, rows
 
 

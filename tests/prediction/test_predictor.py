@@ -142,6 +142,8 @@ def test_every_word_of_a_long_text_is_tagged(tmp_path: Path) -> None:
     assert len({entity.label for entity in found.entities}) > 1
     hidden = "cat \u0001 \u0002 dog \u0001"  # the tokenizer makes no tokens of control characters
     assert next(entity.text for entity in predictor.tag([hidden])[0].entities) == "cat"
+    lost = 600 * "\u0001 " + "cat"  # more words without tokens than the model reads at once
+    assert [entity.text for entity in predictor.tag([lost])[0].entities][-1] == "cat"
     assert predictor.tag(["", " \n"]) == [TextEntities(()), TextEntities(())]
 
 

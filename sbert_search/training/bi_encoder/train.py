@@ -312,7 +312,12 @@ def _check_form(recipe: BiEncoderRecipe) -> None:
 
 
 def _check_mining(recipe: BiEncoderRecipe) -> None:
-    """Refuse to mine with the new weights of a preset."""
+    """Refuse to mine with the new weights of a preset, or for rows of one text."""
+    if recipe.mining.negatives and recipe.data.form == "classes":
+        raise ConfigError(
+            "data.form is classes, whose rows have one text; negatives are mined for rows with a "
+            "positive. Set mining.negatives=0."
+        )
     mines = recipe.mining.negatives and recipe.mining.model is None and recipe.first is None
     if mines and _is_preset(recipe.model):
         raise ConfigError(

@@ -104,7 +104,8 @@ def restore(
     """
     # "circumstances" is the `run_fingerprint` of the saved run.
     saved = _with_defaults(_table(checkpoint, "circumstances"), settings)
-    saved = {_DEV: current.get(_DEV), **saved}  # older runs have no such checksum
+    # Older runs have no such checksum.
+    saved = {**saved, _DEV: saved.get(_DEV) or current.get(_DEV)}
     changed = differences(saved, current)
     if changed:
         problem = f"{checkpoint.path} was made with other settings: {'; '.join(changed)}."

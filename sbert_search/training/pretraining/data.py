@@ -137,9 +137,11 @@ def make_batches(
     def collate(rows: Rows, epoch: int) -> Batch:
         return masked_batch(corpus, rows, units, segments=segments, epoch=epoch)
 
-    identity = json.dumps(corpus.identity, sort_keys=True).encode()
-    fingerprint = hashlib.sha256(identity).hexdigest()
-    return Batches(corpus.lengths, collate, config, seed=seed, fingerprint=fingerprint)
+    return Batches(corpus.lengths, collate, config, seed=seed, fingerprint=_checksum(corpus))
+
+
+def _checksum(corpus: MaskedCorpus) -> str:
+    return hashlib.sha256(json.dumps(corpus.identity, sort_keys=True).encode()).hexdigest()
 
 
 def masked_batch(
@@ -201,7 +203,7 @@ def dev_evaluation(
             metrics["perplexity"] = math.exp(min(metrics["mlm"], 700))  # exp overflows beyond 709
         return metrics
 
-    return DevMetrics(dev_metric_names(objective), evaluate)
+    return DevMetrics(dev_metric_names(objective), evaluate, _checksum(corpus))
 
 
 def _shards(

@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 
 from sbert_search.corpus.labelled.texts import LabelKind
-from sbert_search.errors import TrainingError
+from sbert_search.errors import CorpusError, TrainingError
 from sbert_search.metrics.classification import (
     accuracy,
     confusion,
@@ -28,7 +28,16 @@ _AT_ONCE = 4096  # texts tokenised at once
 
 
 def encode_rows(model: SequenceClassifier, rows: Sequence[LabelledText]) -> TokenTable:
-    """Tokenise rows; a warning says how many were truncated."""
+    """Tokenise rows; a warning says how many were truncated.
+
+    Raises:
+        CorpusError: Some rows are pairs, and some are single texts.
+    """
+    if len({row.text2 is None for row in rows}) > 1:
+        single = next(row for row in rows if row.text2 is None)
+        raise CorpusError(
+            f"{single.source}: one text, while other rows have two; use files of one kind."
+        )
     ids, types, n_long = list[NDArray[np.int32]](), list[NDArray[np.uint8]](), 0
     for start in range(0, len(rows), _AT_ONCE):
         encoded = model.encode([(row.text, row.text2) for row in rows[start : start + _AT_ONCE]])

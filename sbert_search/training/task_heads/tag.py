@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
 from sbert_search.corpus.labelled.tags import read_tagged_tokens
-from sbert_search.errors import ConfigError, TrainingError
+from sbert_search.errors import ConfigError, CorpusError, TrainingError
 from sbert_search.losses.classification import class_cross_entropy
 from sbert_search.metrics.calibration import fit_temperature
 from sbert_search.models.loading.resolve import resolve_model
@@ -212,6 +212,11 @@ def _training(
 ) -> Training:
     word_rows = WordRows.of(model, rows)
     used = [n for n, words in enumerate(word_rows.words) if len(words)]
+    if not used:
+        raise CorpusError(
+            f"{rows[0].source}: the tokenizer of the model makes no token of any sentence; use a "
+            "model for the language of the data."
+        )
     if len(used) < len(rows):  # a sentence without a token has nothing to learn from
         rows = [rows[n] for n in used]
         word_rows = WordRows.of(model, rows)

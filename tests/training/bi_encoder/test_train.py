@@ -341,6 +341,13 @@ def test_classes_over_vectors_of_length_1_are_warned_of(
             ConfigError,
             r"preset .* Set mining.model to a trained model, or set mining.negatives=0",
         ),
+        (
+            "distill",
+            "classes",
+            ("data.form=classes", "mining.negatives=1", "teacher=x"),
+            ConfigError,
+            "rows have one text; .* Set mining.negatives=0",
+        ),
         ("stsb", "sts", ("data.limit=1",), TrainingError, "have the score 0"),
         ("stsb", "sts", ("loss.matryoshka=[32, 8]",), ConfigError, r"\[32, 8\], but .* 16 dimens"),
         ("nli", "nli", ('data.labels=["a", "b", "a"]',), ConfigError, "has 'a' twice"),

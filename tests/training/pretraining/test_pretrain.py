@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,13 @@ import transformers
 from sbert_search.corpus.documents import CorpusReader
 from sbert_search.encoder.hf_config import to_settings
 from sbert_search.encoder.weights import read_checkpoint
-from sbert_search.errors import ConfigError, CorpusError, ModelError, SbertSearchError
+from sbert_search.errors import (
+    CheckpointError,
+    ConfigError,
+    CorpusError,
+    ModelError,
+    SbertSearchError,
+)
 from sbert_search.evaluation.perplexity import evaluate_masked
 from sbert_search.models.pretraining import MaskedLanguageModel
 from sbert_search.models.replaced_token_detection import ReplacedTokenModel
@@ -215,6 +222,17 @@ def test_a_shape_beside_a_start_is_said_to_be_ignored(
     assert "mask_decoder = True (the model has none)" in said
     build(small_recipe("continue", tmp_path, f"init_from={teacher}"))
     assert capsys.readouterr().err == ""
+
+
+def test_a_changed_dev_text_is_refused_when_a_run_resumes(tmp_path: Path) -> None:
+    dev = write_texts(tmp_path / "dev.jsonl", 6, sentences=6)
+    quick = (f"data.dev={dev}", "checkpoint.every=1", "evaluation.every=1")
+    pretrain(small_recipe("bert", tmp_path, *quick, "budget.steps=1"), tmp_path / "run")
+    dev.write_text("".join(dev.read_text().splitlines(keepends=True)[:-1]))
+    shutil.rmtree(tmp_path / "run" / "tokens" / "dev")
+    longer = small_recipe("bert", tmp_path, *quick, "budget.steps=2")
+    with pytest.raises(CheckpointError, match="dev data was"):
+        pretrain(longer, tmp_path / "run", resume=True)
 
 
 def test_held_out_masks_do_not_depend_on_the_run(tmp_path: Path) -> None:

@@ -126,6 +126,11 @@ def test_wrong_data_and_settings_are_refused(tmp_path: Path) -> None:
     write_rows(bad, [{"tokens": ["a"], "tags": ["O"]}])
     with pytest.raises(TrainingError, match="No token of the 1 rows"):
         train_tagger(recipe(tmp_path, data=data), tmp_path / "run")
+    write_rows(bad, [{"tokens": ["\u0001"], "tags": ["B-animal"]}])
+    with pytest.raises(
+        CorpusError, match=r"bad\.jsonl:1: the tokenizer of the model makes no token"
+    ):
+        train_tagger(recipe(tmp_path, data=data), tmp_path / "run")
     with pytest.raises(ConfigError, match="class_weights has no effect on a CRF"):
         recipe(tmp_path, crf=True, class_weights="balanced")
 
