@@ -68,7 +68,7 @@ def check_scores(reference: Vectors, scores: Vectors, *, tolerance: float, where
     if not np.isfinite(scores).all():
         raise ModelError(f"{where} gives scores that are not finite; use --device cpu.")
     difference = float(np.abs(scores - reference).max() / max(1.0, np.abs(reference).max()))
-    if difference > tolerance:
+    if not difference <= tolerance:  # also if the reference has NaN
         raise ModelError(
             f"{where} gives wrong scores: they differ by {difference:.3g} from those of the CPU in "
             f"fp32, and {tolerance:g} is allowed; use --device cpu or --precision fp32."

@@ -13,7 +13,7 @@ import torch
 from sbert_search.corpus.documents import CorpusReader
 from sbert_search.corpus.shards import TokenShards
 from sbert_search.encoder.packed import PackedTokens
-from sbert_search.errors import EvaluationError
+from sbert_search.errors import ConfigError, EvaluationError
 from sbert_search.losses.token import token_cross_entropy
 from sbert_search.models.pretraining import MaskedBatch, MaskedLanguageModel
 from sbert_search.runtime.arrays import Ints
@@ -77,6 +77,7 @@ def evaluate_masked(
             end inside a paragraph does not end a sentence.
 
     Raises:
+        ConfigError: ``most`` is below 1.
         CorpusError: The text cannot be read, or is empty.
         EvaluationError: The text is so short that none of its tokens was masked.
         ModelError: The tokenizer lacks a special token.
@@ -84,6 +85,8 @@ def evaluate_masked(
     Sources: Devlin et al. 2019, BERT, section 3.1 (arXiv:1810.04805); Salazar et al. 2020, Masked
     Language Model Scoring, section 2 (arXiv:1910.14659).
     """
+    if most < 1:
+        raise ConfigError(f"most is {most}; it must be at least 1.")
     tokenizer = model.tokenizer
     settings = SegmentSettings(kind="full-sentences", max_len=min(max_len, tokenizer.max_len))
     with tempfile.TemporaryDirectory() as scratch:

@@ -208,8 +208,13 @@ def _write_task(evaluation: Evaluation, folder: Path) -> list[Path]:
 def _folders(
     out: Path, beside: Mapping[str, Sequence[Evaluation]]
 ) -> dict[Path, Sequence[Evaluation]]:
-    plain = {name: "".join(c if c.isalnum() else "-" for c in name).strip("-") for name in beside}
-    return {out / plain[name]: some for name, some in beside.items()}
+    folders: dict[Path, Sequence[Evaluation]] = {}
+    for name, evaluations in beside.items():
+        folder = out / "".join(c if c.isalnum() else "-" for c in name).strip("-")
+        if folder in folders:
+            raise ConfigError(f"Two systems would be written to {folder}; rename {name!r}.")
+        folders[folder] = evaluations
+    return folders
 
 
 def _how(evaluation: Evaluation) -> str:

@@ -83,7 +83,7 @@ def shares(budget: int | None) -> Shares:
 
 
 class FreedMemory:
-    """Makes glibc keep freed blocks of up to 1 GiB for the next training step.
+    """Makes glibc keep freed blocks of up to 1 GiB for the next training step (32 MiB before 2.35).
 
     Every training step on a CPU allocates large tensors. If glibc returned their memory to the
     kernel after each step, the next step would pay a page fault for every 4 KiB. But tensor sizes
@@ -99,7 +99,9 @@ class FreedMemory:
         self._held_at_first: list[int] = []  # memory after each of the first steps
         self._wait = 0  # steps for which blocks are still kept, unless the memory doubles
         if self._libc is not None:
-            self._libc.mallopt(_MMAP_THRESHOLD, _KEPT_BYTES)
+            # glibc before 2.35 refuses more than 32 MiB.
+            if not self._libc.mallopt(_MMAP_THRESHOLD, _KEPT_BYTES):
+                self._libc.mallopt(_MMAP_THRESHOLD, 32 << 20)
             self._libc.mallopt(_TRIM_THRESHOLD, 2 * _KEPT_BYTES - 1)
 
     def after_step(self) -> bool:

@@ -114,6 +114,16 @@ class Served:
             raise Problem(404, "The server has no reranker; start it with --rerank MODEL.", "model")
         return self.rerankers.get(name) or next(iter(self.rerankers.values()))
 
+    def require_filter(self, where: str | None) -> None:
+        """Refuse a filter that is too long.
+
+        Raises:
+            Problem: The filter has more characters than the limit.
+        """
+        if where is not None and len(where) > self.limits.filter_chars:
+            message = f"A filter may have at most {self.limits.filter_chars:,} characters."
+            raise Problem(413, message, "where")
+
     def require_items(self, n: int, param: str) -> None:
         """Refuse a request with no or too many texts.
 

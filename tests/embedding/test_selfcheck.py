@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from sbert_search.embedding.selfcheck import SELF_CHECK_TEXTS, check_vectors
+from sbert_search.embedding.selfcheck import SELF_CHECK_TEXTS, check_scores, check_vectors
 from sbert_search.errors import ModelError
 
 N = len(SELF_CHECK_TEXTS)
@@ -24,3 +24,11 @@ def test_a_value_that_is_not_finite_never_passes(broken: str) -> None:
     arrays[broken][1, 2] = np.nan
     with pytest.raises(ModelError):
         check_vectors(**arrays, min_cosine=0.99, where="x")
+
+
+@pytest.mark.parametrize("reference", [np.nan, 0.7])
+def test_scores_that_differ_or_cannot_be_compared_are_refused(reference: float) -> None:
+    scores = np.full((1, 1), 0.5, np.float32)
+    check_scores(scores, scores, tolerance=0.01, where="onnx")
+    with pytest.raises(ModelError, match="gives wrong scores: they differ by"):
+        check_scores(np.full((1, 1), reference, np.float32), scores, tolerance=0.01, where="onnx")

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from sbert_search.errors import ConfigError
-from sbert_search.evaluation.report import refuse_overwriting
+from sbert_search.evaluation.report import _folders, refuse_overwriting
 from sbert_search.evaluation.tasks import EvalTask
 
 
@@ -18,3 +18,9 @@ def test_reports_need_a_folder_without_their_inputs(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"one\.json"):
         refuse_overwriting([task], tmp_path, [source])
     refuse_overwriting([task], tmp_path / "new", [source])
+
+
+def test_two_systems_get_two_folders(tmp_path: Path) -> None:
+    assert list(_folders(tmp_path, {"a b": [], "c": []})) == [tmp_path / "a-b", tmp_path / "c"]
+    with pytest.raises(ConfigError, match=r"Two systems would be written to .*; rename 'a-b'"):
+        _folders(tmp_path, {"a b": [], "a-b": []})

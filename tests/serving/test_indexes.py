@@ -213,6 +213,11 @@ def test_updates_are_on_disk_when_they_are_answered(folder: Path, token_file: Pa
             assert wrong.status == status, wrong.raw
             assert str(folder.parent) not in wrong.raw.decode()
             assert "/tmp" not in wrong.raw.decode()
+        long = {"where": "x" * 10_001}
+        for path, sent in (("/documents/delete", long), ("/search", {"query": "a", **long})):
+            wrong = live.ask("POST", path, sent, SENT)
+            assert wrong.status == 413
+            assert b"A filter may have at most 10,000 characters." in wrong.raw
         reading = {"authorization": f"Bearer {READ}"}
         assert card(live, reading)["documents"] == 2
 

@@ -7,8 +7,6 @@ from datetime import UTC, date, datetime
 
 from sbert_search.exchange.passages import Passages
 
-_LEFT_OUT = ("char_start", "char_end")
-
 
 def records(batch: Passages, fields: Iterable[str]) -> Iterator[dict[str, object]]:
     """Yield, for each passage, its document's id, its number, title, text and metadata.

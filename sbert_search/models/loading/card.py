@@ -202,7 +202,8 @@ def _section(measured: Sequence[Measured]) -> str:
     """Write the section `SCORES`; tasks that have the same metrics share one table."""
     tables: dict[tuple[str, ...], list[Measured]] = {}
     for each in measured:
-        tables.setdefault(tuple(each.scores), []).append(each)
+        if each.scores:  # none is left if all of them were undefined
+            tables.setdefault(tuple(each.scores), []).append(each)
     parts = [SCORES, "", "Measured with `sbert-search eval` on the weights of this model."]
     for metrics, rows in tables.items():
         parts += [

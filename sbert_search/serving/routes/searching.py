@@ -44,6 +44,7 @@ async def answer_search(served: Served, body: SearchRequest, work: Work) -> Sear
     """
     served_index = served.index(body.index)
     queries = _queries(body, served.limits, served.limits.items)
+    served.require_filter(body.where)
     options = _options(served_index, body, served.limits)
     answers = await served_index.search(
         queries, options, work, reranks=body.rerank, highlight=body.highlight
@@ -79,7 +80,7 @@ async def count_facets(served: Served, call: Call[FacetRequest]) -> Reply:
     served.require_items(len(body.columns), "columns")
     if body.query is not None:
         _check_query(body.query, "query", served.limits)
-    _check_filter(body.where, served.limits)
+    served.require_filter(body.where)
     facets = await served_index.facets(
         body.query, body.columns, body.mode, body.where, body.syntax, body.fuzzy, body.n
     )
@@ -134,7 +135,7 @@ async def answer_similar(
     served_index = served.index(index)
     if not 0 < k <= served.limits.k:
         raise invalid("k", f"k is {k:,}; it may be from 1 to {served.limits.k:,}.")
-    _check_filter(where, served.limits)
+    served.require_filter(where)
     hits = await served_index.similar(doc_id, k, where, work)
     return SimilarResponse(
         index=served_index.name,
@@ -167,7 +168,6 @@ def _check_query(query: str, param: str, limits: ServerLimits) -> None:
 
 
 def _options(served_index: ServedIndex, body: SearchRequest, limits: ServerLimits) -> SearchOptions:
-    _check_filter(body.where, limits)
     k = min(_DEFAULT_HITS, limits.k) if body.k is None else body.k
     if body.offset + k > limits.k:
         raise invalid("k", f"offset + k is {body.offset + k:,}; it may be at most {limits.k:,}.")
@@ -202,12 +202,6 @@ def _options(served_index: ServedIndex, body: SearchRequest, limits: ServerLimit
             full_text=body.full_text,
             fuzzy=body.fuzzy,
         )
-
-
-def _check_filter(where: str | None, limits: ServerLimits) -> None:
-    if where is not None and len(where) > limits.filter_chars:
-        message = f"A filter may have at most {limits.filter_chars:,} characters."
-        raise Problem(413, message, "where")
 
 
 def _number(text: str, param: str) -> int:

@@ -32,8 +32,7 @@ async def delete(served: Served, call: Call[DeleteRequest]) -> Reply:
         raise invalid("ids", "Name what to delete: either ids or where.")
     if body.ids is not None:
         served.require_items(len(body.ids), "ids")
-    if body.where is not None and len(body.where) > served.limits.filter_chars:
-        raise invalid("where", f"A filter may have {served.limits.filter_chars:,} characters.")
+    served.require_filter(body.where)
     deleted, commit = await served_index.delete(body.ids, body.where)
     return Reply(DeleteResponse(index=served_index.name, deleted=deleted, commit=commit))
 
