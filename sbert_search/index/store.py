@@ -65,7 +65,7 @@ class StoreMaker(Protocol):
 
         Raises:
             IndexStoreError: The folder holds an index or other files, or is no folder.
-            ConfigError: An index may not have so many shards.
+            ConfigError: The index would have more shards than an index may have.
         """
 
 

@@ -85,7 +85,8 @@ class HeadEngine(PackedEngine):
             rows: Indices of the tokens of each text whose logits are returned.
 
         Returns:
-            A function that waits for the logits, float32 (all rows, labels), text by text.
+            A function that waits for the batch and returns the logits of all these tokens, first
+            those of the first text, float32 (tokens, labels).
         """
         assert isinstance(self.model, PerTokenModel)
         device = next(self.model.parameters()).device

@@ -29,9 +29,9 @@ class Turns:
     A fork first waits until the other threads have finished their turns. Without this wait, locks
     that these threads hold in the middle of their work, also inside libraries, would stay locked in
     the child process. The wait ends after `FORK_WAIT_S` seconds, or at Ctrl-C; then the fork takes
-    place all the same, with this risk. If two threads fork at the same time, each in its own turn,
-    each waits for the turn of the other until the wait ends in this way. In the child all turns are
-    free, except that of the forking thread.
+    place all the same, with this risk. Two threads that have a turn and fork at the same time wait
+    for each other until one of the two happens. In the child all turns are free, except that of the
+    forking thread.
 
     Args:
         n_turns: Number of threads that may work at once.
@@ -122,7 +122,7 @@ class Turns:
 
 
 class _Fork:
-    """Hooks that take all turns of this process while one of its threads calls fork."""
+    """Hooks that take the turns of all other threads while one thread of this process forks."""
 
     def __init__(self) -> None:
         self.all: WeakSet[Turns] = WeakSet()
@@ -133,7 +133,8 @@ class _Fork:
 
     def before(self) -> None:
         end = time.monotonic() + FORK_WAIT_S
-        # Ctrl-C may end this method anywhere. Python then goes on with the fork and the other hook.
+        # Ctrl-C may end this method anywhere. Python then forks all the same, and calls the hooks
+        # for after the fork.
         self._local.has_lock, self._local.taken = False, []
         self._local.has_lock = self._fork_lock.acquire(timeout=FORK_WAIT_S)
         if self._local.has_lock:

@@ -175,11 +175,11 @@ class ServedIndex:
     async def update(
         self, rows: Sequence[Mapping[str, object]], *, replaces: bool
     ) -> tuple[RowCounts, int]:
-        """Add documents, or replace those with their ids; when this returns, they are on disk.
+        """Add documents. When this returns, they are on disk.
 
         Args:
             rows: The documents, with the fields ``_id``, ``text``, ``title`` and metadata.
-            replaces: Whether a document replaces the indexed one of its id.
+            replaces: Whether a document replaces an indexed document that has its id.
 
         Returns:
             The number of rows by outcome, and the number of the commit that holds the documents.
@@ -209,7 +209,7 @@ class ServedIndex:
         return await self._write(partial(self.index.delete, ids, where=where))
 
     def close(self) -> None:
-        """Finish the update that is being written."""
+        """Finish the updates that were accepted, and cancel waiting searches."""
         self._writer.shutdown(wait=True)
         self._readers.shutdown(wait=False, cancel_futures=True)
 

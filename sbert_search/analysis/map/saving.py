@@ -43,7 +43,7 @@ def write_map(drawn: CorpusMap, folder: str | Path, *, parquet: bool = False) ->
 
     Raises:
         ConfigError: The folder is a file, or belongs to the index.
-        OSError: The disk failed; an older file of that name is unchanged.
+        OSError: The disk failed while a file was written; an older file of its name is unchanged.
     """
     folder = Path(folder)
     require_folder(folder, Path(drawn.index))

@@ -79,8 +79,8 @@ def map_(
     """Draw the documents of INDEX as a page that shows near documents close together.
 
     The page needs no network and no server. It shows clusters with their telling words, outliers
-    and near-duplicates. map.json has the same figures. With --json, the coordinates and the
-    cluster of each document are printed. Needs the extra analyze.
+    and near-duplicates, which are also in map.json. With --json, the coordinates and the cluster
+    of each document are printed. Needs the extra analyze.
     """
     from sbert_search.analysis.map.making import map_index
     from sbert_search.analysis.map.saving import require_folder, write_map

@@ -33,7 +33,8 @@ class IndexInfo:
         factory: FAISS factory string of the vector search.
         lexical: Settings of lexical search; None: the index has no lexical data.
         model: Identity of the model that made the vectors.
-        verdict: The measurement that chose the precision; empty: it was not measured.
+        verdict: The measurement by which the model's precision was chosen for the build; empty if
+            none was made.
         on_truncate: What is done with texts longer than the model reads; "" if not known.
         chunk_tokens: Maximum number of tokens of a passage; None: what the model reads.
         chunk_overlap: Maximum number of tokens that a passage shares with the passage before.

@@ -13,8 +13,8 @@ from sbert_search.errors import CorpusError
 from sbert_search.integrations.haystack.filters import TIMES, time_of
 from sbert_search.integrations.records import Record
 
-# "none": the document has no embedding; "zero": all numbers of its embedding are 0. For either, the
-# index stores the unit vector (1, 0, ..., 0).
+# A column whose value is "none" if the document has no embedding, and "zero" if all numbers of its
+# embedding are 0. For either, the index stores the unit vector (1, 0, ..., 0).
 VECTOR = "_vector"
 NORM = "_norm"  # norm of an embedding that is not a unit vector; an index holds unit vectors
 REST = "_document"  # the parts of a document that an index has no columns for
@@ -83,7 +83,9 @@ def document_of(
     score: float | None = None,
 ) -> Document:
     """Return the document of a record."""
-    added: dict[str, object] = {}  # columns that `record_of` added for the values of mappings
+    # Columns that `record_of` added for the values of mappings. An equal entry of the user's own
+    # cannot be told from these.
+    added: dict[str, object] = {}
     for name, value in metadata.items():
         if isinstance(value, dict):
             _add_columns(added, name, value)

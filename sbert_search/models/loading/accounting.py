@@ -2,9 +2,10 @@
 
 If the files lack a parameter, transformers fills the parameter with random numbers. If the files
 have a tensor that the model does not use, transformers drops the tensor. It logs both and raises no
-error. This module sets missing parameters to NaN. Every result that depends on one is then NaN, and
-such a model is refused. A model is also refused if a tensor of its encoder was dropped, but not if
-a tensor of an unused head was. docs/decisions.md: "Missing parameters become NaN".
+error. This module sets missing parameters to NaN. If the result of a test text is then NaN, the
+model needs such a parameter, and is refused. A model is also refused if a tensor of its encoder was
+dropped, but not if a tensor of an unused head was. docs/decisions.md: "Missing parameters become
+NaN".
 """
 
 from __future__ import annotations

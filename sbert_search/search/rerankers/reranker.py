@@ -63,8 +63,8 @@ class Reranker:
             sentence-transformers. An object in memory keeps its device, precision and engine;
             other values are refused.
         device: auto, cpu, cuda, cuda:N or mps.
-        engine: native (this package's encoder; sentence-transformers computes the architectures
-            that it does not support) or sentence-transformers.
+        engine: native or sentence-transformers. native is this package's encoder; a model of an
+            architecture that this encoder does not support is computed by sentence-transformers.
         precision: fp32, bf16, fp16, or auto, as for `Embedder`: on a CPU the faster of fp32 and
             bf16, which is measured once; fp32 if the scores in bf16 are not close enough. int8 is
             for a CPU.
@@ -229,7 +229,8 @@ class Reranker:
             batch_size: As for `predict`.
 
         Returns:
-            A `RankedText` for each text, best first. Equal scores keep the order of ``documents``.
+            A `RankedText` for each of these texts, best first. Equal scores keep the order of
+            ``documents``.
 
         Raises:
             ConfigError: The model has several labels and therefore no single score.

@@ -68,10 +68,10 @@ class _Queue:
                 taken |= own
         return step
 
-    def _next(self, heads: list[Place], taken: set[int]) -> Place | None:
+    def _next(self, heads: list[tuple[int, int]], taken: set[int]) -> Place | None:
         """Take the first row that waits with a free key; if there is none, take a new row.
 
-        ``heads`` has the place of the first row that waits with each key.
+        ``heads`` has, for each key, the place of the first row that waits with it: (place, key).
         """
         while heads:
             key = heapq.heappop(heads)[1]
