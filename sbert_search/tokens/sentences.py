@@ -13,7 +13,7 @@ _NO_END = re.compile(rf"\b(?:{_SHORT}|e\.g|i\.e)\.$")
 # The lookbehinds let a match start only at the start of a run of marks or of white space. Without
 # them a long run would take quadratic time.
 _END = re.compile(
-    r"(?<![.!?…])[.!?…]+[\"'”’)\]]*(?=\s+[\"'“‘(\[]*[^\W_a-zß-öø-ÿ])"  # noqa: RUF001
+    r"(?<![.!?…])[.!?…]+[\"'”’)\]]*(?=\s+[\"'“‘(\[]*(?P<next>[^\W_]))"  # noqa: RUF001
     r"|[。！？]+[」』”）]*"  # noqa: RUF001
 )
 _LINE_END, _BLANK_LINE = re.compile(r"(?<!\s)\s*\n\s*"), re.compile(r"(?<!\s)\s*\n\s*\n\s*")
@@ -22,15 +22,15 @@ _LINE_END, _BLANK_LINE = re.compile(r"(?<!\s)\s*\n\s*"), re.compile(r"(?<!\s)\s*
 def split_sentences(text: str, *, wrapped: bool = False) -> list[str]:
     """Split a text into sentences; runs of white space inside become one blank.
 
-    A sentence ends after a full stop, question mark or exclamation mark (and closing quotes) if
-    white space and then a capital letter, a digit or a letter of a script without case follow. It
-    always ends after a CJK full stop, question mark or exclamation mark. It does not end after a
-    title such as "Dr." or an initial.
+    A sentence ends after a full stop, ellipsis, question mark or exclamation mark (and closing
+    quotes) if white space and then a capital letter, a digit or a letter of a script without case
+    follow. It always ends after a CJK full stop, question mark or exclamation mark. It does not end
+    after a title such as "Dr." or an initial.
 
     Args:
         text: Any text.
-        wrapped: True: lines were wrapped at a width, so only a blank line ends a sentence. False:
-            every line end also ends a sentence.
+        wrapped: True: lines were wrapped at a width, so a sentence goes on over a line end, but not
+            over a blank line. False: every line end ends a sentence.
     """
     sentences = []
     for block in (_BLANK_LINE if wrapped else _LINE_END).split(text):
@@ -50,6 +50,8 @@ def sentence_ends(text: str) -> Iterator[int]:
     start = 0
     for match in _END.finditer(text):
         end = match.end()
+        if match["next"] is not None and match["next"].islower():
+            continue
         if not _NO_END.search(text, max(start, end - _SHORT_CHARS), end):
             yield end
             start = end

@@ -16,6 +16,9 @@ from sbert_search.tokens.sentences import split_sentences
         ("It cost 3.5 dollars, e.g. Monday.", ["It cost 3.5 dollars, e.g. Monday."]),
         ('He said "no." Then (he left.) Gone.', ['He said "no."', "Then (he left.)", "Gone."]),
         ("Il vint env. été ou hiver.", ["Il vint env. été ou hiver."]),
+        ("Это было, т. е. стало. Потом нет.", ["Это было, т. е. стало.", "Потом нет."]),  # noqa: RUF001
+        ("Viz str. číslo pět. Žádné.", ["Viz str. číslo pět.", "Žádné."]),
+        ("Αυτό π. χ. είναι… Έτσι; Ναι! όχι", ["Αυτό π. χ. είναι…", "Έτσι; Ναι! όχι"]),  # noqa: RUF001
         ("See No. 5. 1999 was late.", ["See No. 5.", "1999 was late."]),
         ("東京です。大阪。はい", ["東京です。", "大阪。", "はい"]),
         ("History.\nIt began here\nand", ["History.", "It began here", "and"]),
