@@ -269,9 +269,13 @@ def draw_counts(picks: NDArray[np.int64]) -> Floats:
 def _weighted_pearson(x: Floats, y: Floats, weights: Floats) -> Floats:
     """Weighted correlation along the last axis; NaN if all values of a resample are equal."""
     total = weights.sum(axis=1, keepdims=True)
+    x_square, y_square = ((weights * p * p).sum(axis=1) for p in (x, y))
     x = x - (weights * x).sum(axis=1, keepdims=True) / total
     y = y - (weights * y).sum(axis=1, keepdims=True) / total
     covariance, x_var, y_var = ((weights * p).sum(axis=1) for p in (x * y, x * x, y * y))
+    # The mean of equal values may differ from them by rounding, and their variance from 0.
+    x_var[x_var <= 1e-14 * x_square] = np.nan
+    y_var[y_var <= 1e-14 * y_square] = np.nan
     with np.errstate(invalid="ignore", divide="ignore"):
         return np.asarray(covariance / np.sqrt(x_var * y_var))
 
