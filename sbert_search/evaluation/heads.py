@@ -223,8 +223,8 @@ def _of_classes(
         "ECE": error(model.temperature),
         "ECE at temperature 1": error(1.0),
     }
-    # The record numbers classes by their sorted names, so that its numbers mean the same as those
-    # of another model that has the same classes in another order.
+    # A class is stored as its place among the sorted names. Models that have the same classes in
+    # different orders then store the same numbers.
     places = np.argsort(np.argsort(model.labels))
     classes = zip(CLASSES, (places[truth].tolist(), places[predicted].tolist()), strict=True)
     return scores, _items({"accuracy": right.tolist(), **dict(classes)})

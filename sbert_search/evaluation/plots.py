@@ -20,8 +20,8 @@ def draw(record: EvaluationRecord) -> str:
 
     For a correlation, the drawing is a scatter plot of predicted over gold scores, and a histogram
     of predicted scores. For another metric, it shows the value of every item in descending order.
-    If the metric has no value for an item, such as F1, the first metric of the record that has one
-    is shown instead.
+    A metric such as F1 has no values of single items. The first metric of the record that has them
+    is shown in its place.
 
     Args:
         record: A record as `manifest.read_evaluation` returns it.

@@ -115,8 +115,9 @@ class IndexWriter:
 
         A sharded build spreads the documents of each block of the input over the shards. If the
         first commit of a block has no document for this shard, the shard's last segment belongs to
-        an earlier block, and later commits of the block must not extend that segment. The row left
-        free after that segment tells `commit` so.
+        an earlier block, and later commits of the block must not extend that segment. Raising
+        ``next_row`` leaves a gap behind the rows of that segment, and `commit` extends no segment
+        that such a gap follows.
         """
         self._next_row = next_row
 
@@ -176,8 +177,8 @@ class IndexWriter:
                 the next ones. A document's rows are consecutive.
 
         Raises:
-            IndexStoreError: The passages cannot be stored, or the disk failed; the index is as
-                before.
+            IndexStoreError: The passages cannot be stored, or the disk failed. The index is as
+                before, unless the message says that the commit is done.
             CommitUnknown: The last step of the commit failed; reopen the index to see its state.
         """
         batch = batch if batch is not None and len(batch.documents) else None

@@ -79,7 +79,9 @@ class PredictedRow:
         return place | self.prediction.to_row(all_scores=all_scores)
 
 
-@dataclass(slots=True, weakref_slot=True)  # the copy of standard input is deleted with this object
+# Standard input is copied to a temporary file, which is deleted when the weak reference to this
+# object dies.
+@dataclass(slots=True, weakref_slot=True)
 class FilePredictor:
     """Predicts for the rows of a file, batch by batch.
 

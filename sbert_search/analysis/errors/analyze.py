@@ -1,4 +1,4 @@
-"""Analyse the errors of runs that `eval` recorded, by the public `analyze_errors`."""
+"""The public function `analyze_errors`: analyse the errors of runs that `eval` recorded."""
 
 from __future__ import annotations
 

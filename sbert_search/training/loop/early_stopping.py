@@ -47,7 +47,8 @@ class DevMetrics:
     Attributes:
         names: Names of the metrics.
         compute: Returns the metrics of a model in evaluation mode, by name.
-        fingerprint: Checksum of the dev data; "": the dev data have no checksum of their own.
+        fingerprint: Checksum of the dev data; "": there is none, so that changed dev data
+            are not noticed when a run resumes.
     """
 
     names: tuple[str, ...]

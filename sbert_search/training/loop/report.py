@@ -96,7 +96,7 @@ class Report:
         equal, done = metrics.metrics.get(EQUAL_SCORES), self._done(state)
         if equal is not None and (warning := self._equal_scores.see(metrics.loss, equal, done)):
             self.event(state.step, warning)
-        if self.context.ranks.first:  # only the first rank shows their mean and empties the list
+        if self.context.ranks.first:  # other ranks show no mean of these losses
             self._losses.append(metrics.loss)
         self._advance(1)
         scalars = {"loss": metrics.loss, "lr": lr, "gradient_norm": metrics.gradient_norm}
