@@ -48,8 +48,8 @@ TextAs = Literal["lines", "file"]
 Root = Path | Literal["common"] | None
 """Folder; the id of a file that is a document is its path relative to this folder.
 
-"common": the deepest folder that contains all such files. None: ids are relative to the folder that
-the source names.
+"common": the deepest folder that contains all sources with such files. None: ids are relative to
+the folder that the source names.
 """
 
 FORMATS: dict[str, Format] = {
@@ -78,7 +78,7 @@ TABLES = tuple(
 )
 """Endings of files whose rows are documents."""
 _KNOWN = (
-    f"Known: {' '.join(FORMATS)}, the formats of lines also with {' '.join(COMPRESSIONS)}; "
+    f"Known: {' '.join(FORMATS)}, text formats also with {' '.join(COMPRESSIONS)}; "
     f"{' '.join(list(KINDS)[1:10])} and source code, of which each file is a document; a folder of "
     "such files; a BEIR folder; '-' for JSON lines on standard input."
 )
@@ -96,8 +96,8 @@ class SourceFile:
         name: Its name in the ids ``<name>#<line>``, which rows get if the file has no id field. If
             the file is a document, its id; of a folder of such files, the beginning of their ids.
         format: Its format.
-        root: The folder to which ``name`` is a relative path. None: ``name`` is relative to another
-            folder, since there is no root or the file lies outside it; or the file holds rows.
+        root: The folder to which ``name`` is a relative path. None if there is no root, if the file
+            lies outside it, or if the file holds rows.
         only: Paths of the files to read, relative to the folder; None: all.
         origin: The database whose rows were copied to this file; None: the rows are of no database.
         holds_documents: Whether the rows were copied from `Document` objects, whose id, title and
@@ -336,7 +336,7 @@ def content_sha256(files: Sequence[SourceFile]) -> str:
 
 def _sha256(path: Path | None) -> str:
     # A folder whose files are documents may have a link that leads out or is broken, or a name such
-    # as x.txt that is no regular file. The reader rejects its row.
+    # as x.txt that is no regular file. The reader rejects such an entry.
     if path is None or not path.is_file():
         return "none"
     with path.open("rb") as stream:

@@ -83,9 +83,9 @@ def from_settings(keys: Mapping[str, object]) -> EncoderConfig:
 def to_settings(config: EncoderConfig) -> dict[str, object]:
     """Translate a configuration to the keys of a ``config.json``.
 
-    The keys are translated back, to check that no setting is lost. Two settings have no key. The
-    names of the weights tell whether there is a pooler, so its layer must have a name in the
-    layout. Causal attention is for tests only, and is not checked.
+    The keys are translated back, to check that no setting is lost. Two settings have no key.
+    Whether there is a pooler is known from its weights, so the layout must have a name for these
+    weights. Causal attention is for tests only, and is not checked.
 
     Raises:
         ConfigError: The file format of the model family (layout) cannot store one of the settings.

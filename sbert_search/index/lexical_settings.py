@@ -23,7 +23,8 @@ class LexicalSettings:
         k1: BM25's saturation of repeated words; larger values let repetitions count more.
         b: BM25's normalisation by document length, from 0 (none) to 1 (full).
         combining_marks: Whether combining marks, such as the vowel signs of Hindi, belong to words.
-            False in indexes of version 0.1; `index lexical` computes their postings again.
+            Indexes of version 0.1 have False. The command `index lexical` computes the postings
+            again and sets True.
     """
 
     language: str = "english"

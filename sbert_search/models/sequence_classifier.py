@@ -92,7 +92,7 @@ class SequenceClassifier(nn.Module):
 
     @property
     def needs_only_starts(self) -> bool:
-        """Whether only `PackedTokens.starts` tells the encoder where each text of a batch begins.
+        """Whether the encoder finds the texts of a batch by `PackedTokens.starts` alone.
 
         If so, a batch may end in padding tokens, which belong to no text; see
         `Encoder.needs_only_starts`.

@@ -33,7 +33,8 @@ def best_sentences(
 ) -> list[str]:
     """Pick from each passage the sentence that best answers a query.
 
-    It is the sentence that shares the rarest words with the query. Where no sentence of a passage
+    It is the sentence whose words in common with the query are the rarest in sum (by inverse
+    document frequency). Where no sentence of a passage
     shares a word, it is the sentence nearest to the query, by vectors, among the first `SENTENCES`.
 
     Args:

@@ -33,7 +33,9 @@ HITS_AT_ONCE = 1 << 14  # hits with their texts
 RESULTS_AT_ONCE = 1 << 17  # documents of which only id and score are kept
 _QUERIES_AT_ONCE = 256
 _DEEPER = 4  # factor by which more documents are ranked until there are enough groups
-_COMPLETED = 4096  # from this many ranked documents on, groups of later pages are not completed
+# With ``group_by``: once this many documents have been ranked, more members are looked for only of
+# the groups up to the requested page.
+_COMPLETED = 4096
 _PAIRS_AT_ONCE = 16_384  # pairs of query and text for a reranker
 
 
@@ -46,8 +48,9 @@ class Retrieved:
         query: The query without its operators and the words that it excludes.
         vector: Its vector, (dim,); None in lexical search.
         ranking: The documents.
-        others: Documents behind those of `ranking` that complete its groups or are in further
-            groups; None: there are none. The stages that reorder documents leave them as they are.
+        others: Documents that rank behind those of `ranking`: with ``group_by``, further members of
+            its groups, and members of further groups. The stages that reorder documents leave them
+            as they are. None: there are none.
         n_before: Number of documents on earlier pages of the result.
         near: Finds words of the index that are near a word of the query; None: the search is not
             fuzzy, or it is dense and requires no word.

@@ -1,8 +1,8 @@
 """Compiling an SQL condition over metadata into a function of a segment's columns.
 
 `sqlglot` parses the condition. Only these elements are accepted: columns, lower() and upper() of a
-column, literals, comparisons, AND, OR, NOT, IN, BETWEEN, LIKE, ILIKE and IS [NOT] NULL. A missing
-value is NULL, with SQL's three-valued logic.
+column, literals, comparisons, AND, OR, NOT, IN, BETWEEN, LIKE, ILIKE and IS [NOT] NULL, TRUE or
+FALSE. A missing value is NULL, with SQL's three-valued logic.
 """
 
 from __future__ import annotations

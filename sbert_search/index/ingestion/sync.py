@@ -115,7 +115,7 @@ class FolderScan:
 
 @dataclass(slots=True)
 class _Plan:
-    """What is to be done, before any file is parsed."""
+    """The work of a sync, as it is known before any file is parsed."""
 
     stored: StoredFiles = field(default_factory=StoredFiles)
     new: list[str] = field(default_factory=list)
@@ -364,7 +364,8 @@ def is_whole(contents: Collection[int], own: int, *, alone: bool) -> bool:
     Args:
         contents: Content hashes of the stored documents of the file.
         own: Fingerprint of the file.
-        alone: Whether documents of earlier contents of the file count as a difference.
+        alone: Whether the file is not whole as long as documents of its earlier contents are stored
+            too.
     """
     return own in contents and not (alone and set(contents) - _prints(own))
 

@@ -82,8 +82,8 @@ def read_passages(
 def _values(places: Sequence[tuple[Segment, list[int]]]) -> Iterator[dict[str, Any]]:
     """Read rows of segments as dictionaries of values by column name.
 
-    Rows of successive segments with the same columns are converted together: a call of `to_pylist`
-    takes 100 microseconds, whatever the number of rows.
+    Rows of successive segments with the same columns are converted together, since each call of
+    `to_pylist` takes 100 microseconds in addition to the time of its rows.
     """
     for _, group in groupby(places, lambda place: place[0].record.columns):
         for rows in _groups(row for segment, at in group for row in segment.rows_at(at)):

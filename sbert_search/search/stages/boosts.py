@@ -40,15 +40,15 @@ class Boost:
         weight: Weight of the value; below 0, documents with a high value are lowered.
         kind: ``log``: f is ln(1 + value), for counts such as views; values below 0 count as 0.
             ``linear``: f is the value itself. ``recency``: f is 0.5 ** (age / half-life), which is
-            1 for a document of today and 0.5 for one as old as the half-life; a time that is still
-            to come counts as now.
+            1 for a document of this moment and 0.5 for one as old as the half-life; a time that is
+            still to come counts as now.
         half_life_days: The half-life in days; ``recency`` needs it.
         now: The time from which ages are measured, in UTC if it names no zone; None: the time of
             the search.
 
     Raises:
-        QueryError: The kind is unknown, a number is not finite, or ``half_life_days`` is not above
-            0, missing, or given for another kind than ``recency``.
+        QueryError: The kind is unknown, a number is not finite, ``half_life_days`` is missing or
+            not above 0, or it or ``now`` is given for another kind than ``recency``.
     """
 
     column: str

@@ -31,7 +31,8 @@ class Work:
         tokens: Tokens that the model read.
         truncated: Number of texts that were cut.
         tokenization_s: Seconds that tokenising took.
-        queue_s: Seconds that its texts waited for their first batch.
+        queue_s: Seconds between the request and the start of the first batch with one of its texts,
+            summed over its calls of a model.
         inference_s: Seconds that the batches with its texts took.
         search_s: Seconds that searching took.
     """
