@@ -155,7 +155,17 @@ def read_runs(path: Path) -> dict[str, EvaluationRecord]:
     files = sorted(path.glob("*.json")) if path.is_dir() else [path]
     if not files:
         raise EvaluationError(f"{path} holds no evaluation records; eval --out writes them.")
-    return {record["task"]["name"]: record for record in map(read_evaluation, files)}
+    found: dict[str, EvaluationRecord] = {}
+    of_task: dict[str, Path] = {}
+    for file in files:
+        record = read_evaluation(file)
+        task = record["task"]["name"]
+        if task in of_task:
+            raise EvaluationError(
+                f"{of_task[task]} and {file} are records of the same task, {task}; remove one."
+            )
+        found[task], of_task[task] = record, file
+    return found
 
 
 def _paired(
@@ -187,6 +197,7 @@ def _why_not_comparable(first: EvaluationRecord, second: EvaluationRecord) -> It
                 for by_name in hashes
             ]
             yield f"{name} has sha256 {shown[0]} and {shown[1]}"
+    yield from _other_items(first, second)
     counts = first["counts"], second["counts"]
     for name in _COUNTED:
         if counts[0].get(name) != counts[1].get(name):
@@ -194,6 +205,16 @@ def _why_not_comparable(first: EvaluationRecord, second: EvaluationRecord) -> It
     items = [set(next(iter(record["per_item"].values()), ())) for record in (first, second)]
     if unshared := sorted(items[0] ^ items[1]):
         yield f"{len(unshared)} items are in only one of the runs, the first is {unshared[0]!r}"
+
+
+def _other_items(first: EvaluationRecord, second: EvaluationRecord) -> Iterator[str]:
+    """Yield why items of equal names are different ones."""
+    orders = [list(record["manifest"]["data_sha256"].values()) for record in (first, second)]
+    numbered = first["task"]["kind"] in ("classify", "tag")  # the items of all files together
+    if numbered and sorted(orders[0]) == sorted(orders[1]) and orders[0] != orders[1]:
+        yield "their files are in another order, and so are their items"
+    if first["per_item"].get("gold") != second["per_item"].get("gold"):
+        yield "their gold scores differ, as of different columns"
 
 
 def _hashes_by_name(data_sha256: Mapping[str, str]) -> dict[str, list[str]]:

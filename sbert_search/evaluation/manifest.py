@@ -178,7 +178,7 @@ def read_evaluation(path: Path) -> EvaluationRecord:
     """
     try:
         record: EvaluationRecord = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise EvaluationError(f"{path} is not an evaluation record: {error}.") from error
     if not isinstance(record, dict) or record.get("format") != FORMAT:
         raise EvaluationError(f"{path} is not an evaluation record of format {FORMAT}.")

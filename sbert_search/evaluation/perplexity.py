@@ -77,7 +77,7 @@ def evaluate_masked(
             end inside a paragraph does not end a sentence.
 
     Raises:
-        ConfigError: ``most`` is below 1.
+        ConfigError: ``most`` is below 1, or ``pseudo`` is negative.
         CorpusError: The text cannot be read, or is empty.
         EvaluationError: The text is so short that none of its tokens was masked.
         ModelError: The tokenizer lacks a special token.
@@ -85,8 +85,8 @@ def evaluate_masked(
     Sources: Devlin et al. 2019, BERT, section 3.1 (arXiv:1810.04805); Salazar et al. 2020, Masked
     Language Model Scoring, section 2 (arXiv:1910.14659).
     """
-    if most < 1:
-        raise ConfigError(f"most is {most}; it must be at least 1.")
+    if most < 1 or pseudo < 0:
+        raise ConfigError(f"most is {most} and pseudo is {pseudo}; use most >= 1 and pseudo >= 0.")
     tokenizer = model.tokenizer
     settings = SegmentSettings(kind="full-sentences", max_len=min(max_len, tokenizer.max_len))
     with tempfile.TemporaryDirectory() as scratch:

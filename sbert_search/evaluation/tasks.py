@@ -252,7 +252,8 @@ def check_files(task: EvalTask, data: Path, files: Sequence[Path]) -> dict[str, 
         named by its file name, or by its path if another file has this name.
 
     Raises:
-        EvaluationError: A file is absent, or its hash differs from the one in the task.
+        EvaluationError: A file is absent, its hash differs from the one in the task, or the task
+            has a hash of a file that it does not read.
     """
     hashes: dict[str, str] = {}
     for file in files:
@@ -270,4 +271,9 @@ def check_files(task: EvalTask, data: Path, files: Sequence[Path]) -> dict[str, 
                 f"{task.name}: {file} has sha256 {hashes[name]}, but the task names "
                 f"{task.sha256[name]}; scores on different files cannot be compared."
             )
+    if unused := sorted(task.sha256.keys() - hashes.keys()):
+        raise EvaluationError(
+            f"{task.name}: [sha256] names {unused[0]!r}, which is none of the files: "
+            f"{', '.join(hashes)}. Correct the name."
+        )
     return hashes

@@ -50,12 +50,13 @@ class UnitSums:
         """Shares in the mean cosine of the ``most`` dimensions with the largest shares.
 
         The largest share comes first. The shares of all dimensions add up to 1; a share is negative
-        if the dimension lowers the mean cosine.
+        if the dimension lowers the mean cosine. All are 0 if the mean cosine is 0.
 
         Source: Timkey & van Schijndel 2021, section 3.1 (arXiv:2109.04404).
         """
         products = self.products()
-        shares = products / products.sum()
+        total = products.sum()
+        shares = products / total if total else np.zeros_like(products)
         largest = np.argsort(-shares, kind="stable")[:most]
         return {int(dimension): float(shares[dimension]) for dimension in largest}
 

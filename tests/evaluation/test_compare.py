@@ -145,6 +145,39 @@ def test_files_of_equal_names_are_compared_by_all_their_hashes(tmp_path: Path) -
         compare_runs(runs[0], runs[2])
 
 
+def test_items_that_are_numbered_over_files_need_the_same_order(tmp_path: Path) -> None:
+    runs = []
+    for name, hashes in {
+        "a": {"a/x.tsv": "1" * 64, "b/y.tsv": "2" * 64},
+        "b": {"b/y.tsv": "2" * 64, "a/x.tsv": "1" * 64},
+    }.items():
+        each = record("one", {"accuracy": [1.0, 0.0]}, kind="classify")
+        each["manifest"]["data_sha256"] = hashes
+        runs.append(write(tmp_path / name, each))
+    with pytest.raises(EvaluationError, match="files are in another order, and so are their items"):
+        compare_runs(runs[0], runs[1])
+
+
+def test_other_gold_scores_of_one_file_are_refused(tmp_path: Path) -> None:
+    one = record("one", {"predicted": [0.1, 0.2, 0.3], "gold": [1.0, 2.0, 3.0]}, kind="sts")
+    other = record("one", {"predicted": [0.1, 0.2, 0.3], "gold": [3.0, 2.0, 1.0]}, kind="sts")
+    with pytest.raises(EvaluationError, match="gold scores differ"):
+        compare_runs(write(tmp_path / "a", one), write(tmp_path / "b", other))
+
+
+def test_two_records_of_one_task_are_refused(tmp_path: Path) -> None:
+    folder = write(tmp_path / "a", record("one", {"MAP": [0.1, 0.2]}))
+    (folder / "one-old.json").write_bytes((folder / "one.json").read_bytes())
+    with pytest.raises(EvaluationError, match=r"one\.json are records of the same task, one"):
+        compare_runs(folder, folder)
+
+
+def test_a_record_that_is_nested_too_deep_is_named(tmp_path: Path) -> None:
+    (tmp_path / "x.json").write_text("[" * 100_000)
+    with pytest.raises(EvaluationError, match=r"x\.json is not an evaluation record"):
+        compare_runs(tmp_path, tmp_path)
+
+
 def test_a_metric_that_is_named_twice_counts_once(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     first, second = (

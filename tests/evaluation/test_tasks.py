@@ -107,6 +107,9 @@ def test_another_revision_of_the_data_is_refused(tmp_path: Path) -> None:
     digest = hashlib.sha256(b"one").hexdigest()
     task = EvalTask(name="t", kind="sts", path=Path("set"), sha256={"set/pairs.tsv": digest})
     assert check_files(task, tmp_path, [file]) == {"set/pairs.tsv": digest}
+    other = replace(task, sha256={"set/pears.tsv": digest})
+    with pytest.raises(EvaluationError, match=r"names 'set/pears.tsv', which is none of the files"):
+        check_files(other, tmp_path, [file])
     file.write_bytes(b"two!")
     with pytest.raises(EvaluationError, match="scores on different files cannot be compared"):
         check_files(task, tmp_path, [file])

@@ -43,6 +43,7 @@ def test_shares_of_dimensions_worked_by_hand() -> None:
     # (0.6, 0.8) and (0.8, 0.6): 0.48 each.
     even = UnitSums.of(np.array([[0.6, 0.8], [0.8, 0.6]])).dimension_shares(2)
     assert even == pytest.approx({0: 0.5, 1: 0.5})
+    assert UnitSums.of(np.eye(2)).dimension_shares(2) == {0: 0, 1: 0}  # the mean cosine is 0
 
 
 def test_shares_of_all_dimensions_add_up_to_one() -> None:

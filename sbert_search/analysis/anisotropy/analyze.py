@@ -130,7 +130,7 @@ def analyze_anisotropy(
         ),
         main_metrics={task.name: task.main_metric for task in tasks},
         data_sha256={
-            file: sha256
+            f"{result.task.name}: {file}": sha256
             for result in results.get(UNCHANGED, [])
             for file, sha256 in result.manifest["data_sha256"].items()
         },

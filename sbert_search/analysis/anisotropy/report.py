@@ -67,7 +67,7 @@ class AnisotropyReport:
         layers: Figures of the embeddings and of each layer, over all texts.
         sentences: Figures of the sentence vectors, without and with each remedy.
         main_metrics: The main metric of each task.
-        data_sha256: Hash of each file of the tasks.
+        data_sha256: Hash of each file of the tasks, by ``task: file``.
         remedies: The fitted maps, by name.
         code: Version and commit of this package.
         machine: The machine of the analysis.

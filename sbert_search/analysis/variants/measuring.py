@@ -18,7 +18,7 @@ from sbert_search.evaluation.heads import evaluate_classify
 from sbert_search.evaluation.perplexity import evaluate_masked
 from sbert_search.evaluation.retrieval import evaluate_retrieval
 from sbert_search.evaluation.sts import evaluate_sts
-from sbert_search.evaluation.tasks import Kind, find_task
+from sbert_search.evaluation.tasks import Kind, distinct_tasks, find_task
 from sbert_search.models.bi_encoder import BiEncoder
 from sbert_search.models.loading.folder import read_folder
 from sbert_search.models.pretraining import MaskedLanguageModel
@@ -180,8 +180,7 @@ class Measuring:
             train_classifier(recipe, scratch, resume=bool(checkpoints(scratch)))
         predictor = Predictor(scratch / MODEL, device=self.device, precision="fp32")
         figures = {}
-        for name in self.recipe.classify:
-            task = find_task("classify", name)
+        for task in distinct_tasks([find_task("classify", name) for name in self.recipe.classify]):
             done = evaluate_classify(task, predictor, data=self.data)
             figures[f"{task.name} {task.main_metric}"] = done.main_score
         return figures
@@ -211,8 +210,7 @@ class Measuring:
     ) -> dict[str, float]:
         figures = {}
         evaluate = evaluate_sts if kind == "sts" else evaluate_retrieval
-        for name in names:
-            task = find_task(kind, name)
+        for task in distinct_tasks([find_task(kind, name) for name in names]):
             done = evaluate(task, embedder, data=self.data)
             figures[f"{task.name} {task.main_metric}, {after}"] = done.main_score
         return figures

@@ -22,6 +22,7 @@ COLUMNS = {
     "label": ("label", "labels", "gold_label", "score"),
 }
 """Default column names of the parts of a labelled text, in order of preference."""
+_MOST_DIGITS = 18  # of a class that is sorted as an integer; Python converts at most 4,300
 
 
 def read_labelled_texts(
@@ -83,7 +84,8 @@ def classes_of(rows: Sequence[LabelledText]) -> tuple[str, ...]:
     found: set[str] = set()
     for row in rows:
         found.update(row.label if isinstance(row.label, tuple) else [str(row.label)])
-    integers = sorted((name for name in found if name.isdecimal()), key=int)
+    digits = (name for name in found if name.isdecimal() and len(name) <= _MOST_DIGITS)
+    integers = sorted(digits, key=lambda name: (int(name), name))
     return (*integers, *sorted(found.difference(integers)))
 
 

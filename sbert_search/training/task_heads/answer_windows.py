@@ -83,7 +83,9 @@ class WindowRows:
             if not questions[owner].answers:
                 continue
             answer = questions[owner].answers[0]
-            start, end = answer.start, answer.start + len(answer.text)
+            # No token covers a blank at an end of the answer.
+            start = answer.start + len(answer.text) - len(answer.text.lstrip())
+            end = answer.start + len(answer.text.rstrip())
             inside = [n for n, (a, b) in enumerate(window.offsets) if a < end and b > start]
             whole = window.offsets and window.offsets[0][0] <= start < end <= window.offsets[-1][1]
             if inside and whole:

@@ -48,7 +48,8 @@ class CachedStates:
             lengths: Number of tokens of each row.
             items: Number of states of each row.
             encoder: The encoder that computes them.
-            path: The file, which is replaced if it exists.
+            path: A temporary file. Its name is removed at the end; the system frees its space when
+                the states are no longer used.
         """
         starts = np.cumsum([0, *items], dtype=np.int64)
         hidden = encoder.config.hidden_size
@@ -71,6 +72,7 @@ class CachedStates:
                 file.write(block)
                 advance(len(rows))
         states = npy.read(files.map_file(path), np.float32, shape)
+        path.unlink()
         return cls(states, starts, _weights_digest(encoder))
 
     def fingerprint(self, data: str) -> str:

@@ -106,3 +106,6 @@ def test_integers_are_sorted_by_value_and_before_names(tmp_path: Path) -> None:
     rows: list[dict[str, object]] = [{"text": "t", "label": [label]} for label in ("b", 10, 9, "a")]
     found = read_labelled_texts(written(tmp_path / "a.jsonl", *rows), kind="several")
     assert classes_of(found) == ("9", "10", "a", "b")
+    rows = [{"text": "t", "label": label} for label in ("1", "001", "01", "9" * 5000)]
+    found = read_labelled_texts(written(tmp_path / "a.jsonl", *rows))
+    assert classes_of(found) == ("001", "01", "1", "9" * 5000)

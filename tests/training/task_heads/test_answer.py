@@ -114,6 +114,9 @@ def test_targets_are_the_tokens_of_the_answer_in_the_windows_that_hold_it(tmp_pa
     assert set(found) == {(0, "red dog")}
     part = [w for w in rows.windows if w.offsets[0][0] <= answer.start < w.offsets[-1][1]]
     assert len(found) <= len(part)
+    blank = Question("3", "cat", " red dog ", (Answer(0, " red dog "),))
+    alone = WindowRows.of(model, [blank], WindowConfig())
+    assert alone.targets([blank]).any()  # although no token covers the blanks
 
 
 @given(
