@@ -128,7 +128,7 @@ def export_index(
             url=shown_url(url),
             name=collection,
             index=str(opened.path.absolute()),
-            state=hashlib.sha256(manifests.encode(opened.state.manifest)).hexdigest(),
+            state=hashlib.sha256(manifests.encode(plan.snapshot.manifest)).hexdigest(),
             fields=dict(plan.fields),
         )
         cursor = opened.path.with_name(f"{opened.path.name}.{to}.cursor.json")

@@ -61,7 +61,8 @@ def query_of(plan: ExportPlan, out: Path) -> str:
         f"query = np.array([vector], np.float32)\n{unit}"
         "scores, rows = index.search(query, 10)\n"
         "for row, score in zip(rows[0].tolist(), scores[0], strict=True):\n"
-        "    print(ids['doc_id'][row], ids['chunk'][row], score)\n"
+        "    if row >= 0:  # FAISS fills missing results with -1\n"
+        "        print(ids['doc_id'][row], ids['chunk'][row], score)\n"
     )
 
 

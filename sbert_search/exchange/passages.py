@@ -133,4 +133,6 @@ def _metadata(table: pa.Table, name: str, kind: ColumnType) -> pa.ChunkedArray:
     """Return a column; an older segment may lack it, or hold integers where floats are now."""
     if PREFIX + name not in table.column_names:
         return pa.chunked_array([pa.nulls(table.num_rows, ARROW_TYPES[kind])])
-    return table[PREFIX + name].cast(ARROW_TYPES[kind])
+    # A column becomes float64 only if it represents all its integers. Arrow's own check refuses any
+    # integer beyond 2^53.
+    return table[PREFIX + name].cast(ARROW_TYPES[kind], safe=kind != "float64")

@@ -8,6 +8,7 @@ was killed. Its passages then replace those of the first time.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import time
 from collections.abc import Callable, Iterator
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import Protocol, TypeVar
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from sbert_search.config import from_mapping
@@ -32,6 +34,7 @@ TRIES = 8
 FIRST_WAIT_S, LONGEST_WAIT_S = 0.5, 30.0
 BATCH_ROWS = 256
 BATCH_BYTES = 8 << 20
+_BEING_MADE = -1  # `Cursor.done` until the collection is complete, with its indexes
 _BYTES_A_NUMBER = 16  # estimated size of one component of a vector as JSON
 
 
@@ -76,7 +79,8 @@ class Cursor:
             would not suffice: another index, built later in the same folder, can have the same
             generation.
         fields: Name of each metadata column in the engine, by its name in the index.
-        done: Number of passages that were sent, in the order of `read_passages`.
+        done: Number of passages that were sent, in the order of `read_passages`; `_BEING_MADE`: the
+            collection was being made.
     """
 
     to: str
@@ -131,8 +135,9 @@ def upload(
     if before is not None and replace(before, done=0) == start:
         cursor = before
     exists = _tried(receiver, receiver.exists, again)
-    if exists and (replace_old or before is None or cursor is not before):
-        if not replace_old:
+    is_ours = cursor is before
+    if exists and (not is_ours or cursor.done < 0):
+        if not (replace_old or is_ours):
             raise ConfigError(
                 f"{start.url} holds {start.name!r} already. Name another one with --name, or pass "
                 "--replace to delete it first."
@@ -142,9 +147,10 @@ def upload(
     command = "command again without --replace" if replace_old else "same command again"
     again = f"Run the {command}: it goes on from there."
     if not exists:
+        replace(start, done=_BEING_MADE).write(path)
+        _tried(receiver, partial(_create, receiver, itertools.count()), again)
         cursor = start
         cursor.write(path)
-        _tried(receiver, receiver.create, again)
     elif cursor.done:
         note(f"Resuming after {cursor.done:,} passages.")
     resumed = cursor.done
@@ -165,10 +171,21 @@ def upload(
     return resumed
 
 
+def _create(receiver: Receiver, tries: Iterator[int]) -> None:
+    """Make the collection; what a failed try has left behind is deleted first."""
+    if next(tries) and receiver.exists():
+        receiver.drop()
+    receiver.create()
+
+
 def batches(block: Passages) -> Iterator[Passages]:
     """Split a block into batches of at most `BATCH_ROWS` passages and about `BATCH_BYTES`."""
-    sizes = pc.binary_length(block.table["text"]).to_numpy().astype(np.int64)
-    sizes = sizes + block.vectors.shape[1] * _BYTES_A_NUMBER
+    sizes = np.full(len(block.rows), block.vectors.shape[1] * _BYTES_A_NUMBER, np.int64)
+    for column in block.table.columns:
+        if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
+            sizes += pc.fill_null(pc.binary_length(column), 0).to_numpy().astype(np.int64)
+        else:
+            sizes += column.nbytes // max(len(column), 1)
     start, total = 0, 0
     for at, size in enumerate(sizes.tolist()):
         if at > start and (total + size > BATCH_BYTES or at - start == BATCH_ROWS):

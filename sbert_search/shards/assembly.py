@@ -112,6 +112,13 @@ def _check_columns(parts: Sequence[Snapshot]) -> None:
             raise IndexStoreError(
                 f"{part.path} cannot be shard {number} of the index of the parts before it. {error}"
             ) from error
+    for part in parts:
+        for name, kind in part.manifest.columns.items():
+            if kind == "int64" and columns[name] == "float64" and not part.widens(name):
+                raise IndexStoreError(
+                    f"{part.path}: the metadata column {name!r} holds integers that float64, its "
+                    "type in another part, would round; rename it in the source."
+                )
 
 
 def _record(place: Path, name: str) -> ShardRecord:

@@ -109,3 +109,24 @@ def test_a_killed_export_leaves_no_vectors_with_other_ids(index: Index, tmp_path
                 assert is_old == (sidecar(out).read_bytes() == b"old")
     assert step > 4
     assert faiss.read_index(str(out)).ntotal == index.state.n_rows
+
+
+@pytest.mark.parametrize("n", [0, 3])
+def test_the_printed_code_shows_no_more_passages_than_there_are(n: int, tmp_path: Path) -> None:
+    rows = [{"_id": f"d{i}", "text": f"word{i}"} for i in range(n + 1)]
+    index = Index.build(rows, out=tmp_path / "i", model="hashing:8")
+    index.delete(f"d{n}")
+    report = export_index(index, "faiss", tmp_path / "x.faiss")
+    printed = run(report.query, tmp_path)
+    assert sorted(line[0] for line in printed) == [f"d{i}" for i in range(n)]
+
+
+def test_an_integer_beyond_2_to_the_53_is_exported_from_a_column_that_became_float(
+    tmp_path: Path,
+) -> None:
+    index = Index.build(
+        [{"_id": "a", "text": "x", "n": 2**60}], out=tmp_path / "i", model="hashing"
+    )
+    index.add([{"_id": "b", "text": "y", "n": 0.5}])
+    export_index(index, "parquet", tmp_path / "x.parquet")
+    assert pq.read_table(tmp_path / "x.parquet")["n"].to_pylist() == [2.0**60, 0.5]

@@ -123,3 +123,37 @@ def test_an_upload_is_not_continued_with_an_index_that_was_built_anew(
     with pytest.raises(ConfigError, match=r"pass --replace to delete it first\.$"):
         export.export_index(second, "qdrant", url="http://u")
     assert export.export_index(second, "qdrant", url="http://u", replace=True).resumed == 0
+
+
+def test_a_collection_whose_creation_was_interrupted_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    index = Index.build(rows(12), out=tmp_path / "i", model="hashing:8")
+    plan = ExportPlan.of(index.state, None, words_only=True)
+    start = Cursor(to="x", url="u", name="n", index="i", state="s", fields={})
+    receiver = Collection()
+    receiver.n_batches = 100
+    whole = iter([KeyboardInterrupt, ConnectionError, None])
+
+    def create() -> None:
+        assert receiver.ids is None
+        receiver.ids = set()
+        if error := next(whole):  # the collection exists, but without its indexes
+            raise error
+
+    monkeypatch.setattr(receiver, "create", create)
+    monkeypatch.setattr(uploads, "FIRST_WAIT_S", 0.0)
+    with pytest.raises(KeyboardInterrupt):
+        upload(plan, receiver, start, tmp_path / "c.json", replace_old=False)
+    assert upload(plan, receiver, start, tmp_path / "c.json", replace_old=False) == 0
+    assert next(whole, "made") == "made"
+    assert receiver.count() == index.state.n_rows
+
+
+def test_metadata_count_in_the_size_of_a_batch(tmp_path: Path) -> None:
+    documents = [{"_id": str(n), "text": "x", "note": 200_000 * "y"} for n in range(90)]
+    index = Index.build(documents, out=tmp_path / "i", model="hashing:8")
+    plan = ExportPlan.of(index.state, None, words_only=True)
+    sizes = [len(batch.rows) for block in plan.passages(0) for batch in uploads.batches(block)]
+    assert sum(sizes) == 90
+    assert max(sizes) <= uploads.BATCH_BYTES // 200_000 + 1

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from sbert_search.errors import IndexStoreError, NotAnIndex
+from sbert_search.index.index import Index
 from sbert_search.index.storage.manifest import ColumnType, StoreSettings
 from sbert_search.index.store import IndexStore
 from sbert_search.shards.assembly import assemble, rows_from
@@ -117,3 +119,17 @@ def test_an_interrupted_assembly_goes_on(fast_path: Path) -> None:
             work()
         assert ShardedStore.open(fast_path / f"whole{made}").snapshot.n_docs == N_DOCS
     assert made > 8
+
+
+def test_parts_whose_integers_float64_would_round_are_refused(tmp_path: Path) -> None:
+    ids = [f"d{n}" for n in range(20)]
+    numbers = shards_of(ids, 2)
+    parts = []
+    for number, value in enumerate((2**53 + 1, 0.5)):
+        (first, *_) = (i for i, n in zip(ids, numbers, strict=True) if n == number)
+        out = tmp_path / f"p{number}"
+        IndexStore.create(out, StoreSettings(dim=8), {}, first_row=rows_from(number))
+        Index.open(out).add([{"_id": first, "text": "x", "n": value}], vectors=np.eye(1, 8))
+        parts.append(out)
+    with pytest.raises(IndexStoreError, match=r"p0: the metadata column 'n' holds integers that"):
+        assemble(tmp_path / "whole", parts)

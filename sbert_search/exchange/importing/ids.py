@@ -66,6 +66,9 @@ def _read(path: Path) -> IdsLike:
         ids = np.load(path, allow_pickle=False)
     except (OSError, ValueError, EOFError) as error:
         raise CorpusError(f"{path}: cannot be read as an array of ids: {error}.") from error
+    if not isinstance(ids, np.ndarray):
+        ids.close()
+        raise CorpusError(f"{path}: an .npz archive; save the ids with numpy.save.")
     if ids.ndim != 1 or ids.dtype.kind not in "iuU":
         raise CorpusError(
             f"{path}: an array of shape {ids.shape} and type {ids.dtype}; ids are one row of "

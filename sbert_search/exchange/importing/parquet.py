@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import cast, get_args
@@ -103,9 +104,19 @@ def _is_vector(kind: pa.DataType) -> bool:
     return bool(pa.types.is_floating(kind.value_type))
 
 
+@contextmanager
+def _opened(path: Path) -> Iterator[pq.ParquetFile]:
+    try:
+        with pq.ParquetFile(path) as file:
+            yield file
+    except (OSError, pa.ArrowException) as error:
+        raise CorpusError(f"{path}: cannot be read as Parquet: {error}.") from error
+
+
 def _has_later_passages(path: Path) -> bool:
-    batches = pq.ParquetFile(path).iter_batches(columns=["chunk"])
-    return any(pc.max(batch.column(0)).as_py() for batch in batches if batch.num_rows)
+    with _opened(path) as file:
+        batches = file.iter_batches(columns=["chunk"])
+        return any(pc.max(batch.column(0)).as_py() for batch in batches if batch.num_rows)
 
 
 def _named(schema: pa.Schema, names: Mapping[str, str]) -> pa.Schema:
@@ -121,11 +132,11 @@ def _named(schema: pa.Schema, names: Mapping[str, str]) -> pa.Schema:
 
 
 def _passages(path: Path, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    file = pq.ParquetFile(path)
-    kept = [at for at, name in enumerate(file.schema_arrow.names) if name != "doc_id"]
-    for batch in file.iter_batches(_BATCH_ROWS):
-        documents = batch.column("doc_id").cast(pa.large_string())
-        chunks = batch.column("chunk").cast(pa.large_string())
-        ids = pc.binary_join_element_wise(documents, chunks, pa.scalar("#", pa.large_string()))
-        rest = [batch.column(at) for at in kept]
-        yield pa.RecordBatch.from_arrays([ids, documents, *rest], schema=schema)
+    with _opened(path) as file:
+        kept = [at for at, name in enumerate(file.schema_arrow.names) if name != "doc_id"]
+        for batch in file.iter_batches(_BATCH_ROWS):
+            documents = batch.column("doc_id").cast(pa.large_string())
+            chunks = batch.column("chunk").cast(pa.large_string())
+            ids = pc.binary_join_element_wise(documents, chunks, pa.scalar("#", pa.large_string()))
+            rest = [batch.column(at) for at in kept]
+            yield pa.RecordBatch.from_arrays([ids, documents, *rest], schema=schema)

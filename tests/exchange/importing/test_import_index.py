@@ -343,3 +343,22 @@ def test_a_record_of_other_vectors_or_of_another_program_is_not_compared(tmp_pat
     assert len(import_index(tmp_path / "a.parquet", model="hashing:2", fields=fields)) == 3
     with pytest.raises(CorpusError, match=r"a.parquet: its metadata sbert_search.model is damaged"):
         import_index(tmp_path / "a.parquet", model="hashing:2")
+
+
+def test_a_damaged_parquet_file_and_an_archive_of_ids_are_named(tmp_path: Path) -> None:
+    index = Index.build(rows(40), out=tmp_path / "i", model="hashing:8")
+    export_index(index, "parquet", tmp_path / "x.parquet")
+    file = tmp_path / "x.parquet"
+    column = pq.read_metadata(file).row_group(0)
+    at = next(c for c in map(column.column, range(99)) if c.path_in_schema == "chunk")
+    start = at.dictionary_page_offset or at.data_page_offset
+    data = bytearray(file.read_bytes())
+    data[start : start + at.total_compressed_size] = at.total_compressed_size * b"\xff"
+    file.write_bytes(data)
+    with pytest.raises(CorpusError, match=r"x\.parquet: cannot be read as Parquet"):
+        import_index(file, tmp_path / "j")
+    np.save(tmp_path / "v.npy", VECTORS)
+    np.savez(tmp_path / "ids.npz", a=np.arange(3))
+    (tmp_path / "ids.npz").rename(tmp_path / "v.npy.ids.npy")
+    with pytest.raises(CorpusError, match=r"an \.npz archive; save the ids with numpy\.save"):
+        import_index(tmp_path / "v.npy", tmp_path / "j")
