@@ -168,7 +168,19 @@ def _fits(kind: str | None, value: object) -> bool:
     if kind in NUMBERS:
         return isinstance(value, (bool, int, float))
     if kind == "timestamp":
-        return isinstance(value, datetime)
+        return isinstance(value, date) or _is_iso(datetime, value)
     if kind == "date":
-        return isinstance(value, date) and not isinstance(value, datetime)
+        is_time = isinstance(value, datetime)
+        return (isinstance(value, date) and not is_time) or _is_iso(date, value)
     return kind == "string" and isinstance(value, str)
+
+
+def _is_iso(kind: type[date], value: object) -> bool:
+    """Whether a value is a text in ISO 8601, such as ``2024-02-29``."""
+    if not isinstance(value, str):
+        return False
+    try:
+        kind.fromisoformat(value)
+    except ValueError:
+        return False
+    return True

@@ -11,7 +11,7 @@ from typing import IO, Literal, cast
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from sbert_search.corpus.formats.rows import BadRow, Reject
+from sbert_search.corpus.formats.rows import BadRow, Reject, check_text
 from sbert_search.corpus.labelled.pairs import MissingColumnError, find_columns, text_of
 from sbert_search.corpus.labelled.texts import COLUMNS as TEXT_COLUMNS
 from sbert_search.corpus.rejects import RejectLog
@@ -185,12 +185,13 @@ class FilePredictor:
                 continue
             try:
                 texts = [text_of(row.values, name) for name in columns]
+                row_id = None if id_name is None else row.values.get(id_name)
+                shown = None if row_id is None else check_text(str(row_id), id_name or "")
             except BadRow as bad:
                 self._reject(bad.at(row.source))
                 continue
-            row_id = None if id_name is None else row.values.get(id_name)
             text: Text = texts[0] if len(texts) == 1 else (texts[0], texts[1])
-            yield row.number, None if row_id is None else str(row_id), text
+            yield row.number, shown, text
 
     def _reject(self, reject: Reject) -> None:
         """Leave out a bad row, or raise its error."""

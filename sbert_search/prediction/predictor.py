@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from functools import cached_property, partial
 from pathlib import Path
+from types import NoneType
 from typing import TYPE_CHECKING, Unpack
 
 import numpy as np
@@ -197,6 +198,9 @@ class Predictor:
         if not isinstance(model, SequenceClassifier):
             raise ConfigError(f"{self.opened.name} is no classifier of texts; use predict.")
         _require_list(texts, "texts")
+        for text in texts:
+            if not isinstance(text, str) and not _is_pair(text, (str, NoneType)):
+                raise CorpusError(f"{excerpt(str(text))} is no text and no pair of texts.")
         pairs = [(text, None) if isinstance(text, str) else text for text in texts]
         out = np.empty((len(pairs), len(self.labels)), dtype=np.float32)
 
@@ -285,11 +289,13 @@ class Predictor:
                 "predict."
             )
         _require_list(questions, "questions", "pairs of a question and a text")
+        if max_answer_tokens is not None and max_answer_tokens < 1:
+            raise ConfigError(f"max_answer_tokens is {max_answer_tokens}; it must be at least 1.")
         for question in questions:
-            if isinstance(question, str):
+            if not _is_pair(question):
                 raise CorpusError(
-                    f"The question {excerpt(question)} has no text to answer from; pass pairs of a "
-                    "question and a text."
+                    f"{excerpt(str(question))} is no question with a text to answer from; pass "
+                    "pairs of a question and a text."
                 )
         found: list[TextAnswer] = []
         with progress(
@@ -363,3 +369,9 @@ def _require_list(texts: object, kind: str, each: str = "texts") -> None:
     """
     if isinstance(texts, str):
         raise CorpusError(f"These {kind} are one string, {excerpt(texts)}; pass a list of {each}.")
+
+
+def _is_pair(value: object, second: tuple[type, ...] = (str,)) -> bool:
+    if not isinstance(value, (tuple, list)) or len(value) != 2:
+        return False
+    return isinstance(value[0], str) and isinstance(value[1], second)

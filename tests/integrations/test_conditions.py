@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 
 import numpy as np
 import pytest
@@ -125,6 +125,12 @@ def test_times_are_compared_in_utc() -> None:
     columns = Conditions(collection.columns)
     assert _found_ids(collection, columns.compares("t", ">", datetime(2024, 3, 1))) == ["b"]
     assert _found_ids(collection, columns.equals("t", early)) == ["a"]
+    assert _found_ids(collection, columns.compares("t", ">", "2024-03-01")) == ["b"]
+    assert _found_ids(collection, columns.compares("t", "<", date(2024, 3, 1))) == ["a"]
+    assert _found_ids(collection, columns.equals("t", "soon")) == []
+    collection.write([Record("c", "z", {"day": date(2024, 2, 3)})])
+    columns = Conditions(collection.columns)
+    assert _found_ids(collection, columns.equals("day", "2024-02-03")) == ["c"]
 
 
 def _found_ids(stored: Collection, condition: str) -> list[str]:

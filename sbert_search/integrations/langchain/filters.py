@@ -25,10 +25,10 @@ def _order(sign: str) -> _Operator:
 
 
 _OPERATORS: Mapping[str, _Operator] = {
-    "$eq": lambda columns, name, value: columns.equals(name, value),
-    "$ne": lambda columns, name, value: none_of(columns.equals(name, value)),
-    "$in": lambda columns, name, value: columns.is_in(name, _list("$in", value)),
-    "$nin": lambda columns, name, value: none_of(columns.is_in(name, _list("$nin", value))),
+    "$eq": lambda columns, name, value: columns.equals(name, _one("$eq", value)),
+    "$ne": lambda columns, name, value: none_of(columns.equals(name, _one("$ne", value))),
+    "$in": lambda columns, name, value: columns.is_in(name, _some("$in", value)),
+    "$nin": lambda columns, name, value: none_of(columns.is_in(name, _some("$nin", value))),
     "$between": lambda columns, name, value: _between(columns, name, value),
     "$exists": lambda columns, name, value: (
         none_of(columns.is_null(name)) if value else columns.is_null(name)
@@ -63,10 +63,12 @@ def _entry(name: str, value: object, columns: Conditions) -> str:
         return all_of(parts) if name == "$and" else any_of(parts)
     if name == "$not":
         return none_of(_mapping(value, columns))
+    if not isinstance(name, str):
+        raise QueryError(f"A filter names {name!r}; the names of metadata are texts.")
     if name.startswith("$"):
         raise QueryError(unknown_name(name, name, ("$and", "$or", "$not"), "operator"))
     if not isinstance(value, Mapping):
-        return columns.equals(name, value)
+        return columns.equals(name, _one("$eq", value))
     conditions = []
     for operator, operand in value.items():
         if operator not in _OPERATORS:
@@ -84,6 +86,19 @@ def _between(columns: Conditions, name: str, value: object) -> str:
         )
     low, high = bounds
     return all_of([columns.compares(name, ">=", low), columns.compares(name, "<=", high)])
+
+
+def _one(operator: str, value: object) -> object:
+    if isinstance(value, (list, tuple, set, Mapping)):
+        raise QueryError(
+            f"The operator {operator} has {value!r}; it compares with one value. Use $in for "
+            "several values, and $contains for a value in a list."
+        )
+    return value
+
+
+def _some(operator: str, value: object) -> Sequence[object]:
+    return [_one(operator, item) for item in _list(operator, value)]
 
 
 def _list(operator: str, value: object) -> Sequence[object]:

@@ -138,9 +138,14 @@ class SbertSearchVectorStore(VectorStore):
             ids: The ids; None: all ids.
             filter: As for `similarity_search`.
             kwargs: Ignored.
+
+        Raises:
+            QueryError: The filter is wrong, or is empty and no ids are given.
         """
         columns = self._columns
         where = where_of(filter, columns)
+        if ids is None and filter is not None and where is None:
+            raise QueryError("The filter is empty; leave it out to delete all documents.")
         if ids is None:
             self.collection.delete(where=where or columns.always)
         elif where is None:
@@ -223,10 +228,8 @@ class SbertSearchVectorStore(VectorStore):
             filter: As for `similarity_search`.
             kwargs: As for `similarity_search`.
         """
-        self._compare()
-        return self.max_marginal_relevance_search_by_vector(
-            self.embeddings.embed_query(query), k, fetch_k, lambda_mult, filter=filter, **kwargs
-        )
+        hits = self.hits(query, max(k, fetch_k), filter=filter, **kwargs)
+        return self._unlike(hits, self.embeddings.embed_query(query), k, lambda_mult)
 
     def max_marginal_relevance_search_by_vector(
         self,
@@ -239,9 +242,14 @@ class SbertSearchVectorStore(VectorStore):
         **kwargs: Unpack[SearchKeywords],
     ) -> list[Document]:
         """Do as `max_marginal_relevance_search` with a vector in place of the query."""
-        hits, vectors = self.collection.with_vectors(
-            self._by_vector(embedding, max(k, fetch_k), filter, kwargs)
-        )
+        hits = self._by_vector(embedding, max(k, fetch_k), filter, kwargs)
+        return self._unlike(hits, embedding, k, lambda_mult)
+
+    def _unlike(
+        self, found: Hits, embedding: Sequence[float], k: int, lambda_mult: float
+    ) -> list[Document]:
+        """Choose hits that are near to a vector and unlike each other."""
+        hits, vectors = self.collection.with_vectors(found)
         if not hits:
             return []
         chosen = maximal_marginal_relevance(np.array(embedding), vectors, lambda_mult, k)
@@ -300,6 +308,21 @@ class SbertSearchVectorStore(VectorStore):
     @property
     def _columns(self) -> Conditions:
         return Conditions(self.collection.columns)
+
+    def _similarity_search_with_relevance_scores(
+        self, query: str, k: int = 4, **kwargs: object
+    ) -> list[tuple[Document, float]]:
+        """Return documents with their cosines.
+
+        Raises:
+            QueryError: The scores are no cosines.
+        """
+        if kwargs.get("mode", "dense") != "dense" or self.collection.reranker is not None:
+            raise QueryError(
+                "Only a dense search without a reranker has relevance scores; use "
+                "similarity_search_with_score."
+            )
+        return super()._similarity_search_with_relevance_scores(query, k, **kwargs)
 
     def _select_relevance_score_fn(self) -> Callable[[float], float]:
         """Return the function that maps scores to 0..1; a negative cosine becomes 0."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -52,7 +53,7 @@ class SbertSearchEncoder:
         device: str | None = None,
         **kwargs: object,
     ) -> None:
-        named = isinstance(model, str)
+        named = isinstance(model, (str, Path))
         self.embedder: TextEmbedder = (
             as_embedder(model, device=device) if named and device else as_embedder(model)
         )
@@ -138,20 +139,24 @@ def texts_of(batches: Batches) -> list[str]:
     return [text for batch in batches for text in batch["text"]]
 
 
-def meta_of(identity: ModelIdentity, kind: str, name: str | None = None) -> ModelMeta:
+def meta_of(
+    identity: ModelIdentity, kind: str, name: str | None = None, settings: str = ""
+) -> ModelMeta:
     """Describe a model to MTEB.
 
     Args:
         identity: Identity of the model. The hash of its weights is the revision.
         kind: MTEB's type of model: dense, sparse or cross-encoder.
         name: Name of the model; None: that of the identity.
+        settings: Hash of further settings, which becomes a part of the revision: MTEB takes kept
+            results of the same name and revision as results of the same model.
     """
     shown = name or identity.name
     is_encoder = kind != "cross-encoder"
     return ModelMeta.create_empty(
         {
             "name": shown if shown.count("/") == 1 else f"sbert-search/{shown.replace('/', '_')}",
-            "revision": identity.weights_sha256[:40],
+            "revision": "-".join(filter(None, [identity.weights_sha256[:40], settings])),
             "max_tokens": identity.max_len,
             "embed_dim": identity.dim if is_encoder else None,
             "similarity_fn_name": _SIMILARITIES.get(identity.similarity) if is_encoder else None,

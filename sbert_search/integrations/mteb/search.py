@@ -9,16 +9,19 @@ import numpy as np
 from mteb._create_dataloaders import create_dataloader
 from mteb.types import PromptType
 
+from sbert_search.config import to_mapping
 from sbert_search.embedding.arguments import ModelLike
 from sbert_search.errors import EvaluationError
 from sbert_search.index.index import Index
 from sbert_search.index.ingestion.model_check import as_embedder
 from sbert_search.index.lexical_settings import LexicalSettings
-from sbert_search.integrations.conditions import Conditions
+from sbert_search.integrations.conditions import Conditions, all_of
 from sbert_search.integrations.mteb.models import meta_of
 from sbert_search.records import Query
+from sbert_search.runtime.cache import digest_of
 from sbert_search.search.engine import SearchEngine
 from sbert_search.search.options import SearchOptions
+from sbert_search.search.rerankers.reranker import Reranker
 from sbert_search.search.stages.rerank import PairScorer
 
 if TYPE_CHECKING:
@@ -52,8 +55,23 @@ class SbertSearchModel:
         self.reranker = reranker
         kind = _KINDS.get(self.options.mode, "dense")
         parts = [self.embedder.identity.name, self.options.mode, *(["rerank"] if reranker else [])]
-        self.mteb_model_meta = meta_of(self.embedder.identity, kind, name or "-".join(parts))
+        settings = "" if self._is_plain else digest_of([to_mapping(self.options), self._scorer])[:8]
+        self.mteb_model_meta = meta_of(
+            self.embedder.identity, kind, name or "-".join(parts), settings
+        )
         self._engine: SearchEngine | None = None
+
+    @property
+    def _is_plain(self) -> bool:
+        """Whether the mode is the only setting."""
+        return self.reranker is None and self.options == SearchOptions(mode=self.options.mode)
+
+    @property
+    def _scorer(self) -> object:
+        """What tells the reranker from others, as a JSON value."""
+        if isinstance(self.reranker, Reranker):
+            return self.reranker.identity.to_mapping()
+        return None if self.reranker is None else type(self.reranker).__qualname__
 
     def index(
         self,
@@ -120,7 +138,9 @@ class SbertSearchModel:
         found: dict[str, dict[str, float]] = {}
         for query in asked:
             ids = list(map(str, top_ranked.get(query.query_id, ())))
-            only = self.options.with_keywords(None, where=columns.id_in(ids))
+            own = self.options.where
+            where = all_of([f"({own})", columns.id_in(ids)]) if own else columns.id_in(ids)
+            only = self.options.with_keywords(None, where=where)
             (scores,) = engine.run([query], k, options=only).values()
             found[query.query_id] = _strictly_falling(scores)
         return found

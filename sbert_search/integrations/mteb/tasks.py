@@ -75,16 +75,26 @@ def run_tasks(model: Any, tasks: Sequence[Any], out: Path | None = None) -> list
     Args:
         model: A model for MTEB, such as `SbertSearchEncoder`.
         tasks: Tasks, as `open_tasks` gives them.
-        out: Folder for MTEB's result files; results that it holds are not computed again.
+        out: Folder for MTEB's result files. Results that it holds are not computed again, except
+            those of BEIR folders, whose files may have changed.
 
     Raises:
         EvaluationError: The data of a task cannot be read.
     """
     cache = None if out is None else mteb.ResultCache(out)
     try:
-        results = mteb.evaluate(
-            model, tasks, cache=cache, co2_tracker=False, show_progress_bar=False
-        )
+        results = [
+            result
+            for task in tasks
+            for result in mteb.evaluate(
+                model,
+                [task],
+                cache=cache,
+                co2_tracker=False,
+                show_progress_bar=False,
+                overwrite_strategy="always" if isinstance(task, FolderTask) else "only-missing",
+            ).task_results
+        ]
     except OSError as error:
         names = ", ".join(task.metadata.name for task in tasks)
         raise EvaluationError(
@@ -98,7 +108,7 @@ def run_tasks(model: Any, tasks: Sequence[Any], out: Path | None = None) -> list
             "metric": task.metadata.main_score,
             "score": float(scores["main_score"]),
         }
-        for task, result in zip(tasks, results.task_results, strict=True)
+        for task, result in zip(tasks, results, strict=True)
         for split, subsets in result.scores.items()
         for scores in subsets
     ]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from sbert_search.errors import QueryError
@@ -67,9 +69,13 @@ def test_each_operator(stored: Collection, filters: Filter | None, found: str) -
         ({"n": {"$in": 3}}, r"\$in has 3; it needs a list"),
         ({"n": {"$between": [1]}}, r"\$between has \[1\]; it needs the lowest"),
         ({"$not": 3}, "A filter is 3"),
+        ({"n": [1]}, r"\$eq has \[1\]; it compares with one value"),
+        ({"n": {"$ne": ["a"]}}, r"\$ne has \['a'\]; it compares with one value"),
+        ({"n": {"$in": [[1]]}}, r"\$in has \[1\]; it compares with one value"),
+        ({3: 1}, "A filter names 3; the names of metadata are texts"),
         ({"n": {}}, "filter of 'n' is empty"),
     ],
 )
-def test_a_wrong_filter_is_refused(filters: Filter, message: str) -> None:
+def test_a_wrong_filter_is_refused(filters: Any, message: str) -> None:
     with pytest.raises(QueryError, match=message):
         where_of(filters, Conditions({"n": "int64"}))

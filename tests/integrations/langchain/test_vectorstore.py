@@ -174,3 +174,31 @@ def test_wrong_numbers_of_arguments_are_refused(store: SbertSearchVectorStore) -
         store.similarity_search("a", filter={"n": 1}, where="n = 1")
     assert store.max_marginal_relevance_search("a", filter={"n": 999}) == []
     assert np.isfinite(store.embeddings.embed_documents(["a"])).all()
+
+
+def test_an_empty_filter_deletes_nothing(store: SbertSearchVectorStore) -> None:
+    with pytest.raises(QueryError, match="The filter is empty; leave it out to delete all"):
+        store.delete(filter={})
+    with pytest.raises(QueryError, match="The filter is empty; leave it out to delete all"):
+        store.delete(filter="")
+    assert len(store.similarity_search("tide", 99)) == len(TEXTS)
+    store.delete()
+    assert store.similarity_search("tide", 99) == []
+
+
+def test_diverse_hits_come_from_any_mode_and_reranker() -> None:
+    class Longest:
+        def predict(self, pairs: list[tuple[str, str]], **_: object) -> list[float]:
+            return [float(len(text)) for _, text in pairs]
+
+    made = SbertSearchVectorStore(SbertSearchEmbeddings("hashing"), None, reranker=Longest())
+    made.add_texts(TEXTS, METADATAS)
+    found = made.max_marginal_relevance_search("tide", 3, mode="hybrid")
+    assert len(found) == 3
+
+
+def test_scores_that_are_no_cosines_are_no_relevance_scores(store: SbertSearchVectorStore) -> None:
+    found = store.similarity_search_with_relevance_scores("tide number 3", 2)
+    assert 0.5 < found[0][1] <= 1
+    with pytest.raises(QueryError, match="Only a dense search without a reranker has relevance"):
+        store.similarity_search_with_relevance_scores("tide", 2, mode="lexical")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import random
+import threading
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -299,3 +301,19 @@ def test_the_postprocessor_keeps_the_best_nodes(tmp_path: Path) -> None:
     assert found[0].node.metadata == {"retrieval_score": 0.5}
     with pytest.raises(ValueError, match="query bundle"):
         rerank.postprocess_nodes(nodes)
+
+
+async def test_texts_are_embedded_together_without_blocking(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    embedding = SbertSearchEmbedding("hashing")
+    kind = type(embedding.embedder)
+    calls, encode = list[tuple[int, bool]](), kind.encode_document
+
+    def counted(embedder: Any, texts: list[str]) -> Any:
+        calls.append((len(texts), threading.current_thread() is threading.main_thread()))
+        return encode(embedder, texts)
+
+    monkeypatch.setattr(kind, "encode_document", counted)
+    assert len(await embedding.aget_text_embedding_batch(["a", "b", "c"])) == 3
+    assert calls == [(3, False)]

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from sbert_search.cli.main import run
+from sbert_search.integrations.mteb import SbertSearchModel
+from sbert_search.search.options import SearchOptions
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -35,6 +37,17 @@ def test_a_folder_is_scored(
     assert [*(tmp_path / "out").rglob("notes.json")]
     assert run(command) == 0
     assert "1.0000" in capsys.readouterr().out
+    (folder / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\nq\tb\t1\n")
+    assert run([*command, "--json", "--out", str(tmp_path / "out")]) == 0
+    assert json.loads(capsys.readouterr().out)["score"] < 1  # not the result of the former files
+
+
+def test_other_settings_have_another_revision() -> None:
+    plain = SbertSearchModel("hashing").mteb_model_meta
+    fuzzy = SbertSearchModel("hashing", options=SearchOptions(mode="lexical", fuzzy=1))
+    depth = SbertSearchModel("hashing", options=SearchOptions(mode="lexical", fuzzy=2))
+    revisions = {each.revision for each in (plain, fuzzy.mteb_model_meta, depth.mteb_model_meta)}
+    assert len(revisions) == 3
 
 
 def test_an_unknown_task_is_named(capsys: pytest.CaptureFixture[str]) -> None:
