@@ -132,7 +132,8 @@ class ServedIndex:
         Raises:
             Problem: There is no such column, or the filter is wrong.
         """
-        count = partial(self.engine.facets, query, columns, where=where, mode=mode)
+        distinct = list(dict.fromkeys(columns))
+        count = partial(self.engine.facets, query, distinct, where=where, mode=mode)
         return await self._read(partial(count, syntax=syntax, fuzzy=fuzzy, n=n))
 
     async def document(self, doc_id: str) -> Document:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -131,10 +132,25 @@ def open_served(settings: ServeSettings) -> Served:
         settings.limits,
         metrics,
         writable=settings.writable,
-        hosts=_LOCAL_HOSTS if local else (),
-        origins=settings.origins,
+        hosts=(*_LOCAL_HOSTS, settings.host, f"[{settings.host}]") if local else (),
+        origins=[_origin(text) for text in settings.origins],
         mcp=settings.mcp,
     )
+
+
+def _origin(text: str) -> str:
+    """Return an origin as browsers send it.
+
+    Raises:
+        ConfigError: The text is no origin.
+    """
+    origin = text.removesuffix("/").lower()
+    if not re.fullmatch(r"https?://[^/?#*@\s]+", origin):
+        raise ConfigError(
+            f"--cors-origin {text} is no origin of a web page; write it as https://example.org or "
+            "http://localhost:3000."
+        )
+    return origin
 
 
 def short_name(model: str) -> str:

@@ -272,5 +272,7 @@ def test_one_text_is_not_read_as_a_list_of_characters(tmp_path: Path) -> None:
     answers = Predictor(answerer(tmp_path))
     with pytest.raises(CorpusError, match="one string, 'the cat'; pass a list of pairs of a quest"):
         answers.answer("the cat")  # type: ignore[arg-type]
-    with pytest.raises(CorpusError, match="question 'the cat' has no text to answer from; pass pa"):
+    with pytest.raises(
+        CorpusError, match="'the cat' is no question with a text to answer from; pass"
+    ):
         answers.answer(("the cat", "the cat sat"))  # type: ignore[arg-type]

@@ -110,3 +110,25 @@ def test_the_model_of_an_index_is_served_once_under_each_of_its_names(tmp_path: 
 def _native_threads() -> int:
     """Count the threads of this process that Python did not start."""
     return len(list(Path("/proc/self/task").iterdir())) - threading.active_count()
+
+
+@pytest.mark.parametrize("origin", ["*", "a.org", "https://a.org/page", "https://"])
+def test_an_origin_that_no_browser_sends_is_refused(origin: str) -> None:
+    settings = ServeSettings(
+        indexes={}, models=["hashing"], tokens=AccessTokens({}), origins=[origin]
+    )
+    with pytest.raises(ConfigError, match="is no origin of a web page; write it as https://"):
+        open_served(settings)
+
+
+def test_an_origin_is_read_as_browsers_send_it_and_the_own_host_is_known() -> None:
+    settings = ServeSettings(
+        indexes={},
+        models=["hashing"],
+        tokens=AccessTokens({}),
+        origins=["https://A.org/"],
+        host="127.0.1.1",
+    )
+    served = open_served(settings)
+    assert list(served.origins) == ["https://a.org"]
+    assert "127.0.1.1" in served.hosts

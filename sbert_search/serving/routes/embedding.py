@@ -169,11 +169,11 @@ async def _embed(
     cuts: bool = True,
 ) -> Embedded:
     """Embed a text, texts, the token ids of a text or those of several texts."""
-    listed = [inputs] if isinstance(inputs, str) else inputs
+    listed: Sequence[object] = [inputs] if isinstance(inputs, str) else inputs
+    if listed and isinstance(listed[0], int):
+        listed = [_all_of(int, listed, param)]
     served.require_items(len(listed), param)
-    if isinstance(listed[0], int):
-        ids: Sequence[Sequence[int]] = [_all_of(int, listed, param)]
-    elif isinstance(listed[0], list):
+    if isinstance(listed[0], list):
         ids = _all_of(list, listed, param)
     else:
         texts = _all_of(str, listed, param)

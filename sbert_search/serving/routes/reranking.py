@@ -39,12 +39,17 @@ async def rerank(served: Served, call: Call[RerankRequest]) -> Reply:
     if body.raw_scores:
         applied = "The activation of the model is always applied; leave raw_scores out."
         raise invalid("raw_scores", applied)
+    read = texts
     if body.max_tokens_per_doc is not None:
-        texts = await model.shortened(texts, body.max_tokens_per_doc)
+        read = await model.shortened(texts, body.max_tokens_per_doc)
+    cut = sum(short != text for short, text in zip(read, texts, strict=True))
     cuts = body.truncate is not False
+    if cut and not cuts:
+        raise invalid(param, f"{cut:,} texts have more than {body.max_tokens_per_doc:,} tokens.")
     scores = await model.score(
-        [(body.query, text) for text in texts], call.work, cuts=cuts, param=param
+        [(body.query, text) for text in read], call.work, cuts=cuts, param=param
     )
+    call.work.truncated += cut
     order = _best(scores, body.top_n)
     if body.texts is not None:
         ranks = [

@@ -29,6 +29,7 @@ from sbert_search.serving.state import Served
 
 _INDEX = {"index": "Name of the index; without it, the first one."}
 _DEFAULT_HITS = 10
+_RERANKED = 16_384  # pairs of a request that the reranker may have to score
 
 
 async def search(served: Served, call: Call[SearchRequest]) -> Reply:
@@ -46,6 +47,14 @@ async def answer_search(served: Served, body: SearchRequest, work: Work) -> Sear
     queries = _queries(body, served.limits, served.limits.items)
     served.require_filter(body.where)
     options = _options(served_index, body, served.limits)
+    depth = max(options.rerank_depth, options.offset + options.k)
+    if body.rerank and len(queries) * depth > _RERANKED:
+        message = (
+            f"{len(queries):,} queries with {depth:,} documents to rerank for each are more than"
+        )
+        raise Problem(413, f"{message} {_RERANKED:,} pairs. Send several requests.", "rerank_depth")
+    if body.facets:
+        served.require_items(len(body.facets), "facets")
     answers = await served_index.search(
         queries, options, work, reranks=body.rerank, highlight=body.highlight
     )
@@ -173,8 +182,10 @@ def _options(served_index: ServedIndex, body: SearchRequest, limits: ServerLimit
         raise invalid("k", f"offset + k is {body.offset + k:,}; it may be at most {limits.k:,}.")
     if body.rerank_depth > limits.rerank_depth:
         raise invalid("rerank_depth", f"It is above {limits.rerank_depth:,}.")
-    if body.group_size > limits.k:
-        raise invalid("group_size", f"It is above {limits.k:,}.")
+    most_hits = (body.offset + k) * body.group_size
+    if body.group_by and most_hits > limits.k:
+        problem = f"(offset + k) * group_size is {most_hits:,}; it may be at most {limits.k:,}."
+        raise invalid("group_size", problem)
     fusion = body.fusion or FusionSettings()
     most = max(limits.k, FusionSettings().depth)
     if fusion.depth > most:

@@ -80,6 +80,7 @@ def test_token_ids_are_those_of_tokenize(tiny: Live, embedder: Embedder) -> None
         ([["a"]], 400, "input[0][0]"),
         (None, 400, "input"),
         (["x"] * 2049, 413, "input"),
+        ([5] * 3000, 413, "input[0]"),  # one text that is too long, and not 3,000 texts
     ],
 )
 def test_wrong_inputs_are_named(tiny: Live, given: object, status: int, param: str) -> None:

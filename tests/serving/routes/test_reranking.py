@@ -59,6 +59,10 @@ def test_documents_are_cut_where_the_client_says(tiny: Live, reranker: Reranker)
     scores = {one["index"]: one["relevance_score"] for one in results}
     expected = reranker.predict([("cat", "the cat"), ("cat", "dog")])
     np.testing.assert_allclose([scores[0], scores[1]], expected, atol=1e-6)
+    whole = tiny.ask("POST", "/rerank", {**body, "return_documents": True}).json
+    shown = {one["index"]: one["document"]["text"] for one in whole["results"]}
+    assert shown == dict(enumerate(["the cat sat on the mat", "dog"]))
+    assert whole["usage"]["truncated_texts"] == 1
 
 
 @pytest.mark.parametrize(

@@ -37,6 +37,32 @@ def test_the_default_number_of_hits_is_one_that_the_server_allows(
     assert len(near.hits) == 2
 
 
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        (
+            SearchRequest(query="dough", k=4, group_by="year", group_size=3),
+            "group_size is 12; it may be at most 10",
+        ),
+        (SearchRequest(query="dough", facets=["year"] * 3000), "3,000 items; a request may"),
+        (
+            SearchRequest(queries=["a"] * 17, rerank=True, rerank_depth=1000),
+            "17 queries with 1,000 documents to rerank for each are more than",
+        ),
+    ],
+)
+def test_groups_facets_and_pairs_are_limited(
+    built: Path, body: SearchRequest, message: str
+) -> None:
+    with pytest.raises(Problem, match=message):
+        asyncio.run(answer_search(served_with(built, 10), body, Work()))
+
+
+def test_a_column_that_is_named_twice_is_counted_once(built: Path) -> None:
+    body = SearchRequest(query="dough", facets=["year", "year"])
+    assert len(asyncio.run(answer_search(served_with(built, 10), body, Work())).facets) == 1
+
+
 def test_more_hits_than_allowed_are_refused(built: Path) -> None:
     request = SearchRequest(query="dough", k=3)
     with pytest.raises(Problem, match=r"offset \+ k is 3; it may be at most 2"):
