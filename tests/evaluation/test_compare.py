@@ -192,6 +192,7 @@ DAMAGED: list[tuple[Change, str]] = [
     (lambda r: r.pop("task"), "task is no JSON object"),
     (lambda r: r["task"].pop("split"), r"task\.split is no text"),
     (lambda r: r["manifest"].pop("settings"), r"manifest\.settings is no JSON object"),
+    (lambda r: r["manifest"].pop("seed"), r"manifest\.seed is no integer"),
     (lambda r: r["per_item"].update(MAP=[1]), r"per_item\.MAP is no JSON object"),
     (lambda r: r["per_item"]["MAP"].update(q1=None), "MAP of item 'q1' is None, which is no fin"),
     (lambda r: r["per_item"]["MAP"].update(q1=float("nan")), "MAP of item 'q1' is nan"),

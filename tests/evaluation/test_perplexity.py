@@ -8,7 +8,7 @@ import torch
 
 from sbert_search.corpus.documents import CorpusReader
 from sbert_search.encoder.packed import PackedTokens
-from sbert_search.errors import EvaluationError
+from sbert_search.errors import ConfigError, EvaluationError
 from sbert_search.evaluation.perplexity import evaluate_masked
 from sbert_search.models.pretraining import MaskedLanguageModel
 from tests.models.tiny import TOKENS, tiny_encoder, tiny_tokenizer
@@ -65,3 +65,11 @@ def test_a_text_without_a_masked_token_is_refused(
     path.write_text(short)
     with pytest.raises(EvaluationError, match=r"was masked at a rate of 0\.15"):
         evaluate_masked(model, CorpusReader(path), max_len=24)
+
+
+@pytest.mark.parametrize(("most", "pseudo"), [(0, 0), (1, -1)])
+def test_numbers_of_examples_that_make_no_sense_are_refused(
+    model: MaskedLanguageModel, text: Path, most: int, pseudo: int
+) -> None:
+    with pytest.raises(ConfigError, match=f"most is {most} and pseudo is {pseudo}"):
+        evaluate_masked(model, CorpusReader(text), most=most, pseudo=pseudo)
