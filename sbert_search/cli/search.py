@@ -392,7 +392,7 @@ def _answer(
 
 
 def _why_never(index: Index) -> str:
-    """Tell why no query text can find a document of an index; "" if a text can find one."""
+    """Return the reason why an index cannot be searched by a text; "" if it can be."""
     state = index.state
     if index.identity.is_model or state.settings.lexical is None:
         return ""

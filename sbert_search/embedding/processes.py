@@ -66,7 +66,7 @@ class ProcessEngine:
     ) -> None:
         self._workers = [_Worker(device) for device in devices]
         opened, *others = self._open_all(embedder, devices, options)
-        # Each worker chooses a precision such as auto for itself, so their choices may differ.
+        # Each worker resolves the precision auto itself, so two workers can get different ones.
         if any(other.precision != opened.precision for other in others):
             agreed = {**options, "precision": opened.precision}
             opened, *_ = self._open_all(embedder, devices, agreed)

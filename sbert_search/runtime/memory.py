@@ -83,7 +83,7 @@ def shares(budget: int | None) -> Shares:
 
 
 class FreedMemory:
-    """Makes glibc keep freed blocks of up to 1 GiB for the next training step (32 MiB before 2.35).
+    """Makes glibc keep freed blocks of up to 1 GiB, or its limit, for the next training step.
 
     Every training step on a CPU allocates large tensors. If glibc returned their memory to the
     kernel after each step, the next step would pay a page fault for every 4 KiB. But tensor sizes
@@ -99,7 +99,7 @@ class FreedMemory:
         self._held_at_first: list[int] = []  # memory after each of the first steps
         self._wait = 0  # steps for which blocks are still kept, unless the memory doubles
         if self._libc is not None:
-            # glibc before 2.35 refuses more than 32 MiB.
+            # Versions that keep the upper limit of mallopt(3) refuse more than 32 MiB.
             if not self._libc.mallopt(_MMAP_THRESHOLD, _KEPT_BYTES):
                 self._libc.mallopt(_MMAP_THRESHOLD, 32 << 20)
             self._libc.mallopt(_TRIM_THRESHOLD, 2 * _KEPT_BYTES - 1)

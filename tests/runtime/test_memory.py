@@ -119,3 +119,18 @@ def test_free_memory_is_kept_for_some_steps_unless_it_doubles(
     assert [freed.after_step() for _ in range(33)] == [False] * 31 + [True, False]
     held = 201
     assert freed.after_step()
+
+
+def test_a_glibc_with_an_upper_limit_keeps_smaller_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = list[int]()
+
+    class Libc:
+        def mallopt(self, name: int, value: int) -> int:
+            if name == memory._MMAP_THRESHOLD and value > 32 << 20:
+                return 0
+            kept.append(name)
+            return 1
+
+    monkeypatch.setattr(memory, "_glibc", Libc)
+    FreedMemory()
+    assert kept == [memory._MMAP_THRESHOLD, memory._TRIM_THRESHOLD]

@@ -94,7 +94,10 @@ def search_runner_options(function: F) -> F:
 
 
 def serve_runner_options(function: F) -> F:
-    """Add the options that say where `serve` searches shards; it has its own ``--workers``."""
+    """Add the options of `serve` for searching shards on a cluster, without ``--workers``.
+
+    `serve` has an option ``--workers`` of another meaning.
+    """
     return _with_options(function, _SERVING)
 
 

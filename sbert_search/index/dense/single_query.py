@@ -96,7 +96,7 @@ class SingleQuerySearch:
         """Score the rows at some positions of each segment, (n,)."""
         metric, found = self._settings.metric, [part.segment.vectors for part in self._parts]
         if len(places) > 1 and sum(map(len, places)) * query.shape[1] <= PAIR_ELEMENTS:
-            # For few rows, one call for all segments takes less time than a call for each segment.
+            # With few rows, scoring all segments in one call is faster than one call a segment.
             taken = [vectors.take(at, axis=0) for vectors, at in zip(found, places, strict=True)]
             found = [np.concatenate(taken)]
             places = [np.arange(len(found[0]))]

@@ -137,7 +137,7 @@ class FilterText:
         raise QueryError(f"The filter cannot be used: {reason}{stop}\n  {shown}\n  {mark}")
 
     def _quotes_missing(self) -> str:
-        """Name the columns of the filter that SQL reads as columns only in double quotes."""
+        """Return a hint that names columns of the filter that need double quotes; "" if none do."""
         bare = re.sub(r"""'[^']*'|"[^"]*\"""", "", self._where)
         used = (n for n in self._columns if re.search(rf"(?<!\w){re.escape(n)}(?!\w)", bare))
         unquoted = [f'"{name}"' for name in used if not _is_name(name)]

@@ -228,6 +228,7 @@ class SbertSearchVectorStore(VectorStore):
             filter: As for `similarity_search`.
             kwargs: As for `similarity_search`.
         """
+        self._compare()  # also in lexical mode, since vectors of hits are compared with the query's
         hits = self.hits(query, max(k, fetch_k), filter=filter, **kwargs)
         return self._unlike(hits, self.embeddings.embed_query(query), k, lambda_mult)
 

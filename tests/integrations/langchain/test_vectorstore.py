@@ -52,6 +52,8 @@ def test_other_embeddings_are_refused_at_the_first_use(
         SbertSearchVectorStore(other, path).similarity_search("b")
     with pytest.raises(ModelMismatch, match=type(other).__name__):
         SbertSearchVectorStore(other, path).max_marginal_relevance_search("b")
+    with pytest.raises(ModelMismatch, match=type(other).__name__):
+        SbertSearchVectorStore(other, path).max_marginal_relevance_search("b", mode="lexical")
     with pytest.raises(ModelMismatch):
         SbertSearchVectorStore(other, path).add_texts(["c"])
 
