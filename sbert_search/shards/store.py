@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sbert_search.errors import IndexStoreError, NotAnIndex
+from sbert_search.errors import CorruptIndex, IndexStoreError, NotAnIndex
 from sbert_search.index import store as stores
 from sbert_search.index.storage import manifest as manifests
 from sbert_search.index.storage.manifest import (
@@ -176,7 +176,7 @@ class ShardedStores:
 
 
 def open_state(path: Path, reuse: ShardedSnapshot | None = None) -> ShardedSnapshot:
-    """Open the newest state; start over if a commit or a compaction changes the files meanwhile.
+    """Open the newest state; start over if the folder is replaced meanwhile.
 
     Args:
         path: The folder.
@@ -185,17 +185,28 @@ def open_state(path: Path, reuse: ShardedSnapshot | None = None) -> ShardedSnaps
     """
     for _ in range(OPEN_TRIES):
         root = manifests.open_folder(path)
+        try:
+            return _newest(root, reuse)
+        except (CorruptIndex, NotAnIndex):
+            if root.is_at_its_path():
+                raise
+    raise always_changing(path)
+
+
+def _newest(root: Folder, reuse: ShardedSnapshot | None) -> ShardedSnapshot:
+    """Open the newest state of an open folder; start over if a writer changes its files."""
+    if reuse and reuse.folder.identity != root.identity:
+        reuse = None
+    for _ in range(OPEN_TRIES):
         manifest = shard_manifests.read(root)
-        if reuse and reuse.folder.identity != root.identity:
-            reuse = None
         try:
             return _opened(root, manifest, reuse)
         except (FileNotFoundError, StaleShard) as error:
-            if shard_manifests.read(root) == manifest and root.is_at_its_path():
+            if shard_manifests.read(root) == manifest:
                 if isinstance(error, StaleShard):
                     raise
                 raise stores.missing_file(root, error) from error
-    raise always_changing(path)
+    raise always_changing(root.path)
 
 
 def _opened(

@@ -9,6 +9,7 @@ import resource
 import shutil
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,9 +23,12 @@ from sbert_search.errors import (
     NotAnIndex,
 )
 from sbert_search.index.index import Index
+from sbert_search.index.snapshot import Snapshot
 from sbert_search.index.storage.manifest import BuildCursor
 from sbert_search.index.store import IndexStore
+from sbert_search.runtime.disk.folders import Folder
 from sbert_search.shards import manifest as shard_manifests
+from sbert_search.shards import states, store
 from sbert_search.shards.check import check_shards
 from sbert_search.shards.held import HeldShard
 from sbert_search.shards.index import ShardedIndex
@@ -286,6 +290,28 @@ def test_a_reader_moves_to_a_newer_state_only_by_refresh(sharded: Path) -> None:
     assert reader.refresh()
     assert len(contents(reader.snapshot)) == 24
     assert reader.snapshot.manifest.generation == 2
+
+
+@pytest.mark.parametrize("kept", ["nothing", "shards"])
+def test_a_reader_follows_the_path_when_the_index_is_replaced_while_it_is_opened(
+    sharded: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept: str
+) -> None:
+    new = tmp_path / "new"
+    new_sharded(new, [MORE])
+
+    def replace_then_open(root: Folder, *rest: Any) -> list[Snapshot]:
+        if new.exists():
+            if kept == "nothing":
+                shutil.rmtree(sharded)
+            else:
+                sharded.rename(tmp_path / "old")
+                shutil.rmtree(tmp_path / "old" / "shard-0001")
+            new.rename(sharded)
+        return states.open_snapshots(root, *rest)
+
+    monkeypatch.setattr(store, "open_snapshots", replace_then_open)
+    opened = ShardedStore.open(sharded)
+    assert contents(opened.snapshot).keys() == {doc_id for doc_id, *_ in MORE.documents}
 
 
 def test_a_copy_for_another_process_opens_the_path_again(sharded: Path) -> None:
