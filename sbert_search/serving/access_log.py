@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import secrets
 import traceback
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
+from time import perf_counter
 
-from starlette.types import Message, Receive, Scope
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from sbert_search.serving.models.work import Work
 
 _MOST_BYTES = 10_000  # of the body of a request, in its record
+_LOGGED = "sbert_search.logged"  # key of a request's scope
 
 
 class AccessLog:
@@ -50,6 +53,7 @@ class AccessLog:
         body: bytes = b"",
     ) -> None:
         """Write a request; status 499 means that the client hung up."""
+        scope[_LOGGED] = True
         client = scope.get("client")
         record: dict[str, object] = {
             "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
@@ -82,6 +86,36 @@ class AccessLog:
             record["body"] = body[:_MOST_BYTES].decode("utf-8", "replace")
         with suppress(OSError, ValueError):  # if the reader of the log is gone, the server goes on
             self._emit(record)
+
+
+class LogOtherRequests:
+    """Logs requests that no operation answers: files of the page, unknown paths, CORS preflights.
+
+    Args:
+        app: The application behind it.
+        log: Gets a line for each of these requests.
+    """
+
+    def __init__(self, app: ASGIApp, log: AccessLog) -> None:
+        self._app, self._log = app, log
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request."""
+        status, started_s = 499, perf_counter()
+
+        async def observed(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            await send(message)
+
+        await self._app(scope, receive, observed)
+        if scope["type"] == "http" and _LOGGED not in scope:
+            # The path of a file that was sent is a name of this package. Others may be any text.
+            is_file = scope["method"] != "OPTIONS" and status < 400
+            route = scope["path"] if is_file else ""
+            seconds, request_id = perf_counter() - started_s, secrets.token_hex(8)
+            self._log.write(scope, route, status, seconds, Work(), request_id)
 
 
 class BodyRecorder:

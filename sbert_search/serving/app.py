@@ -19,7 +19,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Match, Route
 from starlette.types import ASGIApp, Scope
 
-from sbert_search.serving.access_log import AccessLog
+from sbert_search.serving.access_log import AccessLog, LogOtherRequests
 from sbert_search.serving.endpoint import JSON, AnyOperation, Call, Endpoint, Operation, Reply
 from sbert_search.serving.openapi import openapi_document
 from sbert_search.serving.problems import Problem
@@ -83,7 +83,10 @@ def build_app(
     contexts += [beside] if beside else []
     return Starlette(
         routes=routes,
-        middleware=_cors(served.origins),
+        middleware=[
+            *([Middleware(LogOtherRequests, log=log)] if log else []),
+            *_cors(served.origins),
+        ],
         exception_handlers=handlers,
         lifespan=_lifespan(contexts),
     )

@@ -52,7 +52,8 @@ def test_no_text_is_logged_by_default(folder: Path, token_file: Path) -> None:
             client.sendall(f"{MARK} no HTTP\r\n\r\n".encode())
             assert client.recv(100).startswith(b"HTTP/1.1 400")
         assert live.stop() == 0
-    assert len(live.log) == 13
+    assert len(live.log) == 14
+    assert [entry["route"] for entry in live.log].count("") == 1
     assert MARK not in json.dumps(live.log)
     # Nor does a wrong request write anything else. A slow machine shows the progress of a write.
     assert [note for note in live.notes if not note.startswith("Copying rows: ")] == before
