@@ -14,7 +14,7 @@ from sbert_search.embedding.similarity import similarity, unit
 from sbert_search.serving.endpoint import AnyOperation, Call, Operation, Reply
 from sbert_search.serving.models.embedder import Embedded, ServedEmbedder
 from sbert_search.serving.models.work import Work, in_thread
-from sbert_search.serving.problems import Problem, invalid
+from sbert_search.serving.problems import Problem, invalid, too_large
 from sbert_search.serving.schemas.fields import Usage
 from sbert_search.serving.schemas.openai import (
     Embedding,
@@ -114,9 +114,14 @@ async def tokenize(served: Served, call: Call[TokenizeRequest]) -> Reply:
     frame, backend = tokenizer.single, tokenizer.backend
     answer = []
     encode = partial(tokenizer.encode_offsets, [prompt + text for text in texts])
-    for text, (ids, offsets) in zip(
-        texts, await in_thread(sum(map(len, texts)), encode), strict=True
-    ):
+    encoded = await in_thread(sum(map(len, texts)), encode)
+    if (total := sum(len(ids) for ids, _ in encoded)) > served.limits.request_tokens:
+        raise too_large(
+            "inputs",
+            f"The texts have {total:,} tokens; a request may have "
+            f"{served.limits.request_tokens:,}. Send several requests.",
+        )
+    for text, (ids, offsets) in zip(texts, encoded, strict=True):
         whole = prompt + text
         tokens = [
             Token(id=one, text=whole[start:stop], special=False, start=start, stop=stop)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,14 @@ import numpy as np
 import pytest
 
 from sbert_search.embedding.embedder import Embedder
+from sbert_search.serving.access import AccessTokens
+from sbert_search.serving.endpoint import Call
+from sbert_search.serving.limits import ServerLimits
+from sbert_search.serving.models.work import Work
+from sbert_search.serving.opening import ServeSettings, open_served
+from sbert_search.serving.problems import Problem
+from sbert_search.serving.routes.embedding import tokenize
+from sbert_search.serving.schemas.tei import TokenizeRequest
 from tests.models.tiny import TEXTS
 from tests.serving.live import Live
 
@@ -64,6 +74,16 @@ def test_token_ids_are_those_of_tokenize(tiny: Live, embedder: Embedder) -> None
         np.testing.assert_allclose(vectors(answer)[0], expected, atol=1e-6)
     [bare] = tiny.post("/tokenize", inputs=["The cat sat"], add_special_tokens=False).json
     assert bare == tokens[1:-1]
+
+
+def test_tokenize_answers_no_more_tokens_than_a_request_may_have(models: Path) -> None:
+    limits, tokens = ServerLimits(request_tokens=4), AccessTokens({})
+    settings = ServeSettings(indexes={}, models=[str(models / "bi")], tokens=tokens, limits=limits)
+    served = open_served(settings)
+    for text, allowed in (("cat cat cat cat", True), ("cat cat cat cat cat", False)):
+        call = Call(TokenizeRequest(inputs=text), {}, {}, Work(), {})
+        with nullcontext() if allowed else pytest.raises(Problem, match="The texts have 5 tokens"):
+            asyncio.run(tokenize(served, call))
 
 
 @pytest.mark.parametrize(
