@@ -53,8 +53,6 @@ async def answer_search(served: Served, body: SearchRequest, work: Work) -> Sear
             f"{len(queries):,} queries with {depth:,} documents to rerank for each are more than"
         )
         raise Problem(413, f"{message} {_RERANKED:,} pairs. Send several requests.", "rerank_depth")
-    if body.facets:
-        served.require_items(len(body.facets), "facets")
     answers = await served_index.search(
         queries, options, work, reranks=body.rerank, highlight=body.highlight
     )
@@ -86,7 +84,8 @@ async def count_facets(served: Served, call: Call[FacetRequest]) -> Reply:
     """Count the values of columns among the matching documents; no hits are returned."""
     body = call.body
     served_index = served.index(body.index)
-    served.require_items(len(body.columns), "columns")
+    if not body.columns:
+        raise invalid("columns", "There is no column in the list.")
     if body.query is not None:
         _check_query(body.query, "query", served.limits)
     served.require_filter(body.where)
