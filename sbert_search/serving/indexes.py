@@ -23,6 +23,7 @@ from sbert_search.search.stages.facets import Facet
 from sbert_search.search.words.operators import parse_query
 from sbert_search.serving.metrics import Metrics
 from sbert_search.serving.models.embedder import ServedEmbedder
+from sbert_search.serving.models.reranker import reranking_for
 from sbert_search.serving.models.work import Work
 from sbert_search.serving.problems import Problem, problem_of
 
@@ -97,9 +98,10 @@ class ServedIndex:
                 vectors = embedded.vectors
             started_s = perf_counter()
             try:
-                return await engine.asearch_many(
-                    queries, vectors=vectors, options=options, highlight=highlight
-                )
+                with reranking_for(work, self.metrics):
+                    return await engine.asearch_many(
+                        queries, vectors=vectors, options=options, highlight=highlight
+                    )
             finally:
                 work.search_s += perf_counter() - started_s
                 self.metrics.searching.observe(work.search_s)

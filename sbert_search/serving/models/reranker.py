@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import partial
 from time import perf_counter
@@ -30,6 +32,44 @@ class _Pair:
     pair: Pair
     ids: list[int]
     types: list[int]
+
+
+@dataclass(eq=False, slots=True)
+class _Reranking:
+    """The pairs of one search that are in a queue or were scored."""
+
+    scored: list[tuple[EncodedPairs, Future[Computed]]] = field(default_factory=list)
+    ended: bool = False
+
+    def add(self, encoded: EncodedPairs, future: Future[Computed]) -> None:
+        self.scored.append((encoded, future))
+        if self.ended:  # after `add` to the list: otherwise `end` could miss the future
+            future.cancel()
+
+    def end(self) -> None:
+        self.ended = True
+        for _, future in self.scored:
+            future.cancel()
+
+
+_reranking: ContextVar[_Reranking | None] = ContextVar("reranking", default=None)
+
+
+@contextmanager
+def reranking_for(work: Work, metrics: Metrics) -> Iterator[None]:
+    """Add the cost of the pairs that a search scores in this context to the work of its request.
+
+    Pairs that still wait at the end are cancelled; their client has hung up.
+    """
+    reranking = _Reranking()
+    token = _reranking.set(reranking)
+    try:
+        yield
+        for encoded, future in reranking.scored:
+            work.add(future.result(), encoded.lengths, encoded.lost, metrics)
+    finally:
+        _reranking.reset(token)
+        reranking.end()
 
 
 @dataclass(eq=False)
@@ -123,11 +163,18 @@ class ServedReranker:
         return self.reranker.tokenizer
 
     def predict(self, pairs: list[Pair], /) -> NDArray[np.float32]:
-        """Score pairs in the queue and wait for the scores; the event loop must not call this."""
+        """Score pairs in the queue and wait for the scores; the event loop must not call this.
+
+        Raises:
+            concurrent.futures.CancelledError: The client of the search has hung up.
+        """
         if not pairs:
             return np.empty(0, np.float32)
         encoded = self.reranker.tokenizer.encode_pairs(pairs)
-        return self._submit(pairs, encoded, urgent=True).result().rows
+        future = self._submit(pairs, encoded, urgent=True)
+        if reranking := _reranking.get():
+            reranking.add(encoded, future)
+        return future.result().rows
 
     def _submit(
         self,
