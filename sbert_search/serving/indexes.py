@@ -55,6 +55,7 @@ class ServedIndex:
     allow_inexact: bool = False
     loaded_at: float = field(default_factory=time)
     reload_error: str = ""
+    _commit: int = field(init=False)  # number of the newest commit that was counted
     _seen: tuple[int, ...] = ()  # stamp of the manifest that was last looked at
     _refused: tuple[int, ...] = ()  # stamp of the last manifest that was refused
     _reason: str = ""  # why it was refused; "": it was not
@@ -63,6 +64,7 @@ class ServedIndex:
     _writer: ThreadPoolExecutor = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
+        self._commit = self.commit
         self._readers = ThreadPoolExecutor(2, thread_name_prefix=f"read {self.name}")
         self._writer = ThreadPoolExecutor(1, thread_name_prefix=f"write {self.name}")
 
@@ -150,7 +152,10 @@ class ServedIndex:
         return found
 
     async def reload(self) -> None:
-        """Move to a new commit of another process, if there is one and it is sound."""
+        """Move to a new commit of another process, if there is one and it is sound.
+
+        Commits of this server are served at once, and are counted here like the others.
+        """
         stamp = self._manifest_stamp()
         if stamp == self._seen and monotonic() < self._retry_s:
             return
@@ -170,9 +175,10 @@ class ServedIndex:
             warn(f"{self.name}: the new commit is refused, the one before goes on: {error}")
             return
         self.reload_error = self._reason = ""
-        if moved:
-            self.loaded_at = time()
+        if moved or self.commit != self._commit:
+            self._commit, self.loaded_at = self.commit, time()
             self.metrics.reloads.add(labels={"index": self.name})
+        if moved:
             note(f"{self.name}: commit {self.commit:,} is served, {len(self.index):,} documents.")
 
     async def update(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from time import time
 
@@ -150,20 +150,22 @@ class Served:
 
 @asynccontextmanager
 async def reloading(served: Served) -> AsyncIterator[None]:
-    """Look for new commits of the indexes; at the end, finish the updates that have begun."""
-    task = asyncio.create_task(_reload(served))
+    """Look for new commits of the indexes; at the end, finish the updates that have begun.
+
+    Each index is looked at on its own, since a long update of one must not delay the others.
+    """
+    tasks = [asyncio.create_task(_reload(index)) for index in served.indexes.values()]
     try:
         yield
     finally:
-        task.cancel()
-        with suppress(asyncio.CancelledError):
-            await task
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
         for index in served.indexes.values():
             await asyncio.to_thread(index.close)
 
 
-async def _reload(served: Served) -> None:
+async def _reload(index: ServedIndex) -> None:
     while True:
         await asyncio.sleep(RELOAD_S)
-        for index in served.indexes.values():
-            await index.reload()
+        await index.reload()

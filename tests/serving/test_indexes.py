@@ -9,6 +9,8 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import numpy as np
 import pytest
@@ -24,6 +26,7 @@ from sbert_search.serving.limits import ServerLimits
 from sbert_search.serving.metrics import Metrics
 from sbert_search.serving.models.embedder import ServedEmbedder
 from sbert_search.serving.problems import Problem
+from sbert_search.serving.state import Served, reloading
 from sbert_search.shards.index import ShardedIndex, open_index
 from tests.cli.conftest import ROWS
 from tests.serving.live import READ, WRITE, Live, live_server
@@ -53,6 +56,38 @@ def test_a_commit_of_another_process_is_served(folder: Path) -> None:
         assert [hit["id"] for hit in live.search("rennet", mode="lexical")] == ["cheese"]
         assert card(live)["documents"] == 4
         assert b'sbert_search_reloads{index="my.index"} 1' in live.ask("GET", "/metrics").raw
+
+
+def test_the_servers_own_commits_are_counted(folder: Path, token_file: Path) -> None:
+    with live_server(folder, "--writable", "--token-file", token_file) as live:
+        before = card(live, SENT)["loaded_at"]
+        live.ask("PUT", "/documents", {"documents": [{"id": "b", "text": "Salt."}]}, SENT)
+        eventually(lambda: card(live, SENT)["loaded_at"] != before)
+        metrics = live.ask("GET", "/metrics", headers=SENT).raw
+        assert b'sbert_search_reloads{index="my.index"} 1' in metrics
+
+
+def test_an_index_that_is_busy_does_not_delay_the_reloads_of_others(built: Path) -> None:
+    class Stub:
+        def __init__(self) -> None:
+            self.looks, self.free = 0, asyncio.Event()
+
+        async def reload(self) -> None:
+            self.looks += 1
+            if self is busy:
+                await self.free.wait()
+
+        def close(self) -> None:
+            self.free.set()
+
+    async def two_looks() -> None:
+        async with reloading(cast(Served, SimpleNamespace(indexes={"a": busy, "b": other}))):
+            while other.looks < 2:
+                await asyncio.sleep(0.01)
+
+    busy, other = Stub(), Stub()
+    asyncio.run(asyncio.wait_for(two_looks(), 30))
+    assert busy.looks == 1
 
 
 def test_an_index_of_given_vectors_takes_no_texts(tmp_path: Path, token_file: Path) -> None:
