@@ -174,6 +174,9 @@ def per_token_logits(
 
     Yields:
         The number of a text and its logits, float32 (rows, labels), in any order.
+
+    Raises:
+        ModelError: A logit is not finite.
     """
     for numbers, ids, types, rows in windows:
         lengths = np.fromiter(map(len, ids), dtype=np.int32, count=len(ids))
@@ -204,7 +207,22 @@ def _split(
     finish: Callable[[], Vectors], texts: Sequence[tuple[int, int]]
 ) -> Iterator[tuple[int, Vectors]]:
     """Wait for the logits of a batch and split them by text."""
-    logits, start = finish(), 0
+    logits, start = require_finite(finish()), 0
     for number, length in texts:
         yield number, logits[start : start + length]
         start += length
+
+
+def require_finite(logits: Vectors) -> Vectors:
+    """Return logits, from which no label follows if one is NaN or infinite.
+
+    Raises:
+        ModelError: A logit is not finite.
+    """
+    if not np.isfinite(logits).all():
+        raise ModelError(
+            "The model computes logits that are not finite (NaN or infinite). Open it with "
+            'precision="fp32" (--precision fp32); if they are the same there, its weights are '
+            "unusable: train it again."
+        )
+    return logits

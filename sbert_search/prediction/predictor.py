@@ -23,7 +23,7 @@ from sbert_search.models.question_answerer import QuestionAnswerer
 from sbert_search.models.sequence_classifier import SequenceClassifier
 from sbert_search.models.token_classifier import TokenClassifier
 from sbert_search.prediction.answering import AskedText, best_answer, rows_of
-from sbert_search.prediction.engine import Head, open_head, per_token_logits
+from sbert_search.prediction.engine import Head, open_head, per_token_logits, require_finite
 from sbert_search.prediction.results import (
     Prediction,
     TaskName,
@@ -162,6 +162,7 @@ class Predictor:
                 although the model tags words.
             CorpusError: A text contains a lone surrogate, which UTF-8 cannot encode; or a
                 classifier gets both single texts and pairs; or ``texts`` is one text.
+            ModelError: The model computes values that are not finite.
         """
         _require_list(texts, "texts")
         if self.task == "classify":
@@ -223,7 +224,7 @@ class Predictor:
             progress("Classifying", len(pairs), "texts", hidden=not show_progress_bar) as advance,
             closing(prefetch(windows(), single=fits)) as waiting,
         ):
-            return collect_all(launch_windows(waiting, launch, advance), out)
+            return require_finite(collect_all(launch_windows(waiting, launch, advance), out))
 
     def tag(self, texts: Sequence[str], *, show_progress_bar: bool = False) -> list[TextEntities]:
         """Find the entities of texts; a long text is read in overlapping parts.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,7 @@ from sbert_search.models.sequence_classifier import SequenceClassifier
 from sbert_search.models.side_file import SideFile
 from sbert_search.models.token_classifier import TokenClassifier
 from sbert_search.prediction.answering import AskedText, best_answer
+from sbert_search.prediction.engine import Head
 from sbert_search.prediction.predictor import Predictor
 from sbert_search.prediction.results import TextEntities, TextLabel
 from sbert_search.prediction.tagging import words_of
@@ -232,6 +234,19 @@ def test_a_higher_temperature_makes_answers_less_sure_and_no_other(tmp_path: Pat
     for a, b in zip(Predictor(cold).answer(asked), Predictor(warm).answer(asked), strict=True):
         assert (a.text, a.margin) == (b.text, b.margin)
         assert b.score < a.score or a.score == 1
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+@pytest.mark.parametrize("make", [classifier, tagger, answerer])
+def test_logits_that_are_not_finite_are_refused(
+    tmp_path: Path, make: Callable[[Path], Head], value: float
+) -> None:
+    model = make(tmp_path)
+    texts = [("the dog", LONG)] if make is answerer else ["the dog"]
+    with torch.no_grad():
+        list(model.parameters())[-1][0] = value  # the bias of the head
+    with pytest.raises(ModelError, match=r"not finite \(NaN or infinite\)"):
+        Predictor(model).predict(texts)
 
 
 def test_models_are_used_for_their_task_only(tmp_path: Path) -> None:
