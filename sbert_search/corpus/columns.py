@@ -151,12 +151,14 @@ class Columns:
         """
         if name in self._known or (isinstance(value, list) and not present(value)):
             return known
+        if element_type(known) is None:
+            return known  # a list fits only a column of texts
         if name in self._empty and element_type(own):
             return own
         if {known, own} == {"list[int64]", "list[float64]"} and name not in self._exact_only:
             integers = [item for item in present(value) if isinstance(item, int)]
             return list_of("float64") if all(map(exact_as_float, integers)) else "string"
-        return "string" if "string" in (own, known) or element_type(own) else known
+        return "string" if own == "string" or element_type(own) else known
 
     def _note_empty_lists(self, metadata: Mapping[str, Any], added: set[str]) -> None:
         for name, value in metadata.items():

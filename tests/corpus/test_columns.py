@@ -240,3 +240,39 @@ def test_integers_and_lists_do_not_meet() -> None:
         columns.learn({"n": 1}, typed=True)
     with pytest.raises(BadRow, match="lone surrogate"):
         Columns({"n": "list[string]"}).convert({"n": ["\udcff"]}, typed=True)
+
+
+VALUES: tuple[object, ...] = (
+    1,
+    -2,
+    2.5,
+    2**53 + 1,
+    True,
+    "a",
+    "2020-01-02",
+    date(2020, 1, 2),
+    [],
+    ["a"],
+    [1],
+    [2.5],
+)
+
+
+@pytest.mark.parametrize("n", [2, 3])
+def test_a_row_that_was_accepted_is_converted(n: int) -> None:
+    for values in itertools.product(VALUES, repeat=n):
+        columns, accepted = Columns(), []
+        for value in values:
+            with contextlib.suppress(BadRow):
+                columns.learn({"n": value}, typed=True)
+                accepted.append(value)
+        for value in accepted:
+            columns.convert({"n": value}, typed=True)
+
+
+def test_a_list_among_numbers_rejects_its_own_row(tmp_path: Path) -> None:
+    rows = [{"_id": str(n), "text": "a", "n": value} for n, value in enumerate((1, 2, [3]))]
+    (tmp_path / "c.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    documents, [reject], survey = read_all(tmp_path / "c.jsonl")
+    assert [document.metadata["n"] for document in documents] == [1, 2]
+    assert (survey.columns["n"], reject.source.rpartition(":")[2]) == ("int64", "3")
