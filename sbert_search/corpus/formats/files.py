@@ -51,13 +51,20 @@ UNREAD_FOLDERS = frozenset(("__pycache__", "node_modules"))  # besides hidden on
 PAGE_MARK = "#page="  # in the id of a page, between the path of the file and the number
 
 _PDF_SHARE = 8  # a PDF file may be as large as this many documents: each page is a document
-_EXTRACTION = 1  # increase it when a change of the code changes the title or text of a file
+_EXTRACTION = 2  # increase it when a change of the code changes the title or text of a file
 _UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 _CHARSET = re.compile(rb"""<meta\b[^>]*?charset\s*=\s*["']?\s*([\w-]{1,30})""", re.IGNORECASE)
 _CHARSETS = re.compile(
     r"utf-?8|(us-)?ascii|latin-?1|iso-?8859-?\d+|(windows|cp)-?125\d|koi8-[ru]|macintosh|gbk|gb2312"
     r"|gb18030|big5|euc-(jp|kr)|shift[_-]?jis|utf-?16(le|be)?"
 )
+# Browsers read these encodings as their extensions (WHATWG Encoding Standard, section 4.2).
+_EXTENSIONS = {
+    **dict.fromkeys(("latin1", "iso88591", "ascii", "usascii"), "cp1252"),
+    **dict.fromkeys(("gb2312", "gbk"), "gb18030"),
+    "shiftjis": "cp932",
+    "euckr": "cp949",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,15 +252,25 @@ def _read_pages(
     whole = fingerprint(data)
     title, pages = read_pdf(data)
     title = markup.clean_title(title) or printable(file.path.name)
+
+    def row(number: int, text: str, *, is_last: bool) -> RawRow:
+        doc_id = f"{file.doc_id}{PAGE_MARK}{number}"
+        values = {"id": doc_id, "title": title, "text": text, "page": number, **of_file}
+        own = whole if is_last else fingerprint_before_last(whole)
+        return RawRow(f"{file.shown}:page {number}", number, values, fingerprint=own)
+
     before: tuple[int, str] | None = None
-    for page in itertools.chain(pages, [None]):
+    try:
+        for page in pages:
+            if before:
+                yield row(*before, is_last=False)
+            before = page
+    except BadRow:
         if before:
-            number, text = before
-            doc_id = f"{file.doc_id}{PAGE_MARK}{number}"
-            values = {"id": doc_id, "title": title, "text": text, "page": number, **of_file}
-            own = fingerprint_before_last(whole) if page else whole
-            yield RawRow(f"{file.shown}:page {number}", number, values, fingerprint=own)
-        before = page
+            yield row(*before, is_last=False)
+        raise
+    if before:
+        yield row(*before, is_last=True)
 
 
 def _title_and_text(kind: Kind, data: bytes, limit: RowLimit) -> tuple[str, str]:
@@ -291,7 +308,7 @@ def _decode_html(data: bytes) -> str:
         if not _CHARSETS.fullmatch(charset):
             raise
         try:
-            return data.decode(charset)
+            return data.decode(_EXTENSIONS.get(re.sub("[-_]", "", charset), charset))
         except (LookupError, UnicodeDecodeError):
             raise BadRow(f"invalid {charset}, which the page names as its encoding") from None
 

@@ -9,6 +9,7 @@ import html
 import io
 import re
 from collections.abc import Iterator
+from itertools import chain
 
 from sbert_search.corpus.formats.jsonl import parse_object
 from sbert_search.corpus.formats.rows import BadRow
@@ -18,6 +19,7 @@ _MAX_HEADING_CHARS = 1000  # a longer line is no heading
 _MAX_FRONT_MATTER = 1 << 16  # characters
 
 _FRONT_MATTER = re.compile(r"(---|\+\+\+)[ \t]*\r?\n(?=[ \t]*[\w-]+[ \t]*[:=])")
+_BLOCK_SCALAR = re.compile(r"[|>][+-]?\d?[+-]?")  # of YAML; the text is in the indented lines below
 _TITLE_KEY = re.compile(r"title[ \t]*[:=][ \t]*(.*)", re.IGNORECASE)
 _H1 = re.compile(r"<h1\b[^<>]*>([^<>]*)", re.IGNORECASE)
 _LINK = re.compile(r"!?\[([^\[\]]*)\](?:\([^()]*\)|\[[^\[\]]*\])?")
@@ -69,7 +71,9 @@ def notebook(data: bytes) -> tuple[str, str]:
     sheets = content.get("worksheets")  # before version 4 of the format
     cells = content.get("cells")
     if cells is None and isinstance(sheets, list):
-        cells = [c for sheet in sheets if isinstance(sheet, dict) for c in sheet.get("cells") or ()]
+        of_sheets = [sheet.get("cells") or [] for sheet in sheets if isinstance(sheet, dict)]
+        if all(isinstance(own, list) for own in of_sheets):
+            cells = list(chain.from_iterable(of_sheets))
     if not isinstance(cells, list):
         raise BadRow("not a Jupyter notebook: it has no list of cells")
     title, texts = "", []
@@ -114,13 +118,19 @@ def _front_matter(text: str) -> tuple[str, int]:
     if begin is None:
         return "", 0
     ends = (begin[1], "...") if begin[1] == "---" else (begin[1],)
-    title, at = "", begin.end()
+    title, at, in_title = "", begin.end(), False
     for line in io.StringIO(text[at : at + _MAX_FRONT_MATTER], newline=""):
         at += len(line)
         if line.rstrip() in ends:
-            return title, at
+            return title.strip(), at
+        if in_title and (line[0].isspace() or not line.strip()):
+            title += line.strip() + " "
+            continue
+        in_title = False
         if not title and (named := _TITLE_KEY.match(line)):
-            title = named[1].strip().strip("\"'")
+            value = named[1].strip()
+            in_title = bool(_BLOCK_SCALAR.fullmatch(value))
+            title = "" if in_title else value.strip("\"'")
     return "", 0
 
 

@@ -42,7 +42,8 @@ def read_pdf(data: bytes) -> tuple[str, Iterator[tuple[int, str]]]:
                 with _without_notes():
                     text = reader.pages[number].extract_text()
             except Exception as error:
-                raise _damaged(f"page {number + 1}", error) from None
+                what = f"page {number + 1}, which is left out with those after it,"
+                raise _damaged(what, error) from None
             if text := _clean(text):
                 empty = False
                 yield number + 1, text

@@ -177,6 +177,17 @@ def test_content_that_is_no_text_is_a_bad_row(tmp_path: Path) -> None:
     }
 
 
+def test_a_page_may_use_the_extension_of_its_encoding(tmp_path: Path) -> None:
+    pages = {"iso-8859-1": ("cp1252", "“ö”"), "Shift_JIS": ("cp932", "①"), "gb2312": ("gbk", "龘")}
+    pages["euc-kr"] = ("cp949", "똠")
+    for name, (encoding, text) in pages.items():
+        page = f'<meta charset="{name}"><p>{text}'.encode(encoding)
+        (tmp_path / f"{name}.html").write_bytes(page)
+    documents, _, _ = read_all(tmp_path)
+    found = {document.doc_id.removesuffix(".html"): document.text for document in documents}
+    assert found == {name: text for name, (_, text) in pages.items()}
+
+
 def test_names_of_all_characters(tmp_path: Path) -> None:
     names = ["a\nb.md", "tab\t.txt", "\x1b[31mred.md", "ü/ß ñ.md", "#1 50%.md", "x" * 250 + ".md"]
     for name in names:

@@ -44,6 +44,12 @@ def test_the_title_of_markdown(text: str, title: str) -> None:
     assert markup.markdown(text)[0] == title
 
 
+@pytest.mark.parametrize("mark", [">-", "|", ">", "|+", ">2-"])
+def test_a_title_of_front_matter_may_have_several_lines(mark: str) -> None:
+    text = f"---\ntitle: {mark}\n  Tides of\n  the sea\nauthor: x\n---\nThe moon."
+    assert markup.markdown(text) == ("Tides of the sea", "The moon.")
+
+
 def test_front_matter_is_no_text() -> None:
     assert markup.markdown("---\ntitle: T\n---\nThe body.\n") == ("T", "The body.\n")
     assert markup.markdown("---\nThe body.\n---\n")[1] == "---\nThe body.\n---\n"
@@ -195,6 +201,7 @@ def test_a_notebook_is_its_cells_without_outputs() -> None:
         (b'{"cells": [{"source": [1]}]}', "the source of a cell is not text"),
         (b'{"cells": [{"source": {}}]}', "the source of a cell is not text"),
         (b'{"worksheets": [{"cells": null}, 3]}', None),
+        (b'{"worksheets": [{"cells": 5}]}', "it has no list of cells"),
         (b'{"cells": ' + b"[" * 100_000, "nested too deep"),
         (b'{"cells": "\xff"}', "invalid UTF-8"),
     ],

@@ -79,6 +79,18 @@ def test_each_page_with_text_is_a_document(tmp_path: Path) -> None:
     assert read_all(tmp_path / "n.pdf")[0][0].title == "n.pdf"
 
 
+def test_the_pages_before_a_damaged_one_are_kept(tmp_path: Path) -> None:
+    length = len(b"BT /F1 12 Tf 72 720 Td (three) Tj ET")
+    sound = make_pdf(["one", "two", "three", "four"])
+    header = b"<< /Length %d >>" % length
+    at = sound.index(header, sound.index(b"(two)"))
+    damaged = sound[:at] + b"<< /Filter /Foo " + header[3:] + sound[at + len(header) :]
+    (tmp_path / "c.pdf").write_bytes(damaged)
+    documents, [reject], _ = read_all(tmp_path)
+    assert [document.text for document in documents] == ["one", "two"]
+    assert reject.reason.startswith("page 3, which is left out with those after it, cannot be read")
+
+
 @pytest.mark.parametrize(
     ("data", "reason"),
     [
