@@ -53,6 +53,8 @@ class _Connection(Protocol):
 
     def sql(self, query: str) -> _Relation | None: ...
 
+    def extract_statements(self, query: str) -> list[object]: ...
+
     def close(self) -> None: ...
 
 
@@ -111,6 +113,10 @@ def _duckdb(path: Path, shown: str, query: str | None) -> Iterator[Batches]:
         with contextlib.closing(connection):
             tables = connection.sql(_DUCKDB_TABLES)
             names = [name for (name,) in tables.fetchall()] if tables else []
+            if query is not None and len(connection.extract_statements(query)) > 1:
+                raise CorpusError(
+                    f"{shown}: the query {excerpt(query)} has several statements; pass one SELECT."
+                )
             relation = connection.sql(_whole_table(names, shown) if query is None else query)
             _require_columns(relation.columns if relation else [], shown, query)
             assert relation is not None

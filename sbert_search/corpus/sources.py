@@ -16,8 +16,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO, Literal, cast
 
-import pyarrow as pa
-
 from sbert_search.corpus.formats.columnar import read_arrow, read_parquet
 from sbert_search.corpus.formats.delimited import read_delimited
 from sbert_search.corpus.formats.files import (
@@ -35,6 +33,7 @@ from sbert_search.corpus.formats.rows import RawRow, Reject, printable
 from sbert_search.corpus.formats.spooled import read_spooled
 from sbert_search.corpus.formats.text import read_text_lines
 from sbert_search.corpus.formats.xz import XzStream
+from sbert_search.corpus.formats.zstd import ZstdStream
 from sbert_search.corpus.rejects import is_reject_list
 from sbert_search.errors import CorpusError
 from sbert_search.runtime.progress import note
@@ -315,7 +314,7 @@ def open_bytes(path: Path, shown: str = "", *, limit: RowLimit = NO_BUDGET) -> I
                 stream = XzStream(raw, shown, limit.decompressor_bytes)
                 yield io.BufferedReader(stream, 1 << 16)
             case ".zst":
-                yield io.BufferedReader(pa.CompressedInputStream(raw, "zstd"), 1 << 16)
+                yield io.BufferedReader(ZstdStream(raw), 1 << 16)
             case _:
                 yield raw
 
@@ -335,12 +334,15 @@ def content_sha256(files: Sequence[SourceFile]) -> str:
 
 
 def _sha256(path: Path | None) -> str:
-    # A folder whose files are documents may have a link that leads out or is broken, or a name such
-    # as x.txt that is no regular file. The reader rejects such an entry.
+    # A folder whose files are documents may have a link that leads out or is broken, a name such as
+    # x.txt that is no regular file, or a file without permission. The reader rejects such an entry.
     if path is None or not path.is_file():
         return "none"
-    with path.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
+    try:
+        with path.open("rb") as stream:
+            return hashlib.file_digest(stream, "sha256").hexdigest()
+    except PermissionError:
+        return "none"
 
 
 def members(file: SourceFile) -> list[tuple[Path | None, str]]:
@@ -412,6 +414,8 @@ def _glob(pattern: str) -> set[str]:
             folders[:] = filter(is_read, folders)
             base = here if before else here.removeprefix(os.curdir).lstrip(os.sep)
             found |= _glob(os.path.join(glob.escape(base), after))
+    if after.endswith("*"):  # the walk finds the files of these folders too
+        return {path for path in found if not os.path.isdir(path)}
     return found
 
 

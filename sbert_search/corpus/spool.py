@@ -7,6 +7,7 @@ interrupted build reads it once more.
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
 import sys
 import tempfile
@@ -21,6 +22,7 @@ from typing import BinaryIO, Protocol, TypeAlias, cast
 import pyarrow as pa
 
 from sbert_search.corpus.database import query_result
+from sbert_search.corpus.formats.columnar import repeated_name
 from sbert_search.corpus.formats.rows import excerpt
 from sbert_search.corpus.formats.spooled import write_batches, write_rows
 from sbert_search.corpus.sources import FORMATS, Root, SourceFile, TextAs, expand
@@ -95,7 +97,7 @@ def source_files(
         _refuse_query(query)
         copied = _spool_rows(cast("Rows", rows), owner, vector)
         return [replace(copied, holds_documents=isinstance(first, Document))]
-    if isinstance(first, str) and " " in first and not (Path(first).exists() or any(iglob(first))):
+    if isinstance(first, str) and " " in first and not (os.path.exists(first) or any(iglob(first))):
         raise CorpusError(
             f"{excerpt(first)} is no file, folder or pattern of files. To index texts, use "
             "`Index.from_texts`."
@@ -226,7 +228,13 @@ def _record_batches(rows: Rows) -> Iterable[pa.RecordBatch] | None:
 
 
 def _without_index(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Drop the columns in which pandas hands over an index that has no name."""
+    """Drop the columns in which pandas hands over an index that has no name.
+
+    Raises:
+        CorpusError: Two columns have one name.
+    """
+    if (repeated := repeated_name(batch.schema.names)) is not None:
+        raise CorpusError(f"The table has two columns {repeated!r}; rename one.")
     kept = [name for name in batch.schema.names if not name.startswith("__index_level_")]
     return batch.select(kept)
 

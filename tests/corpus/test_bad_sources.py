@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import glob
+import json
 import os
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.ipc as ipc
@@ -14,7 +16,7 @@ import pytest
 from sbert_search.corpus.documents import CorpusReader, FieldNames
 from sbert_search.corpus.sources import expand
 from sbert_search.errors import CorpusError
-from tests.corpus.accounting import read_all
+from tests.corpus.accounting import read_all, zstd
 
 
 def refusal(*sources: str | Path, fields: FieldNames | None = None) -> str:
@@ -82,6 +84,53 @@ def test_what_may_not_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     with monkeypatch.context() as patch:
         patch.setattr(os, "listdir", deny)
         assert "notes: cannot be read: Permission denied" in refusal(tmp_path / "notes")
+
+
+def test_a_file_of_a_folder_without_permission_is_a_bad_row(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("a.md", "b.md"):
+        (tmp_path / name).write_text(name)
+    open_file, read_bytes = Path.open, Path.read_bytes
+
+    def denied(path: Path) -> None:
+        if path.name == "b.md":
+            raise PermissionError(13, "Permission denied")
+
+    def deny_open(path: Path, *args: Any, **options: Any) -> Any:
+        denied(path)
+        return open_file(path, *args, **options)
+
+    def deny_bytes(path: Path) -> bytes:
+        denied(path)
+        return read_bytes(path)
+
+    monkeypatch.setattr(Path, "open", deny_open)
+    monkeypatch.setattr(Path, "read_bytes", deny_bytes)
+    documents, [reject], _ = read_all(tmp_path)
+    assert [document.doc_id for document in documents] == ["a.md"]
+    assert reject.reason == "cannot be read: Permission denied"
+
+
+@pytest.mark.parametrize("form", ["parquet", "arrow"])
+def test_a_repeated_column_is_refused(tmp_path: Path, form: str) -> None:
+    table = pa.table([["1"], ["first"], ["second"]], names=["id", "text", "text"])
+    if form == "parquet":
+        pq.write_table(table, tmp_path / "t.parquet")
+    else:
+        with pa.ipc.new_file(str(tmp_path / "t.arrow"), table.schema) as file:
+            file.write_table(table)
+    assert "two columns have the name 'text'; rename one" in refusal(tmp_path / f"t.{form}")
+    with pytest.raises(CorpusError, match="The table has two columns 'text'; rename one"):
+        CorpusReader(table)
+
+
+def test_what_precedes_the_damage_of_a_zst_file_is_kept(tmp_path: Path) -> None:
+    lines = [json.dumps({"text": os.urandom(16).hex()}) + "\n" for _ in range(2000)]
+    frames = [zstd("".join(part).encode()) for part in (lines[:1000], lines[1000:])]
+    (tmp_path / "c.jsonl.zst").write_bytes(frames[0] + frames[1][:-5000])
+    documents, [_], _ = read_all(tmp_path / "c.jsonl.zst")
+    assert len(documents) >= 1000 - (1 << 10) // len(lines[0])
 
 
 def test_bad_files_of_a_folder_are_rows(tmp_path: Path) -> None:
@@ -216,6 +265,10 @@ def test_a_deep_glob_finds_what_the_library_finds_where_there_are_no_links(
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("text")
     patterns = ["**/*.txt", "a/**/*.txt", "**/b/**/*.txt", "*/**/?.txt", "a/b/**/*.txt", "**/4.*"]
+    for pattern in ("**", "a/**", "**/b/**", "**/*"):  # and not a second time as files of a folder
+        names = glob.glob(f"{pattern}/*" if pattern[-2:] == "**" else pattern, recursive=True)
+        wanted = sorted(name for name in names if Path(name).is_file())
+        assert sorted(str(file.path) for file in expand([pattern])) == wanted
     for pattern in [*patterns, *(f"{tmp_path}/{pattern}" for pattern in patterns)]:
         found = sorted(str(file.path) for file in expand([pattern]))
         assert found == sorted(glob.glob(pattern, recursive=True))

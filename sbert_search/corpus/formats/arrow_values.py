@@ -38,8 +38,11 @@ def _values(column: pa.Array) -> list[object]:
     """Convert a column to Python values.
 
     Timestamps become UTC times in microseconds; a timestamp without a time zone is taken as UTC.
-    Decimals become floats, bytes are decoded as UTF-8 text, and NaN becomes None.
+    Decimals become floats, bytes are decoded as UTF-8 text, UUIDs become their usual text, and NaN
+    becomes None.
     """
+    if isinstance(column.type, pa.UuidType):
+        return [None if value is None else str(value) for value in column.to_pylist()]
     if isinstance(column, pa.ExtensionArray):
         return _values(column.storage)
     if pa.types.is_dictionary(column.type):

@@ -5,7 +5,7 @@ A row that cannot be used is yielded as a reject, which says why.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -37,8 +37,12 @@ def read_parquet(
     try:
         file = pq.ParquetFile(path, buffer_size=1 << 20, page_checksum_verification=True)
         group_rows = _group_rows(file.metadata)
+        repeated = repeated_name(file.schema_arrow.names)
     except _DAMAGE as error:
         yield Reject(shown, f"damaged Parquet file: {first_line(error)}")
+        return
+    if repeated is not None:
+        yield Reject(shown, f"two columns have the name {repeated!r}; rename one")
         return
     with file:
         first = 0
@@ -48,6 +52,11 @@ def read_parquet(
                 prefix = f"{shown}:row group {group + 1}:row"
                 yield from _with_source(rows, prefix, first, skip - first)
             first += n_rows
+
+
+def repeated_name(names: Sequence[str]) -> str | None:
+    """Return a name that two columns have; None if each has its own."""
+    return next((name for n, name in enumerate(names) if name in names[:n]), None)
 
 
 def _group_rows(metadata: pq.FileMetaData) -> list[int]:
@@ -100,6 +109,9 @@ def read_arrow(
     number, index = 0, 0
     try:
         for index, batch in enumerate(_record_batches(path), start=1):
+            if (repeated := repeated_name(batch.schema.names)) is not None:
+                yield Reject(shown, f"two columns have the name {repeated!r}; rename one")
+                return
             if number + batch.num_rows > skip:
                 rows = rows_of_batch(batch, limit)
                 prefix = f"{shown}:batch {index}:row"

@@ -59,9 +59,7 @@ def read_records(
     csv.field_size_limit(max(MAX_ROW_BYTES, csv.field_size_limit()))
     read = read_lines(stream, limit)
     if delimiter is None:
-        header = next(read, None)
-        delimiter = _likely_delimiter(header[1] if header else b"")
-        read = chain([header] if header else [], read)
+        delimiter, read = _with_likely_delimiter(read)
     lines = _Lines(read, delimiter, limit)
     records = csv.reader(lines, delimiter=delimiter, strict=True)
     while True:
@@ -125,9 +123,17 @@ class _Lines:
         return self.last + "\n"
 
 
-def _likely_delimiter(header: bytes) -> str:
+def _with_likely_delimiter(lines: Iterator[Line]) -> tuple[str, Iterator[Line]]:
+    """Return the delimiter of the first line that is not blank, and all lines."""
+    begin = list[Line]()
+    for line in lines:
+        begin.append(line)
+        if line[1].strip():
+            break
+    header = begin[-1][1] if begin else b""
     unquoted = re.sub(rb'"[^"]*"', b"", header).decode("utf-8", "replace")
-    return max(_DELIMITERS, key=unquoted.count)  # of equally frequent ones, the first
+    likely = max(_DELIMITERS, key=unquoted.count)  # of equally frequent ones, the first
+    return likely, chain(begin, lines)
 
 
 def _header(cells: list[str] | BadRow, source: str) -> list[str]:

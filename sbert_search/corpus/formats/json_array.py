@@ -116,6 +116,8 @@ def _member(scanner: _Scanner) -> Iterator[Item]:
     if scanner.peek() != b"}":
         raise BadRow("broken JSON: a member or a closing bracket is missing here", scanner.near())
     scanner.step()
+    if scanner.peek() == b"{":
+        raise BadRow("a second object follows the first; if each line is an object, name it .jsonl")
     if not found:
         raise BadRow("the file holds neither an array of objects nor an object with one")
 

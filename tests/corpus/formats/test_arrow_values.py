@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from datetime import UTC, date, datetime
 
 import pyarrow as pa
@@ -26,6 +27,7 @@ NOON = datetime(2024, 1, 31, 12, tzinfo=UTC)
             [["a", "b"]],
         ),
         (pa.array([[b"a"]]), [["a"]]),
+        (pa.array([uuid.UUID(int=5).bytes, None], pa.uuid()), [str(uuid.UUID(int=5)), None]),
         (pa.array([[date(2024, 1, 31)]]), [[date(2024, 1, 31)]]),
         (pa.array([[1, 2], [3, 4]], pa.list_(pa.int32(), 2)), [[1, 2], [3, 4]]),
     ],

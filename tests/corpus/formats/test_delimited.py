@@ -29,7 +29,7 @@ def test_the_separator_is_taken_from_the_header(delimiter: str) -> None:
         ('"a;b;c",text\n1,2\n', [{"a;b;c": "1", "text": "2"}]),
         ("id;text,more\n1;2,3\n", [{"id;text": "1;2", "more": "3"}]),
         ("", []),
-        ("\nid;text\n1;2\n", [{"id;text": "1;2"}]),
+        ("\n\nid;text\n1;2\n", [{"id": "1", "text": "2"}]),
     ],
 )
 def test_commas_win_where_the_header_does_not_decide(

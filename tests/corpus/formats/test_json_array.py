@@ -134,6 +134,7 @@ def test_a_file_cut_anywhere_keeps_the_rows_before_the_cut(
         ('{\n"a": 1, "b": [2]}', {1: "neither an array of objects nor an object with one"}),
         ('{\n"a" 1}', {1: "a member or a closing bracket is missing"}),
         ('{"a": NaN}\n{"a": 2}', {1: "NaN is not a JSON value"}),
+        (f'{{"a": "{"x" * (1 << 20)}"}}\n{{"a": 2}}', {1: "a second object follows the first; if"}),
         ('{"a": [{"x": 1}]} []', {2: "not a JSON array of objects from here on"}),
     ],
 )
