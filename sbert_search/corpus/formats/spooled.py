@@ -23,7 +23,7 @@ from sbert_search.corpus.formats.rows import BadRow, RawRow, Reject
 from sbert_search.errors import CorpusError
 
 BLOCK_ROWS = 1024
-BLOCK_CHARS = 1 << 22  # a block ends with the row that brings its strings to so many characters
+BLOCK_CHARS = 1 << 22  # a block ends with the row that brings its values to about this size
 
 _HEADER = struct.Struct("<qq")
 # The column of the values that an Arrow column of their own cannot hold: objects, arrays, lists of
@@ -64,7 +64,7 @@ def write_rows(
                 f"{type(row).__name__}. `Index.from_texts` takes plain texts."
             )
         block.append(row)
-        n_chars += sum(len(value) for value in row.values() if isinstance(value, str))
+        n_chars += _size(row)
         if len(block) == BLOCK_ROWS or n_chars >= BLOCK_CHARS:
             _write_block(file, _to_batch(block, shown, first, vector))
             advance(len(block))
@@ -219,8 +219,25 @@ def _value(value: object) -> object:
     return value
 
 
+def _size(value: object) -> int:
+    """Return about how many bytes a value takes."""
+    if isinstance(value, (str, bytes)):
+        return len(value)
+    if isinstance(value, np.ndarray):
+        return int(value.nbytes)
+    if isinstance(value, Mapping):
+        return sum(map(_size, value.values()))
+    if isinstance(value, (list, tuple)):
+        if value and isinstance(value[0], (int, float)):  # a vector: do not look at each number
+            return 8 * len(value)
+        return sum(map(_size, value))
+    return 8
+
+
 def _plain(value: object) -> object:
     """Convert a value that `json` does not know."""
+    if isinstance(value, bytes):  # invalid UTF-8 becomes lone surrogates, which reject only the row
+        return value.decode("utf-8", "surrogateescape")
     if isinstance(value, date):  # or its subclass datetime
         return None if _value(value) is None else value.isoformat()
     if isinstance(value, (np.generic, np.ndarray)):

@@ -62,6 +62,8 @@ def read_labelled_texts(
         if isinstance(row, Reject):
             raise row.error()
         try:
+            if text2 is None and "text2" not in columns:
+                _require_single(row.values, columns.values())
             rows.append(
                 LabelledText(
                     text_of(row.values, columns["text"]),
@@ -109,6 +111,14 @@ def class_indices(rows: Sequence[LabelledText], labels: Sequence[str]) -> list[l
                 )
         found.append([places[name] for name in names])
     return found
+
+
+def _require_single(values: Mapping[str, object], taken: Collection[str]) -> None:
+    """Refuse a row with a second text in a file whose first rows have none."""
+    for name in COLUMNS["text2"]:
+        if name not in taken and values.get(name) is not None:
+            reason = f"{name!r} is a second text, which the first rows do not have"
+            raise BadRow(reason, values[name])
 
 
 class _UnknownClass(BadRow):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import TypeVar
 
@@ -61,7 +61,9 @@ def read_triplets(
         )
 
     def make(values: Mapping[str, object], source: str) -> Triplet:
-        others = [text for name in negatives for text in _texts_of(values, name)]
+        # A later row of JSON lines may have further negatives.
+        own = negative_columns([*values]) if negative is None else negatives
+        others = [text for name in own for text in _texts_of(values, name)]
         if not others:
             raise BadRow(f"no text in {', '.join(map(repr, negatives))}")
         first, second = (text_of(values, columns[part]) for part in COLUMNS)
@@ -70,7 +72,7 @@ def read_triplets(
     return _read(path, make, "triplets")
 
 
-def negative_columns(names: Sequence[str]) -> list[str]:
+def negative_columns(names: Collection[str]) -> list[str]:
     """Return the columns named negative, negatives, hard_negative_1, contradiction or similar."""
     return sorted(name for name in names if _NEGATIVE.fullmatch(name))
 

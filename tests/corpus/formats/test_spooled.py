@@ -178,6 +178,21 @@ def test_blocks_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
+    "value", [b"x" * 40, ["x" * 20, b"y" * 20], {"a": {"b": "x" * 40}}, [0.5] * 5, np.zeros(5)]
+)
+def test_values_of_every_kind_count(value: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spooled, "BLOCK_CHARS", 100)
+    sizes: list[int] = []
+    write_rows(io.BytesIO(), ({"v": value} for _ in range(7)), "rows", sizes.append)
+    assert sizes == [3, 3, 1]
+
+
+def test_bytes_beside_texts_are_texts(tmp_path: Path) -> None:
+    rows = [{"text": "a"}, {"text": b"caf\xc3\xa9"}, {"text": b"\xff"}]
+    assert [row["text"] for row in read_back(tmp_path, rows)] == ["a", "caf\xe9", "\udcff"]
+
+
+@pytest.mark.parametrize(
     ("rows", "message"),
     [
         ([{"text": "a"}, "b"], "rows:2: a row is a dict or a Document, not of type str"),

@@ -109,3 +109,11 @@ def test_integers_are_sorted_by_value_and_before_names(tmp_path: Path) -> None:
     rows = [{"text": "t", "label": label} for label in ("1", "001", "01", "9" * 5000)]
     found = read_labelled_texts(written(tmp_path / "a.jsonl", *rows))
     assert classes_of(found) == ("001", "01", "1", "9" * 5000)
+
+
+def test_a_second_text_in_a_late_row_is_refused(tmp_path: Path) -> None:
+    row: dict[str, object] = {"text": "t", "label": "a"}
+    rows = [row] * 120 + [{**row, "text2": "u"}]
+    path = written(tmp_path / "a.jsonl", *rows)
+    with pytest.raises(CorpusError, match=r"a\.jsonl:121: 'text2' is a second text"):
+        read_labelled_texts(path)

@@ -71,3 +71,12 @@ def test_groups_of_texts(tmp_path: Path) -> None:
     alone = write(tmp_path / "one.jsonl", {"captions": ["a", "a"]})
     with pytest.raises(CorpusError, match=r"one.jsonl:1: .* two or more different texts"):
         read_groups(alone)
+
+
+def test_a_later_row_may_have_more_negatives(tmp_path: Path) -> None:
+    row = {"anchor": "a", "positive": "p", "negative": "n"}
+    rows = [row] * 120 + [{**row, "negative_2": "m"}]
+    (tmp_path / "t.jsonl").write_text("".join(json.dumps(each) + "\n" for each in rows))
+    triplets = read_triplets(tmp_path / "t.jsonl")
+    assert [triplet.negatives for triplet in triplets[119:]] == [("n",), ("n", "m")]
+    assert len(read_triplets(tmp_path / "t.jsonl", negative="negative")[-1].negatives) == 1
