@@ -233,6 +233,11 @@ class MaskedLanguageModel(nn.Module):
             raise WeightsError(f"The head does not fit the encoder: {error}") from error
         return model
 
+    def left_out(self, head: Mapping[str, Tensor]) -> list[str]:
+        """Return the names of a checkpoint's head parameters that this model does not have."""
+        known = {name for names in self._published().values() for name in names}
+        return sorted(head.keys() - known - {self.layout.decoder})
+
     def _given(self, head: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Return the weights of heads that a checkpoint has, by parameter name of this model."""
         published = self._published().items()

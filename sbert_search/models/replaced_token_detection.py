@@ -24,6 +24,7 @@ _SHARED = (
     "token_type",
     "norm",
 )  # modules of `Embeddings` that both encoders share
+_SHARED_NAMES = tuple(f"encoder.embeddings.{name}." for name in _SHARED)
 _HEAD = "discriminator_predictions"
 GENERATOR = "generator"
 """Name of the generator's folder, which is inside the discriminator's folder."""
@@ -136,6 +137,26 @@ class ReplacedTokenModel(nn.Module):
             names = {part: f"{_HEAD}.{name}.{part}" for part in ("weight", "bias")}
             if set(names.values()) <= read.head.keys():
                 layer.load_state_dict({part: read.head[name] for part, name in names.items()})
+
+    def take_generator(self, read: Checkpoint) -> None:
+        """Load the weights of a trained generator, except for the embeddings, which are shared.
+
+        Raises:
+            ConfigError: The generator has another shape.
+        """
+        config = self.generator.encoder.config
+        if read.encoder.config != replace(config, pooler=read.encoder.config.pooler):
+            raise ConfigError(
+                "The generator of init_from has another shape than the recipe's; give the recipe "
+                "the table [generator] of the run that made it."
+            )
+        trained = MaskedLanguageModel.on_checkpoint(read, self.tokenizer, pairs=False)
+        own = self.generator.state_dict()
+        shared = {name for name in own if name.startswith(_SHARED_NAMES)}
+        given = trained.state_dict()
+        self.generator.load_state_dict(
+            {name: own[name] if name in shared else given[name] for name in own}
+        )
 
 
 def draw(logits: Tensor) -> Tensor:

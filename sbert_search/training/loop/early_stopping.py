@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -49,11 +49,13 @@ class DevMetrics:
         compute: Returns the metrics of a model in evaluation mode, by name.
         fingerprint: Checksum of the dev data; "": there is none, so that changed dev data
             are not noticed when a run resumes.
+        losses: The metrics of which a lower value is better.
     """
 
     names: tuple[str, ...]
     compute: Callable[[nn.Module], Mapping[str, float]]
     fingerprint: str = ""
+    losses: frozenset[str] = frozenset()
 
     def __call__(self, model: nn.Module) -> Mapping[str, float]:
         """Compute the metrics of a model."""
@@ -74,6 +76,29 @@ def require_metric(config: EvaluationConfig, names: Collection[str]) -> None:
     if config.figure is not None and config.figure not in names:
         problem = unknown_name(config.figure, config.figure, names, "dev metric")
         raise ConfigError(f"{problem} Set evaluation.figure to a metric that this run reports.")
+
+
+def require_direction(
+    config: EvaluationConfig, names: Sequence[str], losses: Collection[str]
+) -> None:
+    """Refuse a run that would publish its worst model.
+
+    Args:
+        config: The settings.
+        names: The metrics that the run reports.
+        losses: Those of which a lower value is better.
+
+    Raises:
+        ConfigError: A lower value of the selecting metric is better, and ``higher_is_better`` is
+            set; or the other way round.
+    """
+    name = config.figure or names[0]
+    if config.higher_is_better == (name in losses):
+        better, setting = ("lower", "false") if name in losses else ("higher", "true")
+        raise ConfigError(
+            f"The best model has the {better} value of the dev metric {name}; set "
+            f"evaluation.higher_is_better={setting}, or set evaluation.figure to another metric."
+        )
 
 
 def update_best(config: EvaluationConfig, state: RunState, metrics: Mapping[str, float]) -> bool:

@@ -31,6 +31,7 @@ from sbert_search.training.loop.early_stopping import (
     DevMetrics,
     EvaluationConfig,
     has_diverged,
+    require_direction,
     require_metric,
     update_best,
 )
@@ -156,6 +157,12 @@ class _Run:
         config = self.config
         if isinstance(self.evaluate, DevMetrics):
             require_metric(config.evaluation, self.evaluate.names)
+            require_direction(config.evaluation, self.evaluate.names, self.evaluate.losses)
+        if self.evaluate is None and config.evaluation.patience is not None:
+            raise ConfigError(
+                f"evaluation.patience is {config.evaluation.patience}, but there are no dev data, "
+                "whose metrics would end the run; set data.dev, or remove evaluation.patience."
+            )
         device = resolve_device(config.device)
         if device.type == "cuda" and self.ranks.world > 1:
             device = torch.device("cuda", self.ranks.local_rank)

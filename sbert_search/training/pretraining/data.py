@@ -123,6 +123,7 @@ def make_batches(
     *,
     segments: bool,
     seed: int,
+    teacher: str = "",
 ) -> Batches:
     """Make the batches of a run.
 
@@ -132,12 +133,14 @@ def make_batches(
         units: The unit that each loss of the objective is summed over.
         segments: Whether the encoder has segment embeddings.
         seed: Seed of the order.
+        teacher: Checksum of the teacher's weights; "": there is no teacher.
     """
 
     def collate(rows: Rows, epoch: int) -> Batch:
         return masked_batch(corpus, rows, units, segments=segments, epoch=epoch)
 
-    return Batches(corpus.lengths, collate, config, seed=seed, fingerprint=_checksum(corpus))
+    checksum = f"{_checksum(corpus)}{teacher}"
+    return Batches(corpus.lengths, collate, config, seed=seed, fingerprint=checksum)
 
 
 def _checksum(corpus: MaskedCorpus) -> str:
@@ -203,7 +206,9 @@ def dev_evaluation(
             metrics["perplexity"] = math.exp(min(metrics["mlm"], 700))  # exp overflows beyond 709
         return metrics
 
-    return DevMetrics(dev_metric_names(objective), evaluate, _checksum(corpus))
+    names = dev_metric_names(objective)
+    losses = frozenset(names).difference(objective.accuracies)
+    return DevMetrics(names, evaluate, _checksum(corpus), losses)
 
 
 def _shards(

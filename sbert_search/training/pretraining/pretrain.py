@@ -14,7 +14,7 @@ from sbert_search.errors import ConfigError
 from sbert_search.models.loading.folder import load_tokenizer, read_folder
 from sbert_search.models.loading.resolve import resolve_model
 from sbert_search.models.pretraining import MaskedLanguageModel
-from sbert_search.models.replaced_token_detection import ReplacedTokenModel
+from sbert_search.models.replaced_token_detection import GENERATOR, ReplacedTokenModel
 from sbert_search.models.student_init import make_student
 from sbert_search.models.vocabulary_extension import extend_vocabulary
 from sbert_search.runtime.progress import note, warn
@@ -23,7 +23,12 @@ from sbert_search.tokens.masking import MaskSettings
 from sbert_search.tokens.segments import SegmentSettings
 from sbert_search.tokens.specials import SpecialTokens
 from sbert_search.tokens.tokenizer import TextTokenizer
-from sbert_search.training.loop.early_stopping import DevMetrics, EvaluationConfig, require_metric
+from sbert_search.training.loop.early_stopping import (
+    DevMetrics,
+    EvaluationConfig,
+    require_direction,
+    require_metric,
+)
 from sbert_search.training.loop.loop import Result, TrainConfig, train
 from sbert_search.training.model_card import publish_copy
 from sbert_search.training.pretraining.data import (
@@ -131,7 +136,11 @@ def pretrain(
     with starting(recipe, out, resume=resume) as (ranks, resume):
         model, objective = build(recipe)
         if recipe.data.dev is not None or recipe.data.held_out > 0:
-            require_metric(recipe.evaluation, dev_metric_names(objective))
+            names = dev_metric_names(objective)
+            require_metric(recipe.evaluation, names)
+            require_direction(
+                recipe.evaluation, names, frozenset(names).difference(objective.accuracies)
+            )
         has_segments = model.encoder.config.token_type_vocab > 1
         corpora = prepare(
             recipe.data,
@@ -147,7 +156,12 @@ def pretrain(
             most = recipe.data.dev_examples
             evaluate = dev_evaluation(corpora.dev, objective, most, segments=has_segments)
         batches = make_batches(
-            corpora.train, recipe.batching, objective.units, segments=has_segments, seed=recipe.seed
+            corpora.train,
+            recipe.batching,
+            objective.units,
+            segments=has_segments,
+            seed=recipe.seed,
+            teacher=_teacher_sha256(recipe),
         )
         result = train(
             objective,
@@ -164,6 +178,13 @@ def pretrain(
         if ranks.first:
             publish_copy(result, out / "model")
         return result
+
+
+def _teacher_sha256(recipe: PretrainRecipe) -> str:
+    """Return the SHA-256 of the teacher's weights; "": there is no teacher."""
+    if recipe.teacher is None:
+        return ""
+    return read_folder(resolve_model(recipe.teacher).path).weights_sha256()
 
 
 def build(recipe: PretrainRecipe) -> tuple[PretrainedModel, PretrainingObjective]:
@@ -205,7 +226,14 @@ def _masked_model(recipe: PretrainRecipe) -> MaskedLanguageModel:
             encoder, tokenizer, pairs=pairs, mask_decoder=recipe.mask_decoder
         )
     checkpoint, tokenizer = _start(recipe, recipe.init_from)
-    return MaskedLanguageModel.on_checkpoint(checkpoint, tokenizer, pairs=pairs)
+    model = MaskedLanguageModel.on_checkpoint(checkpoint, tokenizer, pairs=pairs)
+    if left := model.left_out(checkpoint.head):
+        warn(
+            f"The head of {recipe.init_from} with {left[0]} is left out: this run trains masked "
+            "words"
+            + (" and pairs." if pairs else " only; segments.kind=nsp or sop also trains pairs.")
+        )
+    return model
 
 
 def _replaced_model(recipe: PretrainRecipe) -> ReplacedTokenModel:
@@ -222,6 +250,11 @@ def _replaced_model(recipe: PretrainRecipe) -> ReplacedTokenModel:
     )
     model = ReplacedTokenModel(checkpoint.encoder, generator, tokenizer)
     model.take_head(checkpoint)
+    folder = resolve_model(recipe.init_from).path / GENERATOR
+    if not folder.is_dir():
+        warn(f"{recipe.init_from} has no folder {GENERATOR!r}, so the generator begins anew.")
+    else:
+        model.take_generator(_start(recipe, str(folder))[0])
     return model
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import safetensors.torch
 import torch
 import transformers
 
@@ -434,6 +435,63 @@ def test_a_figure_that_the_objective_does_not_report_is_refused_first(tmp_path: 
     with pytest.raises(ConfigError, match=r"Unknown dev metric 'rtd'; known: mlm, .*Set eval"):
         pretrain(recipe, tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (("evaluation.figure=mlm_accuracy",), "the higher value of the dev metric mlm_accuracy"),
+        (("evaluation.higher_is_better=true",), "the lower value of the dev metric mlm; set eval"),
+        (
+            ("evaluation.figure=perplexity", "evaluation.higher_is_better=true"),
+            "the lower value of the dev metric perplexity",
+        ),
+    ],
+)
+def test_a_run_that_would_publish_its_worst_model_is_refused(
+    tmp_path: Path, settings: tuple[str, ...], message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        pretrain(small_recipe("bert", tmp_path, *settings), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+    right = ("evaluation.figure=mlm_accuracy", "evaluation.higher_is_better=true")
+    pretrain(small_recipe("bert", tmp_path, *right), tmp_path / "run")
+
+
+def test_a_teacher_that_has_changed_is_refused_when_a_run_resumes(tmp_path: Path) -> None:
+    folder = pretrain(small_recipe("bert", tmp_path), tmp_path / "teacher").last / "model"
+    options = (f"teacher={folder}", "model.layers=1")
+    pretrain(small_recipe("distilbert", tmp_path, *options), tmp_path / "run")
+    weights = folder / "model.safetensors"
+    tensors = safetensors.torch.load(weights.read_bytes())
+    tensors = {name: tensor * 1.001 for name, tensor in tensors.items()}
+    weights.write_bytes(safetensors.torch.save(tensors, {"format": "pt"}))
+    with pytest.raises(CheckpointError, match="data"):
+        pretrain(small_recipe("distilbert", tmp_path, *options), tmp_path / "run", resume=True)
+
+
+def test_a_trained_generator_goes_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    first = pretrain(small_recipe("electra", tmp_path), tmp_path / "first").last / "model"
+    model, _ = build(small_recipe("electra", tmp_path, f"init_from={first}"))
+    assert isinstance(model, ReplacedTokenModel)
+    trained = MaskedLanguageModel.load(first / "generator").state_dict()
+    for name, tensor in model.generator.state_dict().items():
+        assert torch.equal(tensor, trained[name]), name
+    other = small_recipe("electra", tmp_path, f"init_from={first}", "generator.layers=2")
+    with pytest.raises(ConfigError, match="generator of init_from has another shape"):
+        build(other)
+    shutil.rmtree(first / "generator")
+    build(small_recipe("electra", tmp_path, f"init_from={first}"))
+    assert "has no folder 'generator', so the generator begins anew" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["bert", "electra", "roberta"])
+def test_a_head_that_is_left_out_is_told(
+    tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first = pretrain(small_recipe(name, tmp_path), tmp_path / "first").last / "model"
+    build(small_recipe("continue", tmp_path, f"init_from={first}"))
+    assert ("is left out: this run trains masked" in capsys.readouterr().err) == (name != "roberta")
 
 
 def test_a_distillation_without_true_words_needs_another_figure(tmp_path: Path) -> None:
