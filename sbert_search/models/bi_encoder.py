@@ -67,6 +67,7 @@ class BiEncoder(nn.Module):
         check_tokenizer(encoder, tokenizer)
         self.encoder, self.tokenizer = encoder, tokenizer
         self.pooling = tuple(pooling)
+        _check_widths(encoder.config.hidden_size * len(pooling), head)
         self.head = nn.Sequential(*head)
         self.prompts = dict(prompts or {})
         self.default_prompt_name = default_prompt_name
@@ -191,6 +192,26 @@ class BiEncoder(nn.Module):
             similarity=description.similarity,
             truncate_dim=description.truncate_dim,
         ).eval()
+
+
+def _check_widths(width: int, head: Sequence[Dense | Normalize]) -> None:
+    """Refuse a Dense module that takes vectors of another size than those before it.
+
+    Args:
+        width: Size of the pooled vectors.
+        head: The modules after the pooling.
+
+    Raises:
+        ConfigError: The sizes differ.
+    """
+    for part in head:
+        if isinstance(part, Dense):
+            if part.linear.in_features != width:
+                raise ConfigError(
+                    f"A Dense module takes vectors of {part.linear.in_features} dimensions, but "
+                    f"those before it have {width}; choose another pooling, or another head."
+                )
+            width = part.linear.out_features
 
 
 def check_tokenizer(encoder: Encoder, tokenizer: TextTokenizer) -> None:

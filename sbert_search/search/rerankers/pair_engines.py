@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 import torch
+from torch import nn
 
 from sbert_search.embedding.arguments import CalibrationTexts
 from sbert_search.embedding.engines.int8 import packed_batches
@@ -80,6 +81,9 @@ class PairEngine(Protocol):
     def move(self, device: torch.device, dtype: torch.dtype) -> None:
         """Move the model to a device and a precision."""
 
+    def use_logits(self) -> None:
+        """Leave out the activation after the logits from now on."""
+
 
 class NativePairEngine(PackedEngine):
     """This package's own cross-encoder; it computes packed batches, which have no padding."""
@@ -98,6 +102,10 @@ class NativePairEngine(PackedEngine):
     ) -> Callable[[], Vectors]:
         """Launch a packed batch and return a function that waits for its scores."""
         return self.launch(encoded.ids, self.model.segments(encoded))
+
+    def use_logits(self) -> None:
+        """Leave out the activation after the logits from now on."""
+        self.model.activation = nn.Identity()
 
     def batches(self, texts: Sequence[str]) -> Iterator[PackedTokens]:
         """Pair each text with the next one, for a calibration."""
@@ -134,6 +142,10 @@ class LibraryPairEngine:
     def move(self, device: torch.device, dtype: torch.dtype) -> None:
         """Move the model to a device and a precision."""
         self.model.model.to(device, dtype)
+
+    def use_logits(self) -> None:
+        """Leave out the activation after the logits from now on."""
+        self.model.model.activation_fn = nn.Identity()
 
 
 def open_pair_model(

@@ -72,6 +72,8 @@ class LossConfig:
     matryoshka: tuple[int, ...] = ()  # sizes of truncated embeddings, whose losses are summed
 
     def __post_init__(self) -> None:
+        if not self.concatenation:
+            raise ConfigError('loss.concatenation is empty; name its parts, such as ["u", "v"].')
         for part in self.concatenation:
             if part not in CONCATENATIONS:
                 known = ", ".join(CONCATENATIONS)

@@ -16,6 +16,7 @@ from sbert_search.models.bi_encoder import BiEncoder
 from sbert_search.models.heads import Dense, Normalize
 from sbert_search.models.loading.folder import load_tokenizer, read_folder
 from sbert_search.models.loading.resolve import resolve_model
+from sbert_search.runtime.disk.files import remove_tree
 from sbert_search.runtime.distributed import Ranks
 from sbert_search.runtime.progress import note, warn
 from sbert_search.runtime.seed import seed_all
@@ -74,6 +75,11 @@ class BiEncoderRecipe(TrainConfig):
         if kind.teacher and not self.teacher:
             raise ConfigError(
                 f"The loss {self.loss.name} learns from a {kind.teacher}; set teacher=MODEL."
+            )
+        if self.teacher and not kind.teacher:
+            raise ConfigError(
+                f"teacher is {self.teacher}, but the loss {self.loss.name} has no teacher; use "
+                "another loss.name, such as embedding_mse, or remove teacher."
             )
 
 
@@ -146,7 +152,7 @@ def _training(recipe: BiEncoderRecipe, out: Path, ranks: Ranks, *, allow_inexact
     files = [read_examples(path, data, loss.kind.target) for path in data.files]
     _check_text_counts(files, data, loss)
     if recipe.mining.negatives:
-        mine = partial(_mine, files, recipe, model_name, out / "mining")
+        mine = partial(_mine, files, recipe, bi_encoder, model_name, out / "mining")
         files = ranks.first_then_others(mine)
     classes = _classes(files, recipe) if loss.kind.target == "label" else ()
     rows = arrange(files, classes)
@@ -180,8 +186,18 @@ def _training(recipe: BiEncoderRecipe, out: Path, ranks: Ranks, *, allow_inexact
 
 
 def _mine(
-    files: Sequence[Sequence[Example]], recipe: BiEncoderRecipe, model: str, folder: Path
+    files: Sequence[Sequence[Example]],
+    recipe: BiEncoderRecipe,
+    bi_encoder: BiEncoder,
+    model: str,
+    folder: Path,
 ) -> list[list[Example]]:
+    changed = (recipe.pooling, recipe.max_len, recipe.unit_length, recipe.prompts or None)
+    if recipe.mining.model is None and any(setting is not None for setting in changed):
+        # The search opens a folder, and that of the model lacks what the recipe sets.
+        model = str(folder / MODEL)
+        remove_tree(folder / MODEL)
+        bi_encoder.save(folder / MODEL)
     every = [example for examples in files for example in examples]
     return [
         mine_negatives(examples, recipe.mining, model, folder, device=recipe.device, others=every)
@@ -272,11 +288,16 @@ def _train_first(recipe: BiEncoderRecipe, out: Path, ranks: Ranks, *, allow_inex
     # All ranks use what rank 0 finds. A rank that looks later could find files that rank 0 made.
     states = [float(done.is_dir()), float(bool(checkpoints(out / FIRST)))]
     finished, begun = map(bool, ranks.from_first(states))
+    own = recipe.first
     first = replace(
-        recipe.first,
+        own,
         model=recipe.model,
         tokenizer=recipe.tokenizer,
-        prompts=recipe.prompts,
+        pooling=recipe.pooling if own.pooling is None else own.pooling,
+        max_len=recipe.max_len if own.max_len is None else own.max_len,
+        unit_length=recipe.unit_length if own.unit_length is None else own.unit_length,
+        prompts={**recipe.prompts, **own.prompts},
+        prompt_names=own.prompt_names or recipe.prompt_names,
         seed=recipe.seed,
         device=recipe.device,
         precision=recipe.precision,

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy, mse_loss
 
 from sbert_search.corpus.labelled.candidates import judged_candidates
-from sbert_search.errors import ConfigError
+from sbert_search.errors import ConfigError, CorpusError
 from sbert_search.evaluation.rerank import MEASURES, rerank
 from sbert_search.losses.relevance import list_net, list_softmax, pairwise_logistic
 from sbert_search.metrics.ranking import mean
@@ -216,6 +216,11 @@ def _evaluation(recipe: CrossEncoderRecipe) -> DevMetrics | None:
             )
         else:
             candidates = labelled_file(data.dev, data)
+        if not any(each.grades.get(doc_id, 0) > 0 for each in candidates for doc_id in each.texts):
+            raise CorpusError(
+                f"{data.dev}: no query has a relevant text among its candidates, so every model "
+                "would have the dev metric 0. Give dev data with relevant texts."
+            )
 
         def ranking_metrics(model: nn.Module) -> dict[str, float]:
             scores = rerank(candidates, Reranker(_cross_encoder(model))).per_query

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from sbert_search.config import unknown_name
-from sbert_search.corpus.documents import CorpusReader
+from sbert_search.corpus.documents import CorpusReader, FieldNames
 from sbert_search.corpus.labelled.beir import read_qrels, read_queries
 from sbert_search.corpus.labelled.pairs import COLUMNS, MissingColumnError, read_pairs
 from sbert_search.corpus.labelled.triplets import negative_columns, read_groups, read_triplets
@@ -227,7 +227,7 @@ def _sections(path: Path, data: DataConfig, target: TargetKind) -> list[Example]
     if negative_columns(field_names(classify(path)) or []):
         return _triplets(path, data, target)
     examples: list[Example] = []
-    for number, document in enumerate(_documents(path)):
+    for number, document in enumerate(_documents(path, data)):
         triplets = section_triplets(document.text, number, data.per_document)
         examples += [Example(triplet, None, document.source) for triplet in triplets]
         if data.limit is not None and len(examples) >= data.limit:
@@ -246,7 +246,9 @@ def _beir(path: Path, data: DataConfig, target: TargetKind) -> list[Example]:
     queries = {query.query_id: query.text for query in read_queries(path)}
     qrels = read_qrels(path, data.split)
     relevant = {doc_id for grades in qrels.values() for doc_id in grades if grades[doc_id] > 0}
-    texts = {d.doc_id: (d.full_text, d.source) for d in _documents(path) if d.doc_id in relevant}
+    texts = {
+        d.doc_id: (d.full_text, d.source) for d in _documents(path, None) if d.doc_id in relevant
+    }
     examples = [
         Example((queries[query_id], texts[doc_id][0]), None, texts[doc_id][1], query_id)
         for query_id, grades in qrels.items()
@@ -285,7 +287,7 @@ def _texts(path: Path, data: DataConfig, target: TargetKind) -> list[Example]:
     except MissingColumnError:
         pairs = read_pairs(path, text1=one or two, text2=one or two) if one or two else []
     sources = {text: pair.source for pair in pairs for text in (pair.text1, pair.text2)}
-    sources = sources or {document.full_text: document.source for document in _documents(path)}
+    sources = sources or {doc.full_text: doc.source for doc in _documents(path, data)}
     return [Example((text, text), None, source) for text, source in sources.items()]
 
 
@@ -293,7 +295,7 @@ def _classes(path: Path, data: DataConfig, target: TargetKind) -> list[Example]:
     """Read single texts with a label."""
     name = data.columns.label or "label"
     examples = []
-    for document in _documents(path):
+    for document in _documents(path, data):
         label = document.metadata.get(name)
         if label is None:
             raise CorpusError(
@@ -304,8 +306,11 @@ def _classes(path: Path, data: DataConfig, target: TargetKind) -> list[Example]:
     return examples
 
 
-def _documents(path: Path) -> Iterator[Document]:
-    return (d for batch in CorpusReader([path]).batches() for d in batch.documents)
+def _documents(path: Path, data: DataConfig | None) -> Iterator[Document]:
+    """Yield the documents of a file; ``data.columns.text1`` names their text."""
+    fields = FieldNames(text=None if data is None else data.columns.text1)
+    reader = CorpusReader([path], fields=fields)
+    return (document for batch in reader.batches() for document in batch.documents)
 
 
 _READERS: dict[Form, Callable[[Path, DataConfig, TargetKind], list[Example]]] = {

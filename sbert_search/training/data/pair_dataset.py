@@ -19,7 +19,8 @@ from sbert_search.corpus.labelled.candidates import (
     judged_candidates,
     labelled_candidates,
 )
-from sbert_search.corpus.labelled.pairs import MissingColumnError
+from sbert_search.corpus.labelled.pairs import COLUMNS, MissingColumnError
+from sbert_search.corpus.sources import classify, field_names
 from sbert_search.encoder.packed import PackedTokens
 from sbert_search.errors import ConfigError, CorpusError
 from sbert_search.losses.relevance import ordered_pairs
@@ -112,6 +113,8 @@ def read_rows(
                 path, next(runs), split=data.split, depth=data.depth, with_relevant=True
             )
         elif positives or data.form == "triplets":
+            if positives:
+                _refuse_grades(path, data)
             parts.append(read_examples(path, data, "nothing"))
             continue
         else:
@@ -119,6 +122,22 @@ def read_rows(
         rows = list(relevance_rows(candidates, data.negatives, seed))
         parts.append(_checked(path, candidates, rows)[: data.limit])
     return parts
+
+
+def _refuse_grades(path: Path, data: DataConfig) -> None:
+    """Refuse a file with grades where all pairs would be read as relevant.
+
+    Raises:
+        CorpusError: The file has a column of grades.
+    """
+    names = [] if data.form != "pairs" else field_names(classify(path)) or []
+    known = (data.columns.label,) if data.columns.label else COLUMNS["label"]
+    if graded := [name for name in known if name in names]:
+        raise CorpusError(
+            f"{path}: it has grades, in the column {graded[0]!r}, but with mining.negatives every "
+            "pair counts as relevant. Set mining.negatives=0 to learn from the grades, or give a "
+            "file of the relevant pairs without that column."
+        )
 
 
 def _labelled_rows(path: Path, data: DataConfig) -> list[Candidates]:

@@ -35,16 +35,25 @@ def embed_by_teacher(rows: TextRows, teacher: str, dim: int, *, device: str) -> 
 
 
 def score_by_teacher(rows: TextRows, teacher: str, *, device: str) -> TextRows:
-    """Set the targets to the teacher's scores of the pairs of each row.
+    """Set the targets to the teacher's logits of the pairs of each row.
 
     The first text of a row is paired with each other text; targets are float32 (n, pairs of a row).
+    A sigmoid after the logits would make nearly all large differences 1 (Hofstätter et al. 2020,
+    section 3, arXiv:2010.02666).
 
     Raises:
         TrainingError: Rows have different numbers of candidates.
+        ConfigError: The teacher has several labels, and so no single score of a pair.
         ModelError: The teacher cannot be loaded.
     """
     _check_widths(rows)
     reranker = Reranker(resolve_model(teacher).path, device=device)
+    reranker.opened.engine.use_logits()
+    if reranker.num_labels != 1:
+        raise ConfigError(
+            f"The teacher {teacher} has {reranker.num_labels} labels and so no single score of a "
+            "pair; use a cross-encoder with one label."
+        )
     texts = [rows.row_texts(row) for row in range(len(rows.text_ids))]
     pairs = [(anchor, candidate) for anchor, *others in texts for candidate in others]
     scores = reranker.predict(pairs, show_progress_bar=True)

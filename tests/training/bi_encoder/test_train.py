@@ -13,12 +13,19 @@ import pytest
 from click.testing import CliRunner
 from scipy.stats import spearmanr
 from sentence_transformers import SentenceTransformer
+from torch import nn
 
 from sbert_search.cli.train.group import train
 from sbert_search.embedding.embedder import Embedder
 from sbert_search.errors import CheckpointError, ConfigError, TrainingError
+from sbert_search.index.index import Index
 from sbert_search.models.bi_encoder import BiEncoder
+from sbert_search.models.cross_encoder import CrossEncoder
+from sbert_search.models.heads import Dense
 from sbert_search.training.bi_encoder.train import BiEncoderRecipe, open_model, train_bi_encoder
+from sbert_search.training.data.examples import Example
+from sbert_search.training.data.teachers import score_by_teacher
+from sbert_search.training.data.text_dataset import arrange
 from sbert_search.training.loop.log import read_log
 from sbert_search.training.recipe import load_recipe, shipped_recipes
 from tests.models.tiny import (
@@ -155,7 +162,9 @@ LOSSES = {
 @pytest.mark.parametrize("loss", LOSSES)
 def test_every_other_loss_trains(given: dict[str, Path], tmp_path: Path, loss: str) -> None:
     data, form = LOSSES[loss]
-    settings = [f"loss.name={loss}", f"data.form={form}", f"teacher={given['teacher']}"]
+    settings = [f"loss.name={loss}", f"data.form={form}"]
+    if loss in ("margin_mse", "score_divergence"):
+        settings.append(f"teacher={given['teacher']}")
     recipe = recipe_of(given, "stsb", data, *settings, "loss.matryoshka=[16, 8]")
     train_bi_encoder(recipe, tmp_path)
     losses = [line["loss"] for line in read_log(tmp_path / "log.jsonl") if line["kind"] == "step"]
@@ -334,6 +343,9 @@ def test_classes_over_vectors_of_length_1_are_warned_of(
         ("distill", "texts", (), ConfigError, "learns from a bi-encoder; set teacher=MODEL"),
         ("stsb", "nli", ("loss.name=contrastive",), ConfigError, "takes two labels, but there are"),
         ("nli", "sts", ('loss.concatenation=["w"]',), ConfigError, "has 'w'; known: u, v"),
+        ("nli", "nli", ("loss.concatenation=[]",), ConfigError, "loss.concatenation is empty"),
+        ("stsb", "sts", ("teacher=x",), ConfigError, "the loss .* has no teacher; use another"),
+        ("stsb", "sts", ("evaluation.patience=1",), ConfigError, "there are no dev data"),
         (
             "query-passage",
             "pairs",
@@ -425,3 +437,59 @@ def test_a_model_folder_whose_pooling_cannot_be_saved_is_refused_before_training
     path.write_text(json.dumps({**settings, "pooling_mode": ["mean", "cls"]}), encoding="utf-8")
     with pytest.raises(ConfigError, match=r"can be saved only in the order cls\+mean"):
         open_model(recipe_of(given, "stsb", "sts", f"model={tmp_path / 'model'}"))
+
+
+def test_the_targets_of_a_cross_encoder_are_its_logits(
+    given: dict[str, Path], tmp_path: Path
+) -> None:
+    model = CrossEncoder.load(given["teacher"])
+    assert isinstance(model.activation, nn.Sigmoid)
+    examples = [Example(("a cat", "the dog sat", "far away"), None, "x:1")]
+    rows = score_by_teacher(arrange([examples], ()), str(given["teacher"]), device="cpu")
+    encoded = model.tokenizer.encode_pairs([("a cat", "the dog sat"), ("a cat", "far away")])
+    logits = model(model.pack(encoded)).detach().numpy().reshape(1, 2)
+    np.testing.assert_allclose(np.asarray(rows.targets, float), logits, atol=1e-5)
+    tiny_cross_encoder(tmp_path / "tokens", labels=("a", "b", "c")).save(tmp_path / "classes")
+    with pytest.raises(ConfigError, match="has 3 labels and so no single score"):
+        score_by_teacher(arrange([examples], ()), str(tmp_path / "classes"), device="cpu")
+
+
+SHAPE = (
+    'pooling=["cls"]',
+    "max_len=9",
+    "unit_length=false",
+    'prompts={query="the ", document="a "}',
+)
+
+
+def test_the_preliminary_run_trains_a_model_of_the_same_shape(
+    given: dict[str, Path], tmp_path: Path
+) -> None:
+    settings = (*SHAPE, 'prompt_names=["query", "document"]', f"first.data.train={given['nli']}")
+    recipe = recipe_of(given, "nli-then-stsb", "sts", *settings, "first.budget.steps=2")
+    train_bi_encoder(recipe, tmp_path)
+    first, last = (BiEncoder.load(tmp_path / each) for each in ("first/model", "model"))
+    assert first.describe() == last.describe()
+    assert (first.pooling, first.tokenizer.max_len, len(first.head)) == (("cls",), 9, 0)
+
+
+def test_mining_searches_with_the_model_as_it_is_trained(
+    given: dict[str, Path], tmp_path: Path
+) -> None:
+    settings = (*SHAPE, "mining.negatives=1", "mining.margin=-2")
+    train_bi_encoder(recipe_of(given, "query-passage", "pairs", *settings), tmp_path)
+    trained = BiEncoder.load(tmp_path / "model").describe()
+    assert BiEncoder.load(tmp_path / "mining" / "model").describe() == trained
+    [index] = tmp_path.glob("mining/*/passages.index")
+    assert Index.open(index).identity.pooling == "cls"
+
+
+def test_a_pooling_that_the_head_of_the_model_does_not_take_is_refused(
+    given: dict[str, Path], tmp_path: Path
+) -> None:
+    model = BiEncoder.load(given["model"])
+    head = [Dense(model.encoder.config.hidden_size, 8)]
+    BiEncoder(model.encoder, model.tokenizer, head=head).save(tmp_path / "dense")
+    settings = (f"model={tmp_path / 'dense'}", 'pooling=["cls", "mean"]')
+    with pytest.raises(ConfigError, match="takes vectors of 16 dimensions, but those before it"):
+        open_model(recipe_of(given, "stsb", "sts", *settings))

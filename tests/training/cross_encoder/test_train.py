@@ -160,6 +160,12 @@ def test_negatives_are_mined_for_pairs_that_belong_together(start: Path, tmp_pat
     result = train_cross_encoder(settings, tmp_path / "run")
     assert result.state.rows == 16
     assert (tmp_path / "run" / "mining").is_dir()
+    graded = [row | {"label": n % 2} for n, row in enumerate(rows)]
+    other = {"train": str(write(tmp_path / "graded.jsonl", graded))}
+    with pytest.raises(CorpusError, match="has grades, in the column 'label'"):
+        train_cross_encoder(
+            recipe(start, other, task="relevance", loss="pairwise", mining=mining), tmp_path / "no"
+        )
     with pytest.raises(ConfigError, match="for the task relevance, not for scores"):
         recipe(start, data, task="scores", loss="bce", mining=mining)
 
@@ -282,3 +288,16 @@ def test_a_reranker_that_learns_nothing_is_told(start: Path, tmp_path: Path, los
         train_cross_encoder(made, tmp_path / name)
         told = [r["message"] for r in read_log(tmp_path / name / "log.jsonl") if "message" in r]
         assert any("the same score" in message for message in told) == (name == "stuck")
+
+
+def test_dev_data_without_a_relevant_text_are_refused(start: Path, tmp_path: Path) -> None:
+    rows = [
+        {"query": f"the {w}", "passage": f"it {w}", "label": n % 2} for n, w in enumerate(WORDS)
+    ]
+    pairs_of = [row | {"query": "one"} for row in rows]
+    data = {
+        "train": str(write(tmp_path / "train.jsonl", pairs_of)),
+        "dev": str(write(tmp_path / "dev.jsonl", [row | {"label": 0} for row in pairs_of])),
+    }
+    with pytest.raises(CorpusError, match=r"dev\.jsonl: no query has a relevant text"):
+        train_cross_encoder(recipe(start, data, task="relevance", loss="bce"), tmp_path / "run")

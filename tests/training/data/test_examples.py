@@ -135,6 +135,9 @@ def test_single_texts_with_a_class(path: Path) -> None:
     found = read(path, [{"sentence": "good", "label": 1}], "label", form="classes")
     assert found[0] == Example(("good",), "1", f"{path}:1")
     assert read_examples(path, DataConfig(train=path, form="classes"), "nothing")[0].target is None
+    rows = [{"text": "the same", "headline": "good", "label": 1}]
+    named = read(path, rows, "label", form="classes", columns=ColumnNames(text1="headline"))
+    assert named[0].texts == ("good",)
 
 
 @pytest.mark.parametrize("number", [0, -1])
