@@ -247,6 +247,10 @@ def search(
             show_facet(facet)
 
 
+_OF_RUNNERS = ("runner", "ray_address", "workers", "replicas", "partial", "shard_timeout_s")
+_FOR_EVERY_SEARCH = ("as_json", "quiet", "verbose", *_OF_RUNNERS)
+
+
 def _check_question(ctx: click.Context) -> None:
     """Refuse options that ask nothing, ask two things, or have no effect together."""
     params = ctx.params
@@ -274,12 +278,18 @@ def _check_question(ctx: click.Context) -> None:
 
 
 def _refuse_without_hits(ctx: click.Context) -> None:
-    """Refuse options for printed hits with --run-out, and --highlight if there is no query."""
+    """Refuse options for hits if none are printed, and options for words if there are none."""
     params = ctx.params
     if params["run_out"]:
         refuse_typed(ctx, {"highlight", "full_text", "as_json"}, "with --run-out")
-    if params["query"] is params["queries"] is None and not params["like"]:
-        refuse_typed(ctx, {"highlight"}, "without a query")
+    if params["query"] is not None or params["queries"] is not None or params["like"]:
+        return
+    if params["vector_file"] is None:
+        allowed = {"path", "facets", "where", "mode", "memory_bytes", *_FOR_EVERY_SEARCH}
+        refuse_typed(ctx, params.keys() - allowed, "without a query")
+    else:
+        words = {"highlight", "fuzzy", "operators", "method", "dense_weight"}
+        refuse_typed(ctx, words, "without a query")
 
 
 def _refuse_fuzzy_without_words(
@@ -320,8 +330,7 @@ def _answer_like(
     """
     from sbert_search.search.engine import SearchEngine
 
-    allowed = {"path", "like", "unlike", "k", "where", "full_text", "as_json", "quiet", "verbose"}
-    allowed |= {"runner", "ray_address", "workers", "replicas", "partial", "shard_timeout_s"}
+    allowed = {"path", "like", "unlike", "k", "where", "full_text", *_FOR_EVERY_SEARCH}
     refuse_typed(ctx, ctx.params.keys() - allowed, "with --like")
     hits = SearchEngine(path, runner=runner).similar(
         like,

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from sbert_search.corpus.formats.rows import BadRow
 from sbert_search.errors import CorpusError
+from sbert_search.runtime.arrays import MAX_NORM, too_long
 
 BLOCK_ROWS = 1024  # vectors that are converted and checked together
 MAX_DIM = 65_536
@@ -200,7 +201,7 @@ def problems(vectors: Vectors, rule: VectorRule) -> list[str]:
     with np.errstate(over="ignore", invalid="ignore"):
         squares = np.einsum("nd,nd->n", vectors, vectors)  # overflows for components above 1e19
     found = [""] * len(vectors)
-    for row in np.flatnonzero(~(np.isfinite(squares) & (squares > 0))).tolist():
+    for row in np.flatnonzero(~((squares <= MAX_NORM**2) & (squares > 0))).tolist():
         found[row] = _problem(vectors[row], rule)
     if rule.dtype == "float16" and not rule.nonzero:  # else vectors are scaled to norm 1
         with np.errstate(over="ignore"):
@@ -215,6 +216,8 @@ def _problem(vector: Vectors, rule: VectorRule) -> str:
         return "the vector has a component that is not finite in float32"
     if rule.nonzero and not vector.any():
         return "the vector is all zeros, which has no direction for cosine"
+    if not rule.nonzero and too_long(vector[None])[0]:
+        return f"the vector has a norm above {MAX_NORM:g}, whose scores float32 cannot hold"
     return ""
 
 

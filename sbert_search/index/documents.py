@@ -78,9 +78,11 @@ def read_page(snapshot: Snapshot, n: int, after: int | None, where: str | None) 
     """Read the next documents after those of an earlier page.
 
     Raises:
-        QueryError: ``n`` is below 1, or the filter is wrong.
+        QueryError: ``n`` is no integer of at least 1, ``after`` is none, or the filter is wrong.
     """
     _require_positive(n)
+    if not (after is None or isinstance(after, Integral)):
+        raise QueryError(f"after is {after!r}; pass `Page.after` of the page before.")
     rows = _first_rows(snapshot, where)
     start = 0 if after is None else int(np.searchsorted(rows, after, "right"))
     page = rows[start : start + n]
@@ -95,6 +97,8 @@ def sample_documents(snapshot: Snapshot, n: int, seed: int, where: str | None) -
         QueryError: ``n`` is below 1, or the filter is wrong.
     """
     _require_positive(n)
+    if not (isinstance(seed, Integral) and seed >= 0):
+        raise QueryError(f"seed is {seed!r}; it must be an integer of at least 0.")
     rows = _first_rows(snapshot, where)
     drawn = np.random.default_rng(seed).permutation(len(rows))[:n]
     return list(_read(snapshot, rows[drawn]))
@@ -118,5 +122,5 @@ def _read(snapshot: Snapshot, rows: NDArray[np.int64]) -> Iterator[Document]:
 
 
 def _require_positive(n: int) -> None:
-    if n < 1:
-        raise QueryError(f"n is {n}; ask for at least 1 document.")
+    if not (isinstance(n, Integral) and n >= 1):
+        raise QueryError(f"n is {n!r}; ask for at least 1 document.")

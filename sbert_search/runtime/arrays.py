@@ -7,6 +7,10 @@ from numpy.typing import NDArray
 
 Ints = NDArray[np.int64]
 
+MAX_NORM = 1e18
+"""Largest norm of a vector that is not scaled to norm 1; the scores of longer ones exceed float32.
+"""
+
 
 def distinct(values: Ints) -> Ints:
     """Return the distinct values, ascending, int64 (m,).
@@ -18,3 +22,10 @@ def distinct(values: Ints) -> Ints:
     first = np.ones(len(ordered), bool)
     first[1:] = ordered[1:] != ordered[:-1]
     return ordered[first]
+
+
+def too_long(vectors: NDArray[np.float32]) -> NDArray[np.bool_]:
+    """Whether each vector (n, dim) has a norm above `MAX_NORM`; bool (n,)."""
+    with np.errstate(over="ignore"):
+        squares = np.einsum("nd,nd->n", vectors, vectors)
+    return np.asarray(~(squares <= MAX_NORM**2))

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
+from threading import Lock
 from typing import TYPE_CHECKING, Protocol, Unpack
 
 import numpy as np
@@ -128,6 +129,7 @@ class SearchEngine:
         self._threads = Threads(usable_cores())
         self._memory_bytes: int | None = None
         self._model_options: CheckedOptions = {"allow_inexact": allow_inexact, **options}
+        self._loading = Lock()
         self._has_embedder = not (embedder is None or isinstance(embedder, (str, Path)))
         if self._has_embedder:
             self.load_model()
@@ -138,9 +140,14 @@ class SearchEngine:
         again = partial(SearchEngine, reader=self.reader, runner=self.runner, **self._model_options)
         return again, (self.index, self._model, self.reranker)
 
-    @cached_property
+    @property
     def embedder(self) -> TextEmbedder:
-        """The model, checked against the index."""
+        """The model, checked against the index. The first thread that asks opens it."""
+        with self._loading:
+            return self._opened
+
+    @cached_property
+    def _opened(self) -> TextEmbedder:
         return self.index.matching_embedder(self._model, named=False, **self._model_options)
 
     def load_model(self) -> TextEmbedder:

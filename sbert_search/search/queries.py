@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from sbert_search.errors import QueryError
 from sbert_search.index.snapshot import Snapshot
 from sbert_search.models.loading.identity import ModelIdentity
+from sbert_search.runtime.arrays import MAX_NORM, too_long
 from sbert_search.search.options import SearchOptions, require_queries
 
 QueryLike: TypeAlias = str | NDArray[np.floating]
@@ -119,6 +120,8 @@ def query_vectors(snapshot: Snapshot, values: object, shown: str) -> NDArray[np.
         )
     if not np.isfinite(vectors).all():
         raise QueryError(f"{shown} has a vector with values that are not finite.")
+    if snapshot.settings.metric != "cosine" and too_long(vectors).any():
+        raise QueryError(f"{shown} has a vector with a norm above {MAX_NORM:g}.")
     return vectors
 
 
@@ -127,7 +130,10 @@ def one_query(
 ) -> tuple[QueriesLike, NDArray[np.floating] | None]:
     """Return one query and its vector as the arguments ``queries`` and ``vectors`` of `ask`."""
     is_vector = hasattr(query, "__array__") or isinstance(query, (list, tuple))
-    array = np.asarray(query)[None] if is_vector else None
+    try:
+        array = np.asarray(query)[None] if is_vector else None
+    except ValueError as error:  # lists of different lengths
+        raise QueryError(f"The query is not a vector: {error}.") from error
     queries = [query] if array is None or array.dtype.kind not in "fiu" else array
     return cast("QueriesLike", queries), None if vector is None else np.asarray(vector)[None]
 
@@ -136,7 +142,7 @@ def load_vectors(path: Path) -> NDArray[np.floating]:
     """Read the vectors of queries from an ``.npy`` file: (n_queries, dim), or (dim,) for one.
 
     Raises:
-        QueryError: The file cannot be read.
+        QueryError: The file cannot be read, or holds an array of another kind or shape.
     """
     try:
         array = np.load(path, allow_pickle=False)
@@ -144,6 +150,11 @@ def load_vectors(path: Path) -> NDArray[np.floating]:
         raise QueryError(f"{path}: cannot be read as an .npy file: {error}.") from error
     if not isinstance(array, np.ndarray):
         raise QueryError(f"{path}: an .npz archive; save the vectors with numpy.save.")
+    if array.ndim not in (1, 2) or array.dtype.kind not in "fiu":
+        raise QueryError(
+            f"{path}: holds {array.dtype} of the shape {array.shape}; save numbers of the shape "
+            "(n_queries, dim), or (dim,) for one query."
+        )
     vectors: NDArray[np.floating] = array[None] if array.ndim == 1 else array
     return vectors
 

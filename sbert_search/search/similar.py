@@ -62,9 +62,10 @@ def _as_list(examples: Examples) -> list[Example]:
         return [examples]
     if isinstance(examples, (bytes, bytearray, memoryview)):
         raise QueryError(f"{examples!r} is not an id; ids are texts or integers.")
-    if any(isinstance(value, float | np.floating) for value in examples):
-        return [np.asarray(examples)]
-    return [value for value in examples if not isinstance(value, float)]
+    listed = list(examples)
+    if any(isinstance(value, float | np.floating) for value in listed):
+        return [np.asarray(listed)]
+    return [value for value in listed if not isinstance(value, float)]
 
 
 def _mean(

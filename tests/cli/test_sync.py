@@ -127,10 +127,24 @@ def test_watch_follows_the_folder_until_it_is_interrupted(notes: Path) -> None:
         (notes / "new.md").write_text("A new note.")
         assert child.stdout.readline() == "+ new.md\n"
         assert child.stdout.readline().startswith("Files: added 1")
+        (notes / "new.md").write_bytes(b"caf\xe9")
+        assert child.stdout.readline().startswith("Files: added 0")
         time.sleep(0.1)
         child.send_signal(signal.SIGINT)
         _, err = child.communicate(timeout=60)
         assert child.returncode == 130
         assert "interrupted." in err
+        assert "new.md: invalid UTF-8 at byte 4. The index keeps what it held of it." in err
         assert "Traceback" not in err
     assert sync(notes).out.startswith("Files: added 0")
+
+
+def test_the_list_of_rejects_is_removed_with_its_last_file(notes: Path) -> None:
+    listed = notes.with_name("i.rejects.jsonl")
+    (notes / "bad.md").write_bytes(b"caf\xe9")
+    sync(notes)
+    assert listed.exists()
+    for name in ("bad.md", "a.md"):
+        (notes / name).unlink()
+    assert sync(notes).code == 0
+    assert not listed.exists()

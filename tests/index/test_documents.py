@@ -90,6 +90,13 @@ def test_a_page_beyond_the_end_and_of_no_match_is_empty(index: Index) -> None:
         assert (page.documents, page.after) == ([], None)
     with pytest.raises(QueryError, match="n is 0; ask for at least 1"):
         index.scroll(0)
+    untyped: Any = index
+    with pytest.raises(QueryError, match=r"n is 2\.5; ask for at least 1 document"):
+        untyped.scroll(2.5)
+    with pytest.raises(QueryError, match="after is 'x'; pass"):
+        untyped.scroll(3, after="x")
+    with pytest.raises(QueryError, match="seed is -1; it must be"):
+        index.sample(3, seed=-1)
 
 
 def test_pages_survive_updates_between_them(index: Index, tmp_path: Path) -> None:

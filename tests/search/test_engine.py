@@ -5,7 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -263,3 +265,30 @@ def test_no_more_searches_at_once_than_cores(index: Index, monkeypatch: pytest.M
         found = list(clients.map(engine.search, ["river mill", "flour"] * 10))
     assert [hits[0].doc_id for hits in found] == ["mill", "bread"] * 10
     assert Counting.most == 2
+
+
+def test_the_first_of_several_threads_opens_the_model(
+    index: Index, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[int] = []
+
+    def open_slowly(*args: object, **options: object) -> HashingEmbedder:
+        opened.append(1)
+        time.sleep(0.2)
+        return HashingEmbedder()
+
+    monkeypatch.setattr(Index, "matching_embedder", open_slowly)
+    # From Python 3.12 on, `functools.cached_property` has no lock of its own.
+    monkeypatch.setattr(cached_property, "__get__", _without_lock)
+    engine = SearchEngine(index)
+    with ThreadPoolExecutor(4) as clients:
+        list(clients.map(engine.search, ["river mill"] * 4))
+    assert len(opened) == 1
+
+
+def _without_lock(self: Any, instance: Any, owner: Any = None) -> Any:
+    if instance is None:
+        return self
+    if self.attrname not in vars(instance):
+        vars(instance)[self.attrname] = self.func(instance)
+    return vars(instance)[self.attrname]

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
 import torch
 
+from sbert_search.corpus.fields import FieldNames
 from sbert_search.embedding.hashing import HashingEmbedder
-from sbert_search.errors import ModelMismatch, NoLexicalData, QueryError
+from sbert_search.errors import CorpusError, ModelMismatch, NoLexicalData, QueryError
 from sbert_search.index.index import Index
 from sbert_search.records import Hit, Query
 from sbert_search.search.engine import SearchEngine
@@ -117,6 +119,7 @@ V = np.array([1.0, 0.0])
         (lambda e: e.search(np.array([np.nan, 0])), "The query has a vector with values that are"),
         (lambda e: e.search(np.zeros(2)), "a vector of zeros"),
         (lambda e: e.search(["a", "b"]), "not a vector: could not convert string"),
+        (lambda e: e.search([[1.0, 2.0], [3.0]]), "The query is not a vector: setting an array"),
         (lambda e: e.search_many(np.ones(2)), "the shape ()"),
         (lambda e: e.search(V, mode="hybrid"), "The mode hybrid reads the text of a query"),
         (lambda e: e.search(V, mode="lexical"), "The mode lexical reads the text of a query"),
@@ -161,7 +164,25 @@ def test_what_is_no_npy_file_is_refused_by_name(tmp_path: Path) -> None:
     for path in (missing, text, objects):
         with pytest.raises(QueryError, match=f"{path}: cannot be read as an .npy file"):
             load_vectors(path)
+    for array in (np.float32(3), np.ones((2, 2, 2)), np.ones(2, complex), np.zeros(2, "M8[s]")):
+        np.save(tmp_path / "other.npy", array)
+        with pytest.raises(QueryError, match=r"other\.npy: holds .* of the shape"):
+            load_vectors(tmp_path / "other.npy")
     archive = tmp_path / "q.npz"
     np.savez(archive, VECTORS)
     with pytest.raises(QueryError, match=r"an \.npz archive; save the vectors with numpy\.save"):
         load_vectors(archive)
+
+
+@pytest.mark.parametrize("metric", ["euclidean", "dot"])
+def test_vectors_that_are_too_long_for_their_scores_are_refused(
+    tmp_path: Path, metric: Literal["euclidean", "dot"]
+) -> None:
+    rows = [{"_id": str(n), "text": "a", "vector": [3e17 * n, 1.0]} for n in range(4)]
+    build = partial(Index.build, fields=FieldNames(vector="vector"), metric=metric)
+    engine = SearchEngine(build(rows[:3], out=tmp_path / "i"))
+    assert len(engine.search(np.array([6e17, 1.0]), 3)) == 3
+    with pytest.raises(QueryError, match=r"a vector with a norm above 1e\+18"):
+        engine.search(np.array([1e19, 0.0]))
+    with pytest.raises(CorpusError, match=r"rows:1: the vector has a norm above 1e\+18"):
+        build([{"_id": "5", "text": "a", "vector": [3e19, 0.0]}], out=tmp_path / "j")

@@ -124,3 +124,8 @@ def test_pages_join_to_the_whole_ranking(engine: SearchEngine, mode: Any) -> Non
     assert kept == [hit for hit in whole if hit.score >= middle]
     assert engine.search("river mill", 10, mode=mode, min_score=1e9) == []
     assert engine.search("river mill", 1, mode=mode, offset=1, min_score=middle) == kept[1:2]
+
+
+def test_examples_may_come_from_a_generator(engine: SearchEngine) -> None:
+    given: Any = (doc_id for doc_id in ("a", "d"))
+    assert ids(engine.similar(given, 3)) == ids(engine.similar(["a", "d"], 3))

@@ -66,6 +66,7 @@ def sync(
     work = _Sync(ctx, path, folder)
     report = work.run()
     show(report, path, as_json=as_json)
+    shown = report.failed
     if watching and not report.dry_run:
         note(f"Watching {folder}; Ctrl-C ends.")
     while watching and not report.dry_run:
@@ -76,8 +77,9 @@ def sync(
             note(str(error))
             watching.retry()
             continue
-        if report.changes:
+        if report.changes or report.failed != shown:
             show(report, path, as_json=as_json)
+            shown = report.failed
     if report.failed:
         ctx.exit(REJECTED_ROWS)
 

@@ -139,7 +139,8 @@ class FilterText:
     def _quotes_missing(self) -> str:
         """Return a hint that names columns of the filter that need double quotes; "" if none do."""
         bare = re.sub(r"""'[^']*'|"[^"]*\"""", "", self._where)
-        used = (n for n in self._columns if re.search(rf"(?<!\w){re.escape(n)}(?!\w)", bare))
+        named = filter(None, self._columns)
+        used = (n for n in named if re.search(rf"(?<!\w){re.escape(n)}(?!\w)", bare))
         unquoted = [f'"{name}"' for name in used if not _is_name(name)]
         return f"; write {' and '.join(unquoted)} in double quotes" if unquoted else ""
 

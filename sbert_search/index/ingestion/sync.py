@@ -404,7 +404,9 @@ def _is_held(path: str, stored: StoredFiles) -> bool:
 
 
 def _list_failures(folder: Path, work: _Work) -> Path | None:
-    """Write the list of what cannot be read, and return its path; None if there is nothing.
+    """Write the list of what cannot be read, and return its path.
+
+    If everything can be read, remove an earlier list, and return None.
 
     `ingest` has listed the files that it could not parse; this list also has those that could not
     be opened.
@@ -414,12 +416,11 @@ def _list_failures(folder: Path, work: _Work) -> Path | None:
         *(Reject(_shown(source, path), reason) for path, reason in not_read.items()),
         *(work.parsed.rejects.values() if work.parsed else ()),
     ]
-    if not rejects:
-        return None
     log = RejectLog(folder)
-    log.append(rejects)
+    if rejects:
+        log.append(rejects)
     log.finish(was_read=False)
-    return log.path
+    return log.path if rejects else None
 
 
 def _shown(source: SourceFile, path: str) -> str:

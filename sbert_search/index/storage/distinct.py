@@ -116,6 +116,8 @@ def _values_of(
     docs = docs[known.to_numpy(zero_copy_only=False)]
     # Arrow's check of casts to float64 refuses all integers beyond 2**53, even exact ones.
     values = column.filter(known).cast(element, safe=element != pa.float64())
+    if pa.types.is_floating(element):
+        values = pc.add(values, 0.0)  # -0.0 becomes 0.0, to which it is equal
     return docs.astype(np.int64), values
 
 

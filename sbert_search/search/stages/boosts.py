@@ -7,6 +7,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time
+from numbers import Real
 from typing import TYPE_CHECKING, Literal, cast, get_args
 
 import numpy as np
@@ -60,7 +61,7 @@ class Boost:
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
             raise QueryError(unknown_name(self.kind, self.kind, KINDS, "kind of boost"))
-        if not math.isfinite(self.weight):
+        if not (isinstance(self.weight, Real) and math.isfinite(self.weight)):
             raise QueryError(f"The weight of a boost is {self.weight}; it must be finite.")
         days = self.half_life_days
         if self.kind != "recency":
@@ -100,14 +101,19 @@ def boosted(snapshot: Snapshot, ranking: Ranking, boosts: Sequence[Boost]) -> Ra
     Documents with equal sums keep their present order.
 
     Raises:
-        QueryError: A column is absent, or its type does not suit the boost.
+        QueryError: A column is absent, its type does not suit the boost, or a score is not finite.
     """
     scores = min_max_scaled(ranking.scores)
     for boost in boosts:
         _check_type(snapshot, boost)
-        scores = scores + boost.weight * _gains(
-            boost, snapshot.metadata(boost.column, ranking.docs)
-        )
+        gains = _gains(boost, snapshot.metadata(boost.column, ranking.docs))
+        with np.errstate(over="ignore", invalid="ignore"):
+            scores = scores + boost.weight * gains
+        if not np.isfinite(scores).all():
+            raise QueryError(
+                f"The boost of {boost.column!r} by {boost.weight:g} gives scores that are not "
+                "finite; use a smaller weight."
+            )
     order = np.argsort(-scores, kind="stable")
     return ranking.take(order, scores[order]).with_stage("boost")
 

@@ -6,6 +6,7 @@ from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
+from numbers import Integral
 
 import numpy as np
 from numpy.typing import NDArray
@@ -73,8 +74,8 @@ def count_values(snapshot: Snapshot, column: str, marks: Marks, n: int) -> Facet
     Raises:
         QueryError: There is no such column, or n is below 1.
     """
-    if n < 1:
-        raise QueryError(f"n is {n}; count at least 1 value of a facet.")
+    if not (isinstance(n, Integral) and n >= 1):
+        raise QueryError(f"n is {n!r}; count at least 1 value of a facet.")
     kind, distinct = snapshot.column_type(column), snapshot.distinct_values(column)
     counts = np.zeros(len(distinct.values), np.int64)
     missing = 0

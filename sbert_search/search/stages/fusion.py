@@ -8,6 +8,7 @@ Retrieval, section 4 (arXiv:2210.11934).
 from __future__ import annotations
 
 from dataclasses import dataclass
+from numbers import Real
 from typing import Literal
 
 import numpy as np
@@ -48,11 +49,13 @@ class Fusion:
         if self.method not in ("weighted", "rrf"):
             raise QueryError(f"fusion is {self.method!r}; it must be weighted or rrf.")
         for name in ("dense_weight", "rerank_weight"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise QueryError(f"{name} is {getattr(self, name)}; it must be from 0 to 1.")
+            value: float = getattr(self, name)
+            if not (isinstance(value, Real) and 0 <= value <= 1):
+                raise QueryError(f"{name} is {value!r}; it must be a number from 0 to 1.")
         for name in ("depth", "rrf_k"):
-            if getattr(self, name) < 1:
-                raise QueryError(f"{name} is {getattr(self, name)}; it must be at least 1.")
+            value = getattr(self, name)
+            if not (isinstance(value, int | np.integer) and value >= 1):
+                raise QueryError(f"{name} is {value!r}; it must be an integer of at least 1.")
 
 
 def fuse(dense: Ranking, lexical: Ranking, settings: Fusion) -> Ranking:

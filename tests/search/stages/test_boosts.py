@@ -118,3 +118,14 @@ def test_what_is_no_boost_is_refused(text: str, message: str) -> None:
 def test_any_text_is_a_boost_or_refused(text: str) -> None:
     with contextlib.suppress(QueryError):
         assert Boost.parse(text).column in text
+
+
+def test_scores_that_are_not_finite_are_refused(tmp_path: Path) -> None:
+    rows = [{"_id": str(n), "text": "red", "big": 1e308 * n} for n in range(2)]
+    engine = SearchEngine(Index.build(rows, out=tmp_path / "i", model=HashingEmbedder()))
+    message = "The boost of 'big' by 10 gives scores that are not finite; use a smaller weight"
+    with pytest.raises(QueryError, match=message):
+        engine.search("red", boost=[Boost("big", 10, "linear"), Boost("big", -10, "linear")])
+    assert len(engine.search("red", boost=[Boost("big", 1, "linear")])) == 2
+    with pytest.raises(QueryError, match="The weight of a boost is 1; it must be finite"):
+        Boost("big", "1")  # type: ignore[arg-type]

@@ -35,6 +35,21 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> SearchEngine:
     return SearchEngine(Index.build(ROWS, out=out, model=HashingEmbedder()), "no-such/model")
 
 
+def test_zeros_of_both_signs_are_one_value(tmp_path: Path) -> None:
+    values = [0.0, -0.0, -0.0, 1.5]
+    rows = [{"_id": str(n), "text": "red", "v": v, "w": [v]} for n, v in enumerate(values)]
+    engine = SearchEngine(Index.build(rows, out=tmp_path / "i", model=HashingEmbedder()))
+    for facet in engine.facets(None, ["v", "w"]).values():
+        assert facet.counts == {0.0: 3, 1.5: 1}
+    assert len(engine.search("red", 10, group_by="v")) == 2
+
+
+@pytest.mark.parametrize("n", [0, 1.5, "2"])
+def test_a_number_of_values_is_an_integer(engine: SearchEngine, n: Any) -> None:
+    with pytest.raises(QueryError, match="count at least 1 value of a facet"):
+        engine.facets(None, "kind", n=n)
+
+
 def test_all_matches_count_and_not_only_those_returned(engine: SearchEngine) -> None:
     every = engine.facets(None, ["kind", "tags", "day"])
     assert every["kind"] == Facet("kind", {"b": 2, "a": 1, "c": 1}, other=0, missing=1)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 
@@ -106,7 +108,10 @@ def test_a_rerankers_score_is_mixed_on_one_scale() -> None:
     ("wrong", "message"),
     [
         ({"method": "sum"}, "fusion is 'sum'; it must be weighted or rrf"),
-        ({"dense_weight": 1.2}, "dense_weight is 1.2; it must be from 0 to 1"),
+        ({"dense_weight": 1.2}, "dense_weight is 1.2; it must be a number from 0 to 1"),
+        ({"dense_weight": "a"}, "dense_weight is 'a'; it must be a number"),
+        ({"rrf_k": math.nan}, "rrf_k is nan; it must be an integer"),
+        ({"depth": 1.5}, "depth is 1.5; it must be an integer of at least 1"),
         ({"rerank_weight": -1}, "rerank_weight is -1"),
         ({"depth": 0}, "depth is 0"),
         ({"rrf_k": 0}, "rrf_k is 0"),
