@@ -49,6 +49,7 @@ from sbert_search.training.task_heads.tag import TagRecipe, train_tagger
 
 # Tokens a second of one core of an AMD EPYC before a run has been measured: of all-MiniLM-L6-v2.
 GUESS = 1300.0
+REPORT = "task-heads.json"
 OWN_FASTER = 3.0  # times that the small encoder trains faster than MiniLM
 
 
@@ -63,7 +64,7 @@ class Bench:
             name: read_folder(resolve_model(model).path).weights_sha256()
             for name, model in models.items()
         }
-        self.reported = _reported(report / "task-heads.json", models, self.weights)
+        self.reported = _reported(report / REPORT, models, self.weights)
         self.rows = {name: _count(data / task.train) for name, task in TASKS.items()}
 
     def result_file(self, run: Run) -> Path:
@@ -179,6 +180,18 @@ def _reported(
     }
 
 
+def _of_others(
+    file: Path, models: dict[str, str]
+) -> tuple[dict[str, str], dict[Run, dict[str, Any] | None]]:
+    """Read the models of an earlier report that this call does not name, and their results."""
+    if not file.exists():
+        return {}, {}
+    report = json.loads(file.read_bytes())
+    others = {name: model for name, model in report["models"].items() if name not in models}
+    found = {Run(**result["run"]): result for result in report["runs"]}
+    return others, {run: result for run, result in found.items() if run.model in others}
+
+
 def _count(file: Path) -> int:
     with gzip.open(file, "rb") as lines:
         return sum(1 for _ in lines)
@@ -233,12 +246,15 @@ def main() -> None:
         results = [found for each in runs if (found := bench.found(each))]
         needed = bench.minutes(run, results)
         used = (time.monotonic() - started) / 60
-        if options.minutes and not bench.found(run) and used + needed > options.minutes:
+        if options.minutes is not None and not bench.found(run) and used + needed > options.minutes:
             note(f"{run.name} needs about {needed:.0f} minutes, which are not left; left out.")
             continue
         result = bench.measure(run)
         note(f"{run.name}: {result['test']}, {result['core_seconds'] / 60:.1f} min")
-    write_report(runs, {run: bench.found(run) for run in runs}, models, options.out)
+    names, reported = _of_others(options.out / REPORT, models)
+    every = plan(PARTS)  # the report keeps the results of the parts that this call does not name
+    reported.update({run: bench.found(run) for run in every if run.model in models})
+    write_report(every, reported, models | names, options.out)
 
 
 if __name__ == "__main__":

@@ -33,11 +33,11 @@ def write_report(
 ) -> None:
     """Write the report as JSON, Markdown and, if there is a curve, SVG."""
     out.mkdir(parents=True, exist_ok=True)
-    done = [result for run in runs if (result := results[run])]
+    done = [result for run in runs if (result := results.get(run))]
     record = {
         "models": {name: Path(model).name for name, model in models.items()},
         "runs": done,
-        "missing": [run.name for run in runs if not results[run]],
+        "missing": [run.name for run in runs if not results.get(run)],
         "core_minutes": sum(result["core_seconds"] for result in done) / 60,
         **made_with(),
     }

@@ -96,12 +96,14 @@ class Measuring:
         for path in checkpoints(folder):
             state = read_checkpoint(path).state["run"]
             assert isinstance(state, dict)
+            if state["step"] not in own:
+                continue  # an interruption saved it, between two evaluations
             readings.append(
                 Reading(
                     step=state["step"],
                     tokens=state["tokens"],
                     processor_seconds=state["processor_seconds"],
-                    figures=own.get(state["step"], {}),
+                    figures=own[state["step"]],
                 )
             )
         figures = _sizes(build(recipe)[0], self.model(piece, readings[-1]), readings[-1])

@@ -155,19 +155,24 @@ def pretrain_recipe(
         *(f"size={recipe.size}", f"seed={seed}", f"device={device}"),
         f"budget.tokens={recipe.tokens}",
         *(f"batching.size={recipe.batch}", f"segments.max_len={recipe.max_len}"),
-        *(f"data.train={json.dumps(recipe.corpus)}", f"data.dev={json.dumps(recipe.held_out)}"),
-        *(f"data.folder={json.dumps(str(tokens))}", f"checkpoint.every={every}"),
+        *(f"data.train={_toml(recipe.corpus)}", f"data.dev={_toml(recipe.held_out)}"),
+        *(f"data.folder={_toml(str(tokens))}", f"checkpoint.every={every}"),
         *(f"evaluation.every={every}", "checkpoint.keep=1000000"),
         *("schedule.kind=constant", "schedule.warmup=0.06"),
     ]
     if recipe.text_field is not None:
-        settings.append(f"data.text_field={json.dumps(recipe.text_field)}")
+        settings.append(f"data.text_field={_toml(recipe.text_field)}")
     if teacher is None:
-        settings.append(f"tokenizer={json.dumps(str(vocabulary))}")
+        settings.append(f"tokenizer={_toml(str(vocabulary))}")
     else:
-        settings.append(f"teacher={json.dumps(str(teacher))}")
+        settings.append(f"teacher={_toml(str(teacher))}")
     settings += [*recipe.settings, *recipe.family_settings.get(family, ())]
     return load_recipe(PretrainRecipe, "pretrain", family, settings)
+
+
+def _toml(value: object) -> str:
+    """Write a string or a list of strings as TOML, which knows no pairs of surrogates."""
+    return json.dumps(value, ensure_ascii=False)
 
 
 def _placed(value: object, data: str) -> object:

@@ -62,3 +62,11 @@ def test_wrong_settings_are_named(values: dict[str, object], message: str) -> No
     given: dict[str, object] = {"corpus": ("a",), "held_out": ("b",), "tokens": 5, **values}
     with pytest.raises(ConfigError, match=message):
         VariantsRecipe(**given)  # type: ignore[arg-type]
+
+
+def test_paths_may_have_any_character(tmp_path: Path) -> None:
+    recipe = VariantsRecipe(corpus=("\U0001f600/a",), held_out=("\u00e9",), tokens=10**6)
+    folder = tmp_path / "\U0001f600"
+    made = pretrain_recipe(recipe, "bert", 0, vocabulary=folder / "v", tokens=folder / "t")
+    assert (made.data.train, made.tokenizer) == (("\U0001f600/a",), folder / "v")
+    assert made.data.folder == folder / "t"

@@ -151,3 +151,19 @@ def test_trainings_record_the_device_that_auto_stands_for(tmp_path: Path) -> Non
     automatic = Measuring(recipe, tmp_path / "work", tmp_path, "auto").device
     named = Measuring(recipe, tmp_path / "work", tmp_path, str(resolve_device())).device
     assert automatic == named  # so one resumes what the other began
+
+
+def test_a_checkpoint_of_an_interruption_is_no_reading(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recipe = load_variants(write_comparison(tmp_path / "data"))
+    measuring = Measuring(with_data(recipe, tmp_path / "data"), tmp_path, tmp_path, "cpu")
+    piece = Piece("pretrain", "bert", 0)
+    steps = [reading["step"] for reading in measuring.pretrain(piece, None)["readings"]]
+    log = measuring.run_folder(piece) / LOG
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    kept = [each for each in lines if each["kind"] != "dev" or each["step"] != steps[1]]
+    log.write_text("".join(json.dumps(line) + "\n" for line in kept))  # as Ctrl-C leaves it
+    readings = measuring.pretrain(piece, None)["readings"]
+    assert [reading["step"] for reading in readings] == [steps[0], *steps[2:]]
+    assert all(reading["figures"] for reading in readings)
