@@ -23,6 +23,7 @@ class JudgedText:
         text: Title and text, shortened.
         words: Number of words.
         shared: Words of the query that the document has too.
+        forms: The same words as the shown text writes them, such as another inflection.
     """
 
     doc_id: str
@@ -32,6 +33,7 @@ class JudgedText:
     text: str
     words: int
     shared: tuple[str, ...]
+    forms: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -48,6 +50,7 @@ class ErrorItem:
         came: For a query, the first document found; for a pair, its predicted score and rank.
         shared: Words that the two texts of a pair share; for a query, the words that it shares
             with the relevant document that has the most words of the query.
+        forms: For a pair, the same words as the second text writes them.
         features: Value of each feature by which items are sliced; None: the item does not have it.
         relevant: For a query, its first relevant documents: those that it found, in the order of
             their ranks, then the others, by descending grade.
@@ -62,6 +65,7 @@ class ErrorItem:
     came: str
     shared: tuple[str, ...]
     features: dict[str, float | None]
+    forms: tuple[str, ...] = ()
     relevant: tuple[JudgedText, ...] = ()
     found: tuple[JudgedText, ...] = ()
 

@@ -203,4 +203,5 @@ def _described(doc_id: str, judged: _Judged, corpus: _Corpus, reader: WordReader
         text=text or missing,
         words=words,
         shared=reader.words_among(judged.query.text, terms),
+        forms=reader.shared(text or "", judged.query.text),
     )

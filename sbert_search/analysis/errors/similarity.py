@@ -61,6 +61,7 @@ def analyze_pairs(
             expected=f"gold {gold[at]:.4g}, rank {_shown(places[1][at])} of {n:,}",
             came=f"score {predicted[at]:.4f}, rank {_shown(places[0][at])} of {n:,}",
             shared=reader.shared(pairs[at][1].text1, pairs[at][1].text2),
+            forms=reader.shared(pairs[at][1].text2, pairs[at][1].text1),
             features=features[at],
         )
         for at in order

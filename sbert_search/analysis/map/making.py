@@ -75,14 +75,21 @@ def map_index(
     docs = choose_documents(snapshot, settings.points, settings.seed)
     _require_enough(opened, len(docs))
     _require_memory(memory_bytes, snapshot, len(docs), settings)
-    return _Maker(opened, docs, settings).make(language, queries)
+    return _Maker(opened, docs, settings, memory_bytes).make(language, queries)
 
 
 class _Maker:
     """Makes the map of some documents of an index."""
 
-    def __init__(self, index: Index, docs: NDArray[np.int64], settings: MapSettings) -> None:
+    def __init__(
+        self,
+        index: Index,
+        docs: NDArray[np.int64],
+        settings: MapSettings,
+        memory_bytes: int | None,
+    ) -> None:
         self.index, self.snapshot, self.docs, self.settings = index, index.state, docs, settings
+        self.memory_bytes = memory_bytes
 
     def make(self, language: LexicalSettings, queries: Sequence[str]) -> CorpusMap:
         n, metric, seed = len(self.docs), self.snapshot.settings.metric, self.settings.seed
@@ -133,11 +140,16 @@ class _Maker:
     def _read(
         self, cluster: NDArray[np.int32], language: LexicalSettings
     ) -> tuple[list[list[str]], list[str], list[str], list[dict[str, MetadataValue]]]:
-        """Read the documents: words of clusters, titles, begins of texts, metadata."""
+        """Read the documents: words of clusters, titles, begins of texts, metadata.
+
+        Raises:
+            ConfigError: The metadata exceed the memory limit.
+        """
         counts = WordCounts(language, int(cluster.max()) + 1)
         titles, texts = list[str](), list[str]()
         metadata = list[dict[str, MetadataValue]]()
         length = min(LONGEST_TEXT, TEXT_CHARACTERS // len(self.docs))
+        n_chars = 0  # of the metadata
         with progress("Reading documents", len(self.docs)) as advance:
             for start in range(0, len(self.docs), _BLOCK):
                 passages = self.snapshot.fetch(self.docs[start : start + _BLOCK])
@@ -147,7 +159,10 @@ class _Maker:
                     titles.append(_begin(document.title or document.text, LONGEST_TITLE))
                     texts.append(_begin(document.text, length))
                     metadata.append(dict(document.metadata))
+                    n_chars += sum(len(str(value)) for value in document.metadata.values())
                 counts.drop_rare()
+                rest = n_chars * (len(self.docs) / len(metadata) - 1)
+                memory.require(self.memory_bytes, int(rest), "The metadata of the other documents")
                 advance(len(passages))
         return counts.telling(), titles, texts, metadata
 

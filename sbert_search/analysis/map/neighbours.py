@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from hashlib import blake2b
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +15,7 @@ from sbert_search.index.storage.manifest import Metric
 from sbert_search.runtime.progress import Advance
 from sbert_search.search.pairs import Pairs, at_most_one, clusters, least_score
 
+_MOST_COPIES = 64  # equal vectors; with more of them, each different vector is searched once
 _ROUNDING = 1e-5  # largest error of a float32 dot product, relative to the norms of its vectors
 
 Floats = NDArray[np.float32]
@@ -54,6 +56,9 @@ def nearest(
         metric: How vectors are compared.
         advance: Called with the number of documents of each block after it is done.
     """
+    groups = _equal(vectors)
+    if max(map(len, groups)) > _MOST_COPIES:
+        return _nearest_of_groups(vectors, groups, k, metric, advance)
     n, max_norm = len(vectors), largest_norm(vectors)
     rows = np.arange(n)
     at, scores = np.empty((n, k), np.int32), np.empty((n, k), np.float32)
@@ -69,6 +74,46 @@ def nearest(
         at[block] = top.rows[~itself].reshape(-1, k)
         scores[block] = top.scores[~itself].reshape(-1, k)
         advance(block.stop - start)
+    return Neighbours(at, at_most_one(scores, metric))
+
+
+def _equal(vectors: Floats) -> list[NDArray[np.int64]]:
+    """Group the documents with equal vectors; groups and their documents are in ascending order."""
+    groups: dict[bytes, list[int]] = {}
+    for row, vector in enumerate(np.ascontiguousarray(vectors)):
+        groups.setdefault(blake2b(vector, digest_size=16).digest(), []).append(row)
+    return [np.array(rows, np.int64) for rows in groups.values()]
+
+
+def _nearest_of_groups(
+    vectors: Floats,
+    groups: Sequence[NDArray[np.int64]],
+    k: int,
+    metric: Metric,
+    advance: Advance,
+) -> Neighbours:
+    """Find what `nearest` finds, by one search for each different vector.
+
+    A search among many equal vectors would compute each of their scores again in float64.
+    """
+    n, own = len(vectors), vectors[[rows[0] for rows in groups]]
+    max_norm, every = largest_norm(own), np.arange(len(groups))
+    at, scores = np.empty((n, k), np.int32), np.empty((n, k), np.float32)
+    for start in range(0, len(groups), QUERY_BLOCK):
+        block = every[start : start + QUERY_BLOCK]
+        # The documents of k + 1 groups include the k + 1 best ones: each group has one or more.
+        top = TopK.empty(len(block), min(k + 1, len(groups)))
+        scan(own[block], own, top, every, metric=metric, max_norm=max_norm)
+        for place, hits, values in zip(block, top.rows, top.scores, strict=True):
+            parts = [groups[hit][: k + 1] for hit in hits]
+            found = np.concatenate(parts)
+            score = np.repeat(values, [len(part) for part in parts])
+            best = np.lexsort((found, -score))[: k + 1]
+            found, score = found[best], score[best]
+            for document in groups[place]:
+                others = np.flatnonzero(found != document)[:k]
+                at[document], scores[document] = found[others], score[others]
+        advance(sum(len(groups[place]) for place in block))
     return Neighbours(at, at_most_one(scores, metric))
 
 

@@ -58,7 +58,7 @@ def write_page(drawn: CorpusMap, file: Writable) -> None:
         "policy": policy,
         "title": html.escape(f"Map of {drawn.index}"),
         "style": style,
-        "texts": _encoded(json.dumps(_texts(drawn, places), ensure_ascii=False).encode()),
+        "texts": _encoded(json.dumps(_texts(drawn, places)).encode()),
         "arrays": _encoded(arrays),
         "script": script,
     }
@@ -66,7 +66,7 @@ def write_page(drawn: CorpusMap, file: Writable) -> None:
     for name, value in parts.items():
         before, rest = rest.split(f"{{{{{name}}}}}")
         file.write(before.encode())
-        file.write(value.encode())
+        file.write(value.encode("utf-8", "backslashreplace"))
     file.write(rest.encode())
 
 

@@ -51,7 +51,7 @@ def write_map(drawn: CorpusMap, folder: str | Path, *, parquet: bool = False) ->
     page, lines, table = folder / PAGE, folder / SUMMARY, folder / TABLE
     with replacing(page) as file:
         write_page(drawn, file)
-    replace_file(lines, json.dumps(summary(drawn), indent=1, ensure_ascii=False).encode() + b"\n")
+    replace_file(lines, json.dumps(summary(drawn), indent=1).encode() + b"\n")
     if not parquet:
         return [page, lines]
     with replacing(table) as file:

@@ -22,6 +22,7 @@ def test_rank_errors_and_features_by_hand() -> None:
     assert worst.texts == ("a man sings", "the man is singing loudly")
     assert worst.words == (2, 5)
     assert worst.shared == ("man", "sings")
+    assert worst.forms == ("man", "singing")
     assert worst.expected == "gold 4, rank 3 of 4"
     assert worst.came == "score 0.1000, rank 1 of 4"
     assert found.worst[1].came == "score 0.5000, rank 2.5 of 4"

@@ -5,12 +5,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from sbert_search.analysis.map import making
 from sbert_search.analysis.map.making import map_index
 from sbert_search.analysis.map.record import CorpusMap
 from sbert_search.analysis.map.table import summary
 from sbert_search.errors import ConfigError, CorruptIndex, EvaluationError, SbertSearchError
 from sbert_search.index.index import Index
 from sbert_search.index.storage.manifest import Metric
+from sbert_search.runtime import memory
 from sbert_search.runtime.memory import anonymous_bytes
 from sbert_search.search.pairs import close_pairs, clusters
 from tests.analysis.map.conftest import TOPICS, N, clustered, rows
@@ -109,3 +111,18 @@ def test_a_damaged_index_is_named(tmp_path: Path) -> None:
         map_index(tmp_path / "i")
     with pytest.raises(SbertSearchError, match="nowhere"):
         map_index(tmp_path / "nowhere")
+
+
+def test_metadata_count_for_the_memory_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    documents = [row | {"note": 1000 * "x"} for row in rows(60)]
+    index = Index.build(documents, out=tmp_path / "i", vectors=clustered(60))
+    needed: list[int] = []
+    monkeypatch.setattr(making, "_BLOCK", 20)
+    monkeypatch.setattr(memory, "require", lambda limit, size, what: needed.append(size))
+    map_index(index, memory_bytes=1 << 30, neighbours=3)
+    _, after_20, after_40, after_all = needed
+    assert 40_000 < after_20 < 48_000  # of the other 40 documents
+    assert 20_000 < after_40 < 24_000
+    assert after_all == 0

@@ -4,7 +4,12 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from sbert_search.analysis.map.neighbours import Neighbours, duplicate_groups, nearest
+from sbert_search.analysis.map.neighbours import (
+    _MOST_COPIES,
+    Neighbours,
+    duplicate_groups,
+    nearest,
+)
 from sbert_search.index.storage.manifest import Metric
 from tests.analysis.map.conftest import clustered
 
@@ -27,6 +32,23 @@ def test_neighbours_equal_brute_force(metric: Metric) -> None:
     found = nearest(vectors, 7, metric)
     np.testing.assert_array_equal(found.at, expected)
     np.testing.assert_allclose(found.scores, np.take_along_axis(scores, expected, 1), atol=1e-6)
+
+
+@pytest.mark.parametrize("metric", ["cosine", "dot", "euclidean"])
+def test_many_equal_vectors_have_the_neighbours_of_brute_force(metric: Metric) -> None:
+    drawn = np.random.default_rng(3).integers(0, 12, 400)
+    few = clustered(12) * (1 if metric == "cosine" else np.linspace(1, 2, 12)[:, None])
+    vectors = few[np.where(np.arange(400) % 3 == 0, 0, drawn)].astype(np.float32)
+    assert np.unique(vectors, axis=0, return_counts=True)[1].max() > _MOST_COPIES
+    done: list[int] = []
+    found = nearest(vectors, 7, metric, done.append)
+    scores = scores_of(vectors, metric)
+    scores = scores.round(9)  # equal vectors have equal scores
+    np.fill_diagonal(scores, -np.inf)
+    expected = np.argsort(-scores, axis=1, kind="stable")[:, :7]
+    np.testing.assert_array_equal(found.at, expected)
+    np.testing.assert_allclose(found.scores, np.take_along_axis(scores, expected, 1), atol=1e-6)
+    assert sum(done) == 400
 
 
 def test_a_document_is_never_its_own_neighbour_among_equal_vectors() -> None:

@@ -275,6 +275,13 @@ def typed_page(browser: Browser, typed: Index, tmp_path_factory: pytest.TempPath
         "own.title = 'Title 3' OR own.title ILIKE 't%7'",
         f"long = '{LONG}7'",
         "long LIKE '%3'",
+        "long LIKE 'w%r_s%s%7'",
+        "own.title LIKE 'T%t%e%'",
+        "own.title LIKE 'Title%Title%'",
+        "own.title LIKE '%'",
+        "own.title LIKE 'Title 3%3'",
+        "own.title < 'Title \U0001f600'",
+        "own.title >= 'Title \ufb01'",
     ],
 )
 def test_values_of_every_type_are_compared_as_where_does(
@@ -294,6 +301,8 @@ def test_values_of_every_type_are_compared_as_where_does(
         ("year = '2000'", "2000 is not a number"),
         ("at > '2024-02-30'", "is not a time"),
         ("at > 5", "is not a time"),
+        ("at > '2021-01-01T00:00+25:00'", "is not a time"),
+        ("day > '0000-01-01'", "is not a date"),
         ("day = '2024-02-03T00:00'", "is not a date"),
         ("open = 'true'", "is not TRUE or FALSE"),
         ("meta.title = 5", "5 is not a text"),
@@ -456,3 +465,27 @@ def test_a_sample_says_how_many_documents_are_drawn(
     expected = "30 of 90 documents are drawn: a random sample (seed 2)"
     opened.locator("#facts", has_text=expected).wait_for()
     opened.close()
+
+
+def test_a_pattern_takes_no_longer_than_its_text(browser: Browser, tmp_path: Path) -> None:
+    documents = [row | {"note": 180 * "a"} for row in rows(12)]
+    index = Index.build(documents, out=tmp_path / "i", vectors=clustered(12))
+    page = browser.new_page()
+    page.goto(write_map(map_index(index), tmp_path / "m")[0].as_uri())
+    page.locator(":root[data-ready]").wait_for(state="attached")
+    page.locator("#filter").fill("note LIKE '%a%a%a%a%a%a%a%b'")
+    page.get_by_text("0 of 12 documents match", exact=True).wait_for(timeout=5000)
+    page.close()
+
+
+def test_a_document_counts_for_every_value_of_its_list(browser: Browser, tmp_path: Path) -> None:
+    documents = [row | {"l": ["a"] if n % 2 else ["b", "a"]} for n, row in enumerate(rows(12))]
+    documents[3]["share"] = 1712345678.5
+    index = Index.build(documents, out=tmp_path / "i", vectors=clustered(12))
+    page = browser.new_page()
+    page.goto(write_map(map_index(index), tmp_path / "m")[0].as_uri())
+    page.locator(":root[data-ready]").wait_for(state="attached")
+    page.locator("#colour").select_option(label="l")
+    legend = page.locator("#legend")
+    assert legend.inner_text().split() == ["a", "12", "b", "6"]
+    page.close()

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import json
+import os
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -29,3 +31,10 @@ def test_a_file_and_the_index_are_refused(drawn: CorpusMap, tmp_path: Path) -> N
         require_folder(tmp_path / "file" / "map", Path(drawn.index), "--out")
     with pytest.raises(ConfigError, match=r"lies in .*my\.index"):
         write_map(drawn, Path(drawn.index))
+
+
+def test_a_name_that_is_not_utf8_is_escaped(drawn: CorpusMap, tmp_path: Path) -> None:
+    odd = replace(drawn, index=os.fsdecode(b"caf\xe9.index"), titles=["\udce9t", *drawn.titles[1:]])
+    page, lines = write_map(odd, tmp_path / "m")
+    assert "Map of caf\\udce9.index" in page.read_text("utf-8")
+    assert json.loads(lines.read_text("utf-8")) == summary(odd)

@@ -18,8 +18,8 @@ function element(name, text = "", kind = "") {
 /* A text with the shared words marked; the text never becomes markup. */
 function marked(text, words) {
   const shared = new Set(words), made = document.createDocumentFragment();
-  for (const part of text.split(/([\p{L}\p{N}_]+)/u)) {
-    const hit = shared.has(part.normalize("NFC").toLowerCase());
+  for (const part of text.split(/([\p{L}\p{N}_][\p{L}\p{N}_\p{M}\u00ad\u200d]*)/u)) {
+    const hit = shared.has(part.normalize("NFC").replaceAll("\u00ad", "").toLowerCase());
     made.append(hit ? element("mark", part) : part);
   }
   return made;
@@ -92,7 +92,7 @@ function documents(title, list) {
     const rank = each.rank === null ? "not found" : `rank ${whole(each.rank)}, score ${number(each.score)}`;
     const grade = each.grade === null ? "not judged" : `grade ${each.grade}`;
     shown.append(element("strong", each.doc_id), ` ${rank}, ${grade}, ${whole(each.words)} words`,
-      element("br"), marked(each.text, each.shared));
+      element("br"), marked(each.text, [...each.shared, ...each.forms]));
     made.append(shown);
   }
   if (!list.length) made.append(element("p", "none", "document"));
@@ -105,7 +105,7 @@ function card(item) {
   made.append(title);
   for (const text of item.texts) {
     const line = element("p");
-    line.append(marked(text, item.shared));
+    line.append(marked(text, [...item.shared, ...item.forms]));
     made.append(line);
   }
   const figures = Object.entries(item.features).map(([name, value]) => `${name}: ${value === null ? "–" : whole(value)}`);

@@ -42,8 +42,11 @@ function colourings(data) {
       name: column.name,
       of: (i) => {
         const start = column.starts[i];
-        const code = start < column.starts[i + 1] ? column.codes[start] : MOST_VALUES;
-        return code < MOST_VALUES ? code : -1;
+        return start < column.starts[i + 1] ? category(column.codes[start]) : -1;
+      },
+      every: (i) => { // of a list, whose first value gives the colour
+        const codes = column.codes.subarray(column.starts[i], column.starts[i + 1]);
+        return codes.length ? [...new Set(Array.from(codes, category))] : [-1];
       },
       labels: column.values.slice(0, MOST_VALUES).map(shortened),
       rest: column.values.length > MOST_VALUES ? "other or none" : "none",
@@ -51,6 +54,12 @@ function colourings(data) {
   }
   return list;
 }
+
+// The number of a value's colour; -1: the value shares grey.
+const category = (code) => (code < MOST_VALUES ? code : -1);
+
+// All categories of a document: a list may have several.
+const categoriesOf = (colouring, i) => colouring.every?.(i) ?? [colouring.of(i)];
 
 // The lowest and the highest 2 % of the numbers share the colours of the ends.
 function scaled(name, kind, numbers) {

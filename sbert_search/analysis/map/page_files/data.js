@@ -49,7 +49,7 @@ function valueOf(column, i, values = column.values) {
 function shownNumber(kind, number) {
   if (kind === "date") return new Date(number).toISOString().slice(0, 10);
   if (kind === "time") return new Date(number).toISOString().replace(/\.000Z|Z$/, "Z");
-  return Number.isInteger(number) ? String(number) : String(Number(number.toPrecision(6)));
+  return String(number);
 }
 
 function shortened(text) {

@@ -16,8 +16,19 @@ const LITERALS = { // types of the literals of each kind, and their name
 // A bigint and a number are compared by their exact values, but only if not by === or !==.
 const COMPARE = {
   "=": (a, b) => a == b, "<>": (a, b) => a != b, "!=": (a, b) => a != b,
-  "<": (a, b) => a < b, "<=": (a, b) => a <= b, ">": (a, b) => a > b, ">=": (a, b) => a >= b,
+  "<": (a, b) => order(a, b) < 0, "<=": (a, b) => order(a, b) <= 0, ">": (a, b) => order(a, b) > 0, ">=": (a, b) => order(a, b) >= 0,
 };
+
+// Negative, 0 or positive. Texts are ordered by their code points, as in an index; JavaScript itself
+// would order them by their UTF-16 units.
+function order(a, b) {
+  if (a == b) return 0;
+  if (typeof a !== "string") return a < b ? -1 : 1;
+  let at = 0;
+  while (at < a.length && a[at] === b[at]) at += 1;
+  if (at > 0 && /[\uDC00-\uDFFF]/.test((a[at] ?? "") + (b[at] ?? ""))) at -= 1; // between the two units of a character
+  return (a.codePointAt(at) ?? -1) - (b.codePointAt(at) ?? -1);
+}
 
 function tokens(text) {
   const found = [];
@@ -40,10 +51,11 @@ function tokens(text) {
 // Milliseconds since 1970 of a date or time, in UTC if it has no zone; NaN for any other text.
 function instant(kind, text) {
   const match = TIME.exec(text);
-  if (!match || (kind === "date" && text.length > 10)) return NaN;
+  if (!match || text.startsWith("0000") || (kind === "date" && text.length > 10)) return NaN;
   const [, day, hour = "00", minute = "00", second = "00", decimals = "", zone = "Z"] = match;
   const whole = Date.parse(`${day}T${hour}:${minute}:${second}Z`);
   if (Number.isNaN(whole) || !new Date(whole).toISOString().startsWith(day)) return NaN;
+  if (zone !== "Z" && (zone.slice(1, 3) > "23" || zone.slice(-2) > "59")) return NaN;
   const ahead = zone === "Z" ? 0 : Number(`${zone[0]}1`) * (60 * Number(zone.slice(1, 3)) + Number(zone.slice(-2)));
   return ((whole - 60_000 * ahead) * 1000 + Number(decimals.padEnd(6, "0"))) / 1000;
 }
@@ -144,13 +156,14 @@ function parseFilter(text, data) {
     if (one.kind !== "text") throw new Error("LIKE needs a text column.");
     const { literal } = operand();
     if (typeof literal !== "string") throw new Error("After LIKE comes a text in quotes.");
-    const regex = literal.replace(/\\(.?)|%|_|[^\\%_]+/gsu, (part, escaped) => {
+    const pieces = [""]; // a regular expression for each part between two %
+    for (const [part, escaped] of literal.matchAll(/\\(.?)|%|_|[^\\%_]+/gsu)) {
       if (part === "\\") throw new Error("A backslash at the end of a pattern escapes nothing; write two.");
-      if (part === "%") return ".*";
-      return part === "_" ? "." : (escaped ?? part).replace(/[.*+?^${}()|[\]\\]/g, "\\$&");
-    });
-    const expression = new RegExp(`^${regex}$`, ignoresCase ? "isu" : "su");
-    return both(one.get, () => 0, (value) => expression.test(value));
+      if (part === "%") pieces.push("");
+      else pieces[pieces.length - 1] += part === "_" ? "." : (escaped ?? part).replace(/[.*+?^${}()|[\]\\]/g, "\\$&");
+    }
+    const matches = matcher(pieces, ignoresCase ? "isu" : "su");
+    return both(one.get, () => 0, matches);
   }
   function comparison() {
     if (take("(")) {
@@ -206,6 +219,29 @@ function parseFilter(text, data) {
   const condition = alternatives();
   if (left.length) throw new Error(`Expected AND or OR before ${left[0].name ?? left[0].sign ?? left[0].value}.`);
   return condition;
+}
+
+// Whether a text has pieces one after the other, the first at its begin and the last at its end. Each
+// piece in between is taken where it first occurs, so that no text takes long.
+function matcher(pieces, flags) {
+  if (pieces.length === 1) {
+    const whole = new RegExp(`^(?:${pieces[0]})$`, flags);
+    return (text) => whole.test(text);
+  }
+  const first = new RegExp(`^(?:${pieces[0]})`, flags);
+  const last = new RegExp(`(?:${pieces.at(-1)})$`, flags);
+  const middle = pieces.slice(1, -1).filter(Boolean).map((piece) => new RegExp(piece, flags));
+  return (text) => {
+    const begin = first.exec(text);
+    if (!begin) return false;
+    let rest = text.slice(begin[0].length);
+    for (const piece of middle) {
+      const found = piece.exec(rest);
+      if (!found) return false;
+      rest = rest.slice(found.index + found[0].length);
+    }
+    return last.test(rest);
+  };
 }
 
 function opposite(a) {

@@ -249,7 +249,9 @@ class Page {
       return;
     }
     const counts = new Map();
-    for (let i = 0; i < data.n; i++) counts.set(colouring.of(i), (counts.get(colouring.of(i)) ?? 0) + 1);
+    for (let i = 0; i < data.n; i++) {
+      for (const each of categoriesOf(colouring, i)) counts.set(each, (counts.get(each) ?? 0) + 1);
+    }
     const categories = colouring.labels.map((label, number) => [number, label]);
     if (counts.has(-1)) categories.push([-1, colouring.rest ?? "none"]);
     for (const [number, label] of categories) {
@@ -271,7 +273,7 @@ class Page {
   conditions() {
     const { data, colouring, category, find, filter, query } = this;
     const list = [];
-    if (category !== null) list.push((i) => colouring.of(i) === category);
+    if (category !== null) list.push((i) => categoriesOf(colouring, i).includes(category));
     if (filter) list.push((i) => filter(i) === true);
     if (query >= 0) {
       const hits = new Set(data.queries[query].at);
