@@ -48,14 +48,18 @@ class LayerPass:
 class _Words:
     """The tokens to analyse: those of a text without special tokens and without the prompt."""
 
-    def __init__(self, model: BiEncoder, ids: Sequence[Sequence[int]], prompt: str, seed: int):
-        frame = model.tokenizer.single
-        prompted = len(model.tokenizer.encode([prompt])[0][0]) - frame.size if prompt else 0
-        self._skip = len(frame.before) + prompted
+    def __init__(
+        self,
+        model: BiEncoder,
+        ids: Sequence[Sequence[int]],
+        texts: Sequence[str],
+        prompt: str,
+        seed: int,
+    ) -> None:
         special = special_ids(model.tokenizer)
         self.of_text = [
-            [place for place in range(self._skip, len(text)) if text[place] not in special]
-            for text in ids
+            [place for place in range(first, len(text)) if text[place] not in special]
+            for first, text in zip(_first_places(model, texts, prompt), ids, strict=True)
         ]
         self._ids = ids
         texts_with = Counter(
@@ -101,6 +105,19 @@ class _Words:
         )
 
 
+def _first_places(model: BiEncoder, texts: Sequence[str], prompt: str) -> list[int]:
+    """Return the place of the first token of each text, after special tokens and the prompt.
+
+    It differs between texts: a vocabulary of bytes may join the blank that ends a prompt with the
+    first word.
+    """
+    before = len(model.tokenizer.single.before)
+    if not prompt:
+        return [before] * len(texts)
+    prompted = model.tokenizer.encode_offsets([prompt + text for text in texts])
+    return [before + sum(stop <= len(prompt) for _, stop in places) for _, places in prompted]
+
+
 @torch.inference_mode()
 def pass_texts(model: BiEncoder, texts: Sequence[str], *, seed: int = 0) -> LayerPass:
     """Compute the figures of every layer and the sentence vectors of some texts.
@@ -118,7 +135,7 @@ def pass_texts(model: BiEncoder, texts: Sequence[str], *, seed: int = 0) -> Laye
     """
     prompt = model.prompts.get(model.default_prompt_name or "", "")
     ids, _ = model.tokenizer.encode([prompt + text for text in texts])
-    words = _Words(model, ids, prompt, seed)
+    words = _Words(model, ids, texts, prompt, seed)
     filled = np.array([text for text, places in enumerate(words.of_text) if places], dtype=np.int64)
     if len(filled) < 2:
         raise EvaluationError(

@@ -5,14 +5,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from tokenizers import Tokenizer
+from tokenizers.models import BPE
+from tokenizers.pre_tokenizers import ByteLevel
+from tokenizers.processors import TemplateProcessing
+from tokenizers.trainers import BpeTrainer
 
 from sbert_search.analysis.anisotropy.layers import pass_texts
 from sbert_search.encoder.packed import PackedTokens
 from sbert_search.errors import EvaluationError
 from sbert_search.models.bi_encoder import BiEncoder
 from sbert_search.models.heads import Dense, Normalize
+from sbert_search.tokens.tokenizer import TextTokenizer
 from tests.metrics.test_isotropy import cosine
-from tests.models.tiny import WORDS, tiny_bi_encoder
+from tests.models.tiny import WORDS, tiny_bi_encoder, tiny_encoder
 
 TEXTS = [
     " ".join(np.random.default_rng(n).choice(WORDS, 3 + n % 7)) + "!" * (n % 2) for n in range(40)
@@ -82,3 +88,28 @@ def test_the_same_seed_gives_the_same_figures(tmp_path: Path) -> None:
     first, again, other = (pass_texts(encoder(tmp_path), TEXTS, seed=s).layers for s in (1, 1, 2))
     assert first == again
     assert first != other
+
+
+@pytest.mark.parametrize("prompt", ["", "query: ", "query:"])
+def test_a_prompt_is_left_out_whatever_the_vocabulary(tmp_path: Path, prompt: str) -> None:
+    words = ["cat", "sun", "mat", "dog", "red"]
+    backend = Tokenizer(BPE())
+    backend.pre_tokenizer = ByteLevel(add_prefix_space=False)
+    trainer = BpeTrainer(
+        special_tokens=["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"],
+        initial_alphabet=ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    backend.train_from_iterator([f" {word}" for word in words] * 9 + ["query: cat"] * 9, trainer)
+    backend.post_processor = TemplateProcessing(
+        single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
+    )
+    model = BiEncoder(
+        tiny_encoder(vocab_size=backend.get_vocab_size()),
+        TextTokenizer(backend, 16),
+        prompts={"q": prompt},
+        default_prompt_name="q" if prompt else None,
+    )
+    blank = "" if prompt.endswith(" ") else " "
+    passed = pass_texts(model, [f"{blank}{word}" for word in words] * 4)
+    assert passed.layers[0].tokens == 4 * len(words)
