@@ -1,0 +1,27 @@
+"""Zstandard frames, whole and cut."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+
+from sbert_search.corpus.formats.zstd import _PART_BYTES, ZstdStream
+from tests.corpus.accounting import zstd
+
+TEXT = bytes(range(256)) * 40
+
+
+def test_frames_are_joined() -> None:
+    stream = io.BufferedReader(ZstdStream(io.BytesIO(zstd(TEXT) + zstd(b"more"))))
+    assert stream.read() == TEXT + b"more"
+
+
+def test_only_a_small_part_before_a_cut_is_lost() -> None:
+    stream = ZstdStream(io.BytesIO(zstd(TEXT) + zstd(TEXT)[:-8]))
+    found = b""
+    with pytest.raises(OSError, match=r"[Zz]std|[Tt]runcated|decompress"):  # noqa: PT012
+        while part := stream.read(1 << 16):
+            found += part
+    assert len(found) >= len(TEXT) - _PART_BYTES
+    assert (TEXT + TEXT).startswith(found)
