@@ -211,7 +211,8 @@ def main() -> None:
     lines = ["# Single claims", "", "| figure | mean | 95 % interval |", "|---|--:|--:|"]
     for name, values in figures.items():
         low, high = mean_interval(values)
-        lines.append(f"| {name} | {sum(values) / len(values):.4f} | {low:.4f} to {high:.4f} |")
+        interval = f"{low:.4f} to {high:.4f}" if len(values) > 1 else "one seed"
+        lines.append(f"| {name} | {sum(values) / len(values):.4f} | {interval} |")
     lines += ["", "Words put one after the other, each the most probable:", ""]
     lines += [f"- {text}" for text in texts.values()]
     shown = "\n".join(lines) + "\n"
