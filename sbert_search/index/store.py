@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from sbert_search.index.writer import IndexWriter
 
 H = TypeVar("H", bound="HeldFolder")
+S = TypeVar("S", bound=Snapshot)
 
 LOOK_AGAIN_S = 0.2  # seconds to wait for a lock before checking whether the folder was replaced
 
@@ -260,7 +261,7 @@ class IndexStore:
                 continue
             backup.backup_to(self.snapshot.folder, self.snapshot.manifest, Path(target), opened)
             return
-        raise _always_changing(self.path)
+        raise always_changing(self.path)
 
 
 def open_snapshot(path: Path, reuse: Snapshot | None = None) -> Snapshot:
@@ -270,14 +271,23 @@ def open_snapshot(path: Path, reuse: Snapshot | None = None) -> Snapshot:
         path: The folder.
         reuse: An earlier state. Its open files are used again if the folder is the same.
     """
+    return following(path, lambda folder: _newest(folder, reuse))
+
+
+def following(path: Path, opened: Callable[[Folder], S]) -> S:
+    """Open the folder at a path with ``opened``; start over if the folder is replaced meanwhile.
+
+    Raises:
+        IndexStoreError: The folder was replaced `OPEN_TRIES` times.
+    """
     for _ in range(OPEN_TRIES):
         folder = manifests.open_folder(path)
         try:
-            return _newest(folder, reuse)
+            return opened(folder)
         except (CorruptIndex, NotAnIndex):
             if folder.is_at_its_path():
                 raise
-    raise _always_changing(path)
+    raise always_changing(path)
 
 
 def _newest(folder: Folder, reuse: Snapshot | None) -> Snapshot:
@@ -293,7 +303,7 @@ def _newest(folder: Folder, reuse: Snapshot | None) -> Snapshot:
         except FileNotFoundError as error:
             if manifests.read(folder) == manifest:
                 raise missing_file(folder, error) from error
-    raise _always_changing(folder.path)
+    raise always_changing(folder.path)
 
 
 def missing_file(folder: Folder, error: FileNotFoundError) -> CorruptIndex:
@@ -307,7 +317,8 @@ def _is_finished(state: Snapshot) -> bool:
     return build is None or build.finished
 
 
-def _always_changing(path: Path) -> IndexStoreError:
+def always_changing(path: Path) -> IndexStoreError:
+    """Return the error after `OPEN_TRIES` attempts to open an index that writers changed."""
     return IndexStoreError(f"{path} changed {OPEN_TRIES} times while it was opened; try again.")
 
 

@@ -10,6 +10,7 @@ from sbert_search.index.maintenance.check import CheckReport, OpenedState, check
 from sbert_search.index.snapshot import Snapshot
 from sbert_search.index.storage import manifest as manifests
 from sbert_search.index.storage.manifest import OPEN_TRIES
+from sbert_search.index.store import always_changing
 from sbert_search.runtime.disk.folders import Folder
 from sbert_search.shards import manifest as shard_manifests
 from sbert_search.shards.manifest import ShardManifest, ShardRecord
@@ -23,7 +24,6 @@ from sbert_search.shards.states import (
     read_shard,
     require_alike,
 )
-from sbert_search.shards.store import always_changing
 
 _REMEDY = "Restore the whole sharded index from a backup, or build it again."
 

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sbert_search.errors import CorruptIndex, IndexStoreError, NotAnIndex
+from sbert_search.errors import IndexStoreError, NotAnIndex
 from sbert_search.index import store as stores
 from sbert_search.index.storage import manifest as manifests
 from sbert_search.index.storage.manifest import (
@@ -107,7 +107,7 @@ class ShardedStore(IndexStore):
                     raise backup.missing_file(self.snapshot.folder, error) from error
             else:
                 return
-        raise always_changing(self.path)
+        raise stores.always_changing(self.path)
 
 
 @dataclass(frozen=True)
@@ -183,14 +183,7 @@ def open_state(path: Path, reuse: ShardedSnapshot | None = None) -> ShardedSnaps
         reuse: An earlier state. Its open files are used again if the folder is the same. None:
             all files are opened.
     """
-    for _ in range(OPEN_TRIES):
-        root = manifests.open_folder(path)
-        try:
-            return _newest(root, reuse)
-        except (CorruptIndex, NotAnIndex):
-            if root.is_at_its_path():
-                raise
-    raise always_changing(path)
+    return stores.following(path, lambda root: _newest(root, reuse))
 
 
 def _newest(root: Folder, reuse: ShardedSnapshot | None) -> ShardedSnapshot:
@@ -206,7 +199,7 @@ def _newest(root: Folder, reuse: ShardedSnapshot | None) -> ShardedSnapshot:
                 if isinstance(error, StaleShard):
                     raise
                 raise stores.missing_file(root, error) from error
-    raise always_changing(root.path)
+    raise stores.always_changing(root.path)
 
 
 def _opened(
@@ -216,11 +209,6 @@ def _opened(
         return reuse
     known = (reuse.record, reuse.shards) if reuse else None
     return ShardedSnapshot(root, manifest, open_snapshots(root, manifest, known))
-
-
-def always_changing(path: Path) -> IndexStoreError:
-    """Return the error after `OPEN_TRIES` attempts to open an index that writers changed."""
-    return IndexStoreError(f"{path} changed {OPEN_TRIES} times while it was opened; try again.")
 
 
 def check_free(folder: Folder, names: list[str]) -> None:

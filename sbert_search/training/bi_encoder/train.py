@@ -194,7 +194,8 @@ def _mine(
 ) -> list[list[Example]]:
     changed = (recipe.pooling, recipe.max_len, recipe.unit_length, recipe.prompts or None)
     if recipe.mining.model is None and any(setting is not None for setting in changed):
-        # The search opens a folder, and that of the model lacks what the recipe sets.
+        # Mining opens a model by its folder. The given folder lacks the changed settings, so the
+        # changed model is saved to a folder of its own.
         model = str(folder / MODEL)
         remove_tree(folder / MODEL)
         bi_encoder.save(folder / MODEL)

@@ -171,6 +171,11 @@ def dev_metric_names(objective: PretrainingObjective) -> tuple[str, ...]:
     return (*objective.units, *objective.accuracies, *more)
 
 
+def dev_losses(objective: PretrainingObjective) -> frozenset[str]:
+    """Return the names of those metrics of `dev_evaluation` of which a lower value is better."""
+    return frozenset(dev_metric_names(objective)).difference(objective.accuracies)
+
+
 def dev_evaluation(
     corpus: MaskedCorpus, objective: PretrainingObjective, most: int, *, segments: bool
 ) -> DevMetrics:
@@ -207,8 +212,7 @@ def dev_evaluation(
         return metrics
 
     names = dev_metric_names(objective)
-    losses = frozenset(names).difference(objective.accuracies)
-    return DevMetrics(names, evaluate, _checksum(corpus), losses)
+    return DevMetrics(names, evaluate, _checksum(corpus), dev_losses(objective))
 
 
 def _shards(

@@ -34,6 +34,7 @@ from sbert_search.training.model_card import publish_copy
 from sbert_search.training.pretraining.data import (
     DataConfig,
     dev_evaluation,
+    dev_losses,
     dev_metric_names,
     make_batches,
     prepare,
@@ -138,9 +139,7 @@ def pretrain(
         if recipe.data.dev is not None or recipe.data.held_out > 0:
             names = dev_metric_names(objective)
             require_metric(recipe.evaluation, names)
-            require_direction(
-                recipe.evaluation, names, frozenset(names).difference(objective.accuracies)
-            )
+            require_direction(recipe.evaluation, names, dev_losses(objective))
         has_segments = model.encoder.config.token_type_vocab > 1
         corpora = prepare(
             recipe.data,

@@ -1,4 +1,4 @@
-"""Searches that rerank in the queue of a server: their cost, and clients that hang up."""
+"""The cost of reranking in a server, and what happens if the client hangs up."""
 
 from __future__ import annotations
 
