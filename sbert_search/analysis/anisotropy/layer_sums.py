@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from sbert_search.metrics.isotropy import (
@@ -105,14 +106,13 @@ class BatchTokens(NamedTuple):
 
     Attributes:
         rows: Rows of the tokens in the batch, int64 (n,); special tokens are left out.
-        means: Entry (t, i) is 1 over the number of tokens of text t if token i belongs to the text,
-            else 0, float (texts, n).
+        firsts: Position, among the n tokens, of the first token of each text, int64 (texts,).
         occurrences: The tokens of sampled words, at most one for each word and text.
         single: Positions, among the n tokens, of one token for each of some texts, int64.
     """
 
     rows: Tensor
-    means: Tensor
+    firsts: Tensor
     occurrences: Occurrences
     single: Tensor
 
@@ -142,14 +142,14 @@ class LayerSums:
 
     def add(self, states: Tensor, batch: BatchTokens) -> None:
         """Add the states of a batch, float (total, dim)."""
-        tokens = states.to(self._total.device)[batch.rows]
+        tokens = states.to(self._total.device).index_select(0, batch.rows)
         inverse = 1 / torch.linalg.vector_norm(tokens, dim=1).clamp_min(1e-30)  # (n,)
         self._tokens += len(tokens)
         self._total += tokens.sum(0)
         self._unit_total += inverse @ tokens
         self._unit_squares += inverse.square() @ tokens.square()
         self._products += tokens.T @ tokens
-        self._add_sentences(tokens, inverse, batch.means)
+        self._add_sentences(tokens, inverse, batch.firsts)
         rows, words, slots = batch.occurrences
         unit = tokens[rows] * inverse[rows, None]
         self._word_totals.index_add_(0, words, unit.double())
@@ -157,12 +157,14 @@ class LayerSums:
         self._kept[words[first], slots[first]] = tokens[rows[first]]
         self._single.append(tokens[batch.single])
 
-    def _add_sentences(self, tokens: Tensor, inverse: Tensor, means: Tensor) -> None:
-        mean = means @ tokens  # (texts, dim)
+    def _add_sentences(self, tokens: Tensor, inverse: Tensor, firsts: Tensor) -> None:
+        every = torch.arange(len(tokens), device=tokens.device)
+        mean = F.embedding_bag(every, tokens, firsts, mode="mean")  # (texts, dim)
+        mean_of_units = F.embedding_bag(every, tokens * inverse[:, None], firsts, mode="mean")
         unit_mean = mean / torch.linalg.vector_norm(mean, dim=1, keepdim=True).clamp_min(1e-30)
         # The mean of cos(mean, token) over the tokens of a sentence is the product of the unit
         # vector of the mean with the mean of the tokens' unit vectors.
-        self._intra += (unit_mean * ((means * inverse) @ tokens)).sum(dtype=torch.float64)
+        self._intra += (unit_mean * mean_of_units).sum(dtype=torch.float64)
         self._sentences += len(mean)
         self._mean_total += unit_mean.sum(0)
         self._mean_squares += unit_mean.square().sum(0)

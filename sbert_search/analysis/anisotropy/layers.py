@@ -80,11 +80,11 @@ class _Words:
         rows: list[int] = []
         occurrences: list[tuple[int, int, int]] = []
         single: list[int] = []
-        means = torch.zeros(len(texts), sum(len(self.of_text[text]) for text in texts))
+        firsts: list[int] = []
         start = 0  # row of the first token of the text in the batch
-        for number, text in enumerate(texts.tolist()):
+        for text in texts.tolist():
             places, ids, first = self.of_text[text], self._ids[text], len(rows)
-            means[number, first : first + len(places)] = 1 / len(places)
+            firsts.append(first)
             rows += [start + place for place in places]
             if text < _SINGLE:
                 single.append(first + int(self._draw.integers(len(places))))
@@ -99,7 +99,7 @@ class _Words:
         columns = np.array(occurrences, dtype=np.int64).reshape(-1, 3).T
         return BatchTokens(
             torch.tensor(rows, device=device),
-            means.to(device),
+            torch.tensor(firsts, device=device),
             Occurrences(*torch.from_numpy(columns.copy()).to(device)),
             torch.tensor(single, dtype=torch.int64, device=device),
         )

@@ -27,14 +27,11 @@ def batch_of(texts: range, before: int) -> BatchTokens:
     """The words of some texts, of which each has the sampled word once."""
     sizes = [SIZES[text] for text in texts]
     start = sum(SIZES[: texts.start])
-    means = torch.zeros(len(sizes), sum(sizes))
-    for number, size in enumerate(sizes):
-        first = sum(sizes[:number])
-        means[number, first : first + size] = 1 / size
+    firsts = torch.tensor([sum(sizes[:number]) for number in range(len(sizes))])
     rows = torch.tensor([WORD[text] - start for text in texts])
     slots = torch.arange(before, before + len(texts))
     occurrences = Occurrences(rows, torch.zeros_like(rows), slots)
-    return BatchTokens(torch.arange(sum(sizes)), means, occurrences, rows)
+    return BatchTokens(torch.arange(sum(sizes)), firsts, occurrences, rows)
 
 
 def figures_of(parts: tuple[range, ...]) -> LayerFigures:
@@ -97,7 +94,7 @@ def test_a_word_in_more_texts_than_are_kept_counts_in_full() -> None:
     every = torch.arange(n)
     sums.add(
         rows,
-        BatchTokens(every, torch.eye(n), Occurrences(every, torch.zeros_like(every), every), every),
+        BatchTokens(every, every, Occurrences(every, torch.zeros_like(every), every), every),
     )
     got = sums.figures(0, seed=0)
     pairs = [cosine(a, b) for a, b in combinations(rows.numpy(), 2)]
