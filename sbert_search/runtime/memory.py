@@ -103,6 +103,8 @@ class FreedMemory:
             if not self._libc.mallopt(_MMAP_THRESHOLD, _KEPT_BYTES):
                 self._libc.mallopt(_MMAP_THRESHOLD, 32 << 20)
             self._libc.mallopt(_TRIM_THRESHOLD, 2 * _KEPT_BYTES - 1)
+            # Otherwise free blocks of an earlier training would count as memory of the first steps.
+            self._libc.malloc_trim(0)
 
     def after_step(self) -> bool:
         """Return free blocks to the kernel if the process has grown too much.

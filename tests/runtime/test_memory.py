@@ -69,6 +69,30 @@ def test_pieces_of_free_memory_are_given_back_when_they_have_added_up() -> None:
     assert done.stdout.split() == ["False", "True", "True", "True"], done.stderr
 
 
+EARLIER = """
+import numpy as np
+from sbert_search.runtime.memory import FreedMemory, anonymous_bytes
+
+FreedMemory()
+before, held, kept = anonymous_bytes(), [], []
+for _ in range(200):
+    held.append(np.ones(1 << 20, np.uint8))
+    kept.append(bytes(2000))  # outlives the training, so the free blocks do not join
+del held
+stays = anonymous_bytes()
+FreedMemory()
+print(stays > before + (200 << 20), anonymous_bytes() < before + (20 << 20))
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="needs glibc")
+def test_free_memory_of_an_earlier_training_is_given_back_before_the_next() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", EARLIER], capture_output=True, text=True, timeout=60
+    )
+    assert done.stdout.split() == ["True", "True"], done.stderr
+
+
 @pytest.mark.parametrize(("system", "n_bytes"), [("darwin", 7_000), ("freebsd", 7_000 * 1024)])
 def test_without_proc_the_peak_counts(
     system: str, n_bytes: int, monkeypatch: pytest.MonkeyPatch
@@ -130,6 +154,8 @@ def test_a_glibc_with_an_upper_limit_keeps_smaller_blocks(monkeypatch: pytest.Mo
                 return 0
             kept.append(name)
             return 1
+
+        def malloc_trim(self, _: int) -> None: ...
 
     monkeypatch.setattr(memory, "_glibc", Libc)
     FreedMemory()
