@@ -189,7 +189,8 @@ def _list_as_type(
     inner, items = element_type(kind), present(values)
     if inner is None and kind == "string":
         return as_text(values, name)
-    if inner is not None and (element_type(own) is not None or not items):
+    fits = (kind, own) != ("list[int64]", "list[float64]")  # `Columns` never widens such a column
+    if inner is not None and fits and (element_type(own) is not None or not items):
         converted = (as_type(item, type_of(item, name), inner, True, name) for item in items)
         texts = (check_text(item, name) if isinstance(item, str) else item for item in converted)
         return cast(MetadataValue, list(texts))

@@ -233,6 +233,16 @@ def test_lists_of_an_index_keep_their_type(
         assert columns.types == {"n": known}
 
 
+def test_a_list_of_floats_for_integers_gets_the_true_reason() -> None:
+    columns = Columns({"n": "list[int64]"})
+    for value in ([1.5], [1, 1.5], [1.0]):
+        with pytest.raises(BadRow) as caught:
+            columns.learn({"n": value}, typed=True)
+        assert caught.value.reason == (
+            "column 'n' is of type list[int64], this value is of type list[float64]"
+        )
+
+
 def test_integers_and_lists_do_not_meet() -> None:
     columns = Columns()
     columns.learn({"n": [1]}, typed=True)
