@@ -8,7 +8,7 @@ an id, the caller reads the document's id and compares it.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 
 import numpy as np
 import xxhash
@@ -18,6 +18,8 @@ from sbert_search.records import Document, MetadataValue, ScalarValue
 
 IdTable = NDArray[np.uint64]
 """uint64 (3, n_docs): id hash, row, content hash; sorted by id hash, then row."""
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def hash_ids(doc_ids: Sequence[str]) -> NDArray[np.uint64]:
@@ -109,9 +111,20 @@ def _canonical(value: ScalarValue | Sequence[ScalarValue]) -> str:
     if isinstance(value, bool):
         return "b1" if value else "b0"
     if isinstance(value, datetime):
-        return f"t{(value if value.tzinfo else value.replace(tzinfo=UTC)).timestamp()!r}"
+        return _canonical_time(value if value.tzinfo else value.replace(tzinfo=UTC))
     if isinstance(value, date):
         return "d" + value.isoformat()
     if isinstance(value, float) and value.is_integer():
         return f"n{int(value)}"
     return f"n{value!r}"
+
+
+def _canonical_time(moment: datetime) -> str:
+    """Write a time as the float of its seconds, or as microseconds if the float is another time.
+
+    More than 2**33 seconds from 1970, floats are further apart than a microsecond.
+    """
+    seconds, since = moment.timestamp(), moment - _EPOCH
+    if timedelta(seconds=seconds) == since:
+        return f"t{seconds!r}"
+    return f"t{since // timedelta(microseconds=1)}us"

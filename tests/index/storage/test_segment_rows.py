@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import io
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -109,6 +110,13 @@ def test_content_is_title_text_and_metadata_and_nothing_else() -> None:
         Document("a", "text", "title", {"m": 3}),
     ):
         assert ids.hash_content(other) != ids.hash_content(document)
+
+
+@pytest.mark.parametrize("year", [1, 1600, 2024, 2243, 9999])
+def test_a_microsecond_is_another_content_in_every_year(year: int) -> None:
+    start = datetime(year, 6, 30, 23, 59, 59, 999_000, tzinfo=UTC)
+    times = [start + timedelta(microseconds=n) for n in range(50)]
+    assert len({ids.hash_content(Document("a", "text", metadata={"t": t})) for t in times}) == 50
 
 
 @pytest.mark.parametrize("n_rows", [0, 1, 7, 5000])
