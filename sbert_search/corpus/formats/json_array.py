@@ -15,7 +15,7 @@ from sbert_search.corpus.formats.lines import BOM
 from sbert_search.corpus.formats.rows import BadRow, RawRow, Reject
 
 _CHUNK = 1 << 16  # bytes read at a time, at most to the end of a line
-_FIRST = 1 << 20  # bytes in which the end of the first object is looked for
+_ALONE = 1 << 20  # most bytes of a row that is the only object of a file
 
 _SPACE = re.compile(rb"[ \t\r\n]*")
 _SCALAR = re.compile(rb"[^ \t\r\n,\]}]+")
@@ -177,38 +177,47 @@ class _Scanner:
         self._value(depth, 0)
 
     def starts_sequence(self) -> bool:
-        """Whether the stream is a sequence of objects, of which the first has up to `_FIRST` bytes.
+        """Whether the stream is a sequence of objects, of which the first is within the limit.
 
-        A single object is such a sequence only if it is on one line and has no array of objects.
+        A single object is such a sequence only if it is on one line of up to `_ALONE` bytes and has
+        no array of objects.
         """
-        while len(self._data) - self._at < _FIRST and self._fill():
-            pass
-        begin, n_bytes = self._data[self._at :].decode("utf-8", "replace"), len(self._data)
+        first = after = b""
         try:
-            first, end = json.JSONDecoder().raw_decode(begin)
+            item = self._value(0, self._limit.n_bytes, stay=True)
+            if isinstance(item, bytes):
+                first = item
+                after = self.peek()
+        except BadRow:  # the stream ends or is damaged here; who reads on sees it again
+            pass
+        self._data[: self._at] = first
+        self._at = 0
+        if after or not 0 < len(first) <= _ALONE or b"\n" in first:
+            return after == b"{"
+        try:
+            members = json.loads(first.decode("utf-8", "replace")).values()
         except (ValueError, RecursionError):
             return False
-        rest = begin[end:].lstrip()
-        while not rest and self._fill():
-            rest = self._data[n_bytes:].decode("utf-8", "replace").lstrip()
-        if rest:
-            return rest.startswith("{")
-        lists = [value for value in first.values() if isinstance(value, list) and value]
-        return "\n" not in begin[:end] and not any(isinstance(items[0], dict) for items in lists)
+        lists = [value for value in members if isinstance(value, list) and value]
+        return not any(isinstance(items[0], dict) for items in lists)
 
-    def _value(self, depth: int, most: int) -> Item:
+    def _value(self, depth: int, most: int, *, stay: bool = False) -> Item:
+        """Return a value and move behind it; with ``stay``, stay before one that is too long."""
         if self._at > _CHUNK:
             del self._data[: self._at]
             self._at = 0
         if depth == 0 and (scalar := self._scalar()):
             return scalar
-        at, quoted, too_long = self._at, False, False
+        too_long = BadRow(f"an item longer than {self._limit}")
+        at, quoted, dropped = self._at, False, False
         while True:
             mark = (_IN_STRING if quoted else _STRUCTURE).search(self._data, at)
             if mark is None:
                 at = max(at, len(self._data))
                 if at - self._at > most:
-                    too_long = True
+                    if stay:
+                        return too_long
+                    dropped = True
                     at -= self._forget()
                 self._require_more()
                 continue
@@ -220,10 +229,10 @@ class _Scanner:
             depth += _DEPTH.get(byte, 0)
             if depth <= 0 and not quoted:
                 break
+        if stay and at - self._at > most:
+            return too_long
         data, self._at = bytes(self._data[self._at : at]), at
-        if too_long or len(data) > most:
-            return BadRow(f"an item longer than {self._limit}")
-        return data
+        return too_long if dropped or len(data) > most else data
 
     def _forget(self) -> int:
         """Drop all bytes that were read; return how many."""

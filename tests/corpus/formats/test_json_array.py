@@ -6,7 +6,7 @@ import gzip
 import io
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, cast
 
 import pyarrow as pa
 import pytest
@@ -134,7 +134,10 @@ def test_a_file_cut_anywhere_keeps_the_rows_before_the_cut(
         ('{\n"a": 1, "b": [2]}', {1: "neither an array of objects nor an object with one"}),
         ('{\n"a" 1}', {1: "a member or a closing bracket is missing"}),
         ('{"a": NaN}\n{"a": 2}', {1: "NaN is not a JSON value"}),
-        (f'{{"a": "{"x" * (1 << 20)}"}}\n{{"a": 2}}', {1: "a second object follows the first; if"}),
+        (
+            f'{{"a": "{"x" * (1 << 20)}"}}',
+            {1: "neither an array of objects nor an object with one"},
+        ),
         ('{"a": [{"x": 1}]} []', {2: "not a JSON array of objects from here on"}),
     ],
 )
@@ -146,6 +149,31 @@ def test_what_is_broken_is_one_reject_with_its_place(text: str, reasons: dict[in
         for number, reason in reasons.items():
             assert reason in rejects[number].reason
             assert rejects[number].source == f"f.json:item {number}"
+
+
+@pytest.mark.parametrize("indent", [None, 1])
+def test_the_first_object_of_a_sequence_may_be_as_long_as_any_row(indent: int | None) -> None:
+    rows: list[dict[str, Any]] = [
+        {"a": "x" * (1 << 20), "by": [{"name": "y"}, {"name": "z"}]},
+        {"a": "z", "by": []},
+    ]
+    text = "\n".join(json.dumps(row, indent=indent) for row in rows)
+    assert values(read(text)) == rows
+    (reject,) = read(text, limit=RowLimit(n_bytes=1 << 20))[2:]
+    assert isinstance(reject, Reject)
+    assert "a second object follows the first" in reject.reason
+
+
+@pytest.mark.parametrize("n_bytes", [1, 100])
+def test_a_damaged_file_keeps_the_rows_before_the_damage(n_bytes: int) -> None:
+    rows = [{"n": n, "text": f"{n**7} {n**5}"} for n in range(5000)]
+    data = gzip.compress(json.dumps({"rows": rows}).encode())
+    with gzip.open(io.BytesIO(data[:-n_bytes])) as stream:
+        *whole, last = read_json(cast(BinaryIO, stream), "f.json")
+    assert values(whole) == rows[: len(whole)]
+    assert len(whole) > 4000
+    assert isinstance(last, Reject)
+    assert "the file is damaged here" in last.reason
 
 
 def test_an_item_over_the_limit_is_one_reject() -> None:
