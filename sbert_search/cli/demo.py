@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 import time
 from collections.abc import Callable
@@ -18,6 +17,7 @@ from sbert_search.cli.console import say
 from sbert_search.cli.hits import show_hits
 from sbert_search.cli.options.shared import embedder_options, shared_options
 from sbert_search.cli.options.source import model_options
+from sbert_search.runtime.cache import cache_folder
 from sbert_search.runtime.progress import note
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def demo(ctx: click.Context, /, folder: Path | None, model: str | None, **_: obj
     from sbert_search.index.ingestion.model_check import as_embedder
     from sbert_search.search.engine import SearchEngine
 
-    folder = folder or cache_folder()
+    folder = folder or cache_folder("demo")
     corpus = folder / f"stdlib-{sys.version_info[0]}.{sys.version_info[1]}.jsonl"
     path = corpus.with_suffix(f".{_model_name(model)}.index" if model else ".index")
     opened = partial(as_embedder, model)
@@ -73,15 +73,6 @@ def _model_name(model: str) -> str:
     """Return a file name for the model; models in folders of equal names get different ones."""
     place = str(Path(model).resolve()) if Path(model).exists() else model
     return f"{Path(model).name}-{xxh3_64_hexdigest(place.encode())[:8]}"
-
-
-def cache_folder() -> Path:
-    """Return the folder of the demo in this user's cache of files that can be regenerated."""
-    if sys.platform == "darwin":
-        home = Path.home() / "Library" / "Caches"
-    else:
-        home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return home / "sbert-search" / "demo"
 
 
 def _index(corpus: Path, path: Path, open_model: Callable[[], TextEmbedder]) -> Index:

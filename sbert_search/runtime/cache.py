@@ -22,13 +22,14 @@ def cache_folder(name: str) -> Path:
     """Return the path of the cache folder for one kind of result; the folder need not exist.
 
     It is a subfolder of ``$XDG_CACHE_HOME/sbert-search``, or of ``~/.cache/sbert-search`` if the
-    variable XDG_CACHE_HOME is unset or a relative path.
+    variable XDG_CACHE_HOME is unset or a relative path. For a user without a home folder, as in
+    some containers, it is a path below ``/dev/null``, where nothing can be written.
 
     Source: the XDG Base Directory Specification 0.8.
     """
     base = Path(os.environ.get("XDG_CACHE_HOME", ""))
-    root = base if base.is_absolute() else Path("~/.cache").expanduser()
-    return root / "sbert-search" / name
+    root = base if base.is_absolute() else Path(os.path.expanduser("~/.cache"))
+    return (root if root.is_absolute() else Path(os.devnull)) / "sbert-search" / name
 
 
 def digest_of(key: object) -> str:

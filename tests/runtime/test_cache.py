@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import pwd
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
@@ -52,3 +54,14 @@ def test_a_relative_cache_home_is_not_used(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setenv("XDG_CACHE_HOME", "here")
     monkeypatch.setenv("HOME", "/somebody")
     assert cache_folder("test") == Path("/somebody/.cache/sbert-search/test")
+
+
+def test_a_user_without_a_home_folder_has_no_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unknown(uid: int) -> NoReturn:
+        raise KeyError(uid)
+
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.delenv("HOME")
+    monkeypatch.setattr(pwd, "getpwuid", unknown)
+    assert remember("key", 10) == 10
+    assert remember("key", 20) == 20

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
@@ -59,7 +60,7 @@ def resolve_model(model: str | Path | None = None) -> ResolvedModel:
         return packaged
     if model in _PACKAGED_HUB_NAMES and (packaged := _packaged_model()):
         return replace(packaged, name=str(model))
-    path = Path(model).expanduser()
+    path = Path(os.path.expanduser(model))
     if path.is_dir():
         return ResolvedModel(path, str(model), "folder")
     name = str(model)
