@@ -28,6 +28,7 @@ from sbert_search.cli.options.shared import (
     index_embedder_options,
     refuse_typed,
     shared_options,
+    typed,
 )
 from sbert_search.cli.options.source import model_options
 from sbert_search.errors import NoLexicalData
@@ -183,7 +184,7 @@ def search(
     operators = queries is None if operators is None else operators
     highlight = queries is None if highlight is None else highlight
     chosen = replace(search_options(ctx), syntax="operators" if operators else "plain")
-    _refuse_fuzzy_without_words(query, queries, chosen)
+    _refuse_fuzzy_without_words(ctx, chosen)
     hardware = model_options(ctx)
     reranker = None
     if rerank:
@@ -292,16 +293,16 @@ def _refuse_without_hits(ctx: click.Context) -> None:
         refuse_typed(ctx, words, "without a query")
 
 
-def _refuse_fuzzy_without_words(
-    query: str | None, queries: Path | None, options: SearchOptions
-) -> None:
-    """Refuse --fuzzy for one query whose words are not looked up."""
+def _refuse_fuzzy_without_words(ctx: click.Context, options: SearchOptions) -> None:
+    """Refuse --fuzzy on the command line for one query whose words are not looked up."""
     from sbert_search.search.words.operators import parse_query
 
+    query, queries = ctx.params["query"], ctx.params["queries"]
+    if not (options.fuzzy and "fuzzy" in typed(ctx) and options.mode == "dense" and not queries):
+        return
     operators = query is not None and options.syntax == "operators"
-    clauses = parse_query(query or "").clauses if operators else ()
-    words = [clause for clause in clauses if not (clause.quoted or clause.excluded)]
-    if options.fuzzy and options.mode == "dense" and queries is None and not words:
+    clauses = parse_query(query).clauses if operators else ()
+    if all(clause.quoted or clause.excluded for clause in clauses):
         raise click.UsageError("--fuzzy needs --mode hybrid or lexical, or a +word in QUERY.")
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
-from sbert_search.cli.options.shared import Decorator, F, Finite, given
+from sbert_search.cli.options.shared import Decorator, F, Finite, typed
 
 if TYPE_CHECKING:
     from sbert_search.search.options import SearchOptions
@@ -129,26 +129,28 @@ def answer_options(function: F) -> F:
 def search_options(ctx: click.Context) -> SearchOptions:
     """Make the options of a search from those of the running command.
 
+    Defaults of a configuration file that have no effect on this search are ignored.
+
     Raises:
-        UsageError: An option was given that would have no effect.
+        UsageError: An option is on the command line that would have no effect.
         QueryError: A value is out of range.
     """
     from sbert_search.search.options import SearchOptions
     from sbert_search.search.stages.boosts import Boost
     from sbert_search.search.stages.fusion import Fusion
 
-    params, given_names = ctx.params, given(ctx)
+    params, on_line = ctx.params, typed(ctx)
     fuses = params["mode"] in ("auto", "hybrid")
     grouped = params.get("group_by") is not None
     holds = {"--mode hybrid": fuses, "--rerank": bool(params["rerank"]), "--group-by": grouped}
     holds["--answer"] = bool(params.get("answer"))
     for option in ctx.command.params:
         needed = _NEEDS.get(option.name or "")
-        if needed and option.name in given_names and not holds[needed]:
+        if needed and option.name in on_line and not holds[needed]:
             raise click.UsageError(f"{option.opts[0]} needs {needed}.")
     fusion = Fusion(**{name: params[name] for name in _FUSION})
     names = [field.name for field in fields(SearchOptions) if field.name in params]
-    given_values = {name: params[name] for name in names}
+    given_values = {name: params[name] for name in names if grouped or name != "group_size"}
     if "boost" in given_values:
         given_values["boost"] = [Boost.parse(text) for text in params["boost"]]
     group = not params.get("passages")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from sbert_search.cli.options.shared import Decorator, F, Finite, given
+from sbert_search.cli.options.shared import Decorator, F, Finite, given, typed
 
 if TYPE_CHECKING:
     from sbert_search.cluster.runner import RayRunner
@@ -164,7 +164,8 @@ def _on_ray(ctx: click.Context, names: set[str]) -> bool:
     """Whether the runner is ray; if not, the named options may not be given."""
     if ctx.params["runner"] != "local":
         return True
-    alone = given(ctx) & names
+    on_line = typed(ctx)
+    alone = (on_line if "runner" in on_line else given(ctx)) & names
     for option in ctx.command.params:
         if option.name in alone:
             raise click.UsageError(f"{option.opts[0]} needs --runner ray.")

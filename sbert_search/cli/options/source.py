@@ -128,8 +128,11 @@ def with_read_options(settings: R, ctx: click.Context) -> R:
     chosen = overriding(ctx)
     sizes = chosen.keys() & {"chunk_tokens", "chunk_overlap"}
     if sizes and chosen.setdefault("on_truncate", "chunk") != "chunk":
-        option = f"--{min(sizes).replace('_', '-')}"
-        raise click.UsageError(f"{option} needs --on-truncate chunk.")
+        on_line = typed(ctx)
+        if wrong := sizes & on_line if "on_truncate" in on_line else sizes:
+            option = f"--{min(wrong).replace('_', '-')}"
+            raise click.UsageError(f"{option} needs --on-truncate chunk.")
+        chosen = {name: value for name, value in chosen.items() if name not in sizes}
     rules: dict[str, Any] = {name: chosen[name] for name in _RULES if name in chosen}
     fields = ("id", "text", "title", "vector")
     named = {name: chosen[f"{name}_field"] for name in fields if f"{name}_field" in chosen}

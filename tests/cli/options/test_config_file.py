@@ -247,3 +247,39 @@ def test_a_command_without_a_file_reads_none() -> None:
 def test_a_file_that_is_absent_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["--config", "absent.toml", "demo"]) == 2
     assert "absent.toml" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        ["--mode", "dense"],
+        ["--mode", "lexical"],
+        ["--mode", "dense", "--plain"],
+        ["--runner", "local"],
+    ],
+)
+def test_a_default_without_effect_does_not_stop_a_search(
+    line: list[str], index: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("sbert-search.toml").write_text(
+        "[search]\ndense-weight = 0.7\nfusion = 'rrf'\nrerank-depth = 20\ngroup-size = 3\n"
+        "answer-depth = 2\nfuzzy = 1\n" + ("workers = 2\n" if "--runner" in line else "")
+    )
+    assert run(["search", index, "tide", "-k", "1", "--json", *line]) == 0, capsys.readouterr()
+    for option in ("--rerank-depth", "--group-size", "--answer-depth"):
+        assert run(["search", index, "tide", option, "2", *line]) == 2
+        assert f"{option} needs --" in capsys.readouterr().err
+
+
+def test_cut_texts_have_no_passages_of_a_default_size(
+    index: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("sbert-search.toml").write_text("chunk-tokens = 4\n")
+    Path("long.jsonl").write_text(json.dumps({"id": "long", "text": "tide " * 20}))
+    build = ["index", "build", "long.jsonl", "--model", "hashing"]
+    assert run([*build, "--out", "cut.index", "--on-truncate", "warn"]) == 0, capsys.readouterr()
+    assert run([*build, "--out", "split.index"]) == 0
+    assert [Index.open(name).info().passages for name in ("cut.index", "split.index")] == [1, 5]
+    Path("sbert-search.toml").write_text("chunk-tokens = 4\non-truncate = 'warn'\n")
+    assert run([*build, "--out", "other.index"]) == 2
+    assert "--chunk-tokens needs --on-truncate chunk." in capsys.readouterr().err
