@@ -16,7 +16,7 @@ import numpy as np
 from sbert_search.config import unknown_name
 from sbert_search.corpus.column_types import ColumnType, parse_type
 from sbert_search.corpus.columns import Columns, NewColumnError
-from sbert_search.corpus.fields import FieldNames, Roles, RowParts, first_id_field, row_parts
+from sbert_search.corpus.fields import FieldNames, Roles, RowParts, late_id_field, row_parts
 from sbert_search.corpus.formats.limits import RowLimit
 from sbert_search.corpus.formats.rows import BadRow, RawRow, Reject
 from sbert_search.corpus.sources import (
@@ -335,7 +335,7 @@ class CorpusReader:
         if self._unseen:
             self._unseen -= row.values.keys()
         plan.first_valid = plan.first_valid or row.source
-        if plan.roles.id is None and (late := first_id_field(row.values)):
+        if plan.roles.id is None and (late := late_id_field(row.values, plan.roles)):
             # The file has an id field after all, so each of its earlier rows lacks the id.
             plan.roles = dataclasses.replace(plan.roles, id=late)
             reason = f"no {late!r}, the id of the row; {row.source} has one"

@@ -66,6 +66,8 @@ class FieldNames:
     ) -> Roles:
         """Choose the fields of one file from the field names of its first rows.
 
+        A field that is named for one part of a row is not detected as another part.
+
         Args:
             names: The field names.
             shown: Name of the file in messages.
@@ -85,7 +87,9 @@ class FieldNames:
         for role, field in named:
             if field is not None and field not in names:
                 raise CorpusError(f"{shown}: {unknown_name(field, field, names, f'{role} field')}")
-        text = self.texts or tuple(filter(None, [_first(TEXT_FIELDS, names)]))
+        taken = {self.id, *self.texts, self.title, self.vector}
+        free = [name for name in names if name not in taken]
+        text = self.texts or tuple(filter(None, [_first(TEXT_FIELDS, free)]))
         if not text and not has_vectors:
             remedy = remedy or if_offered(
                 "--text-field",
@@ -96,9 +100,9 @@ class FieldNames:
                 f"{shown}: no text field among {', '.join(map(repr, names))}. {remedy}"
             )
         return Roles(
-            id=self.id or _first(ID_FIELDS, names),
-            text=text or TEXT_FIELDS[:1],
-            title=self.title or (None if TITLE_FIELD in text else TITLE_FIELD),
+            id=self.id or _first(ID_FIELDS, free),
+            text=text or tuple(name for name in TEXT_FIELDS if name not in taken)[:1],
+            title=self.title or (None if TITLE_FIELD in taken else TITLE_FIELD),
             vector=self.vector,
             needs_text=not has_vectors,
         )
@@ -163,9 +167,10 @@ def row_parts(row: RawRow, roles: Roles, file_name: str) -> RowParts:
     return RowParts(doc_id, title, text, _flat(metadata), vector)
 
 
-def first_id_field(names: Iterable[str]) -> str | None:
-    """Return the first of `ID_FIELDS` that is among the names, or None."""
-    return _first(ID_FIELDS, list(names))
+def late_id_field(names: Iterable[str], roles: Roles) -> str | None:
+    """Return the first of `ID_FIELDS` that is among the names and has no other role, or None."""
+    taken = (*roles.text, roles.title, roles.vector)
+    return _first(ID_FIELDS, [name for name in names if name not in taken])
 
 
 def _first(candidates: Iterable[str], names: list[str]) -> str | None:

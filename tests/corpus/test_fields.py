@@ -67,6 +67,32 @@ def test_a_title_that_is_part_of_the_text_is_not_the_title_too(tmp_path: Path) -
     ]
 
 
+@pytest.mark.parametrize(
+    ("fields", "parts"),
+    [
+        ({"id": "title"}, ("Mills", "", "A wheel.", {"id": "1"})),
+        ({"text": "id"}, ("p.jsonl#1", "Mills", "1", {"text": "A wheel."})),
+        ({"title": "id"}, ("p.jsonl#1", "1", "A wheel.", {"title": "Mills"})),
+        ({"text": ("title", "id")}, ("p.jsonl#1", "", "Mills\n\n1", {"text": "A wheel."})),
+        ({"id": "text", "text": "title"}, ("A wheel.", "", "Mills", {"id": "1"})),
+    ],
+)
+def test_a_field_that_is_named_for_one_part_is_not_detected_as_another(
+    fields: dict[str, Any], parts: tuple[object, ...], tmp_path: Path
+) -> None:
+    path = lines(tmp_path / "p.jsonl", [{"id": "1", "title": "Mills", "text": "A wheel."}])
+    (found,) = read(path, fields=FieldNames(**fields))
+    assert (found.doc_id, found.title, found.text, found.metadata) == parts
+
+
+def test_an_id_named_like_a_text_leaves_rows_with_vectors_without_a_text(tmp_path: Path) -> None:
+    path = lines(tmp_path / "p.jsonl", [{"text": "A wheel.", "v": [1.0, 2.0]}])
+    (found,) = read(path, fields=FieldNames(id="text", vector="v"))
+    assert (found.doc_id, found.text) == ("A wheel.", "")
+    with pytest.raises(CorpusError, match="no text field among 'text', 'v'"):
+        read(path, fields=FieldNames(id="text"))
+
+
 def test_fields_that_are_all_blank_make_a_bad_row(tmp_path: Path) -> None:
     path = lines(tmp_path / "p.jsonl", [*PAPERS, {"id": "d", "abstract": " ", "body": "\n"}])
     with pytest.raises(CorpusError, match=r"p\.jsonl:4: .* 'title', 'abstract' and 'body' are all"):
