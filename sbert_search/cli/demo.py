@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 import time
 from collections.abc import Callable
@@ -112,8 +113,9 @@ def _write_corpus(path: Path) -> int:
 
 
 def _next_steps(corpus: Path, path: Path) -> str:
+    index, documents = (shlex.quote(str(each)) for each in (path, corpus))
     return f"""Next:
-  sbert-search search {path} "your own question"
-  sbert-search search {path} "open a file" --where "package = 'io'" --json
-  sbert-search index build {corpus} --out my.index
+  sbert-search search {index} "your own question"
+  sbert-search search {index} "open a file" --where "package = 'io'" --json
+  sbert-search index build {documents} --out my.index
   sbert-search index --help"""

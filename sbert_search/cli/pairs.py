@@ -69,7 +69,7 @@ def pairs(
             batches = iter([best_pairs(index.state, top, threshold, advance)])
         else:
             batches = close_pairs(index.state, threshold, advance)
-        n_shown = 0
+        n_shown, is_cosine = 0, index.state.settings.metric == "cosine"
         if as_clusters:
             for n_shown, rows in enumerate(clusters(batches), 1):
                 _show_cluster(n_shown, index.state.doc_ids(np.array(rows)), as_json)
@@ -78,7 +78,7 @@ def pairs(
                 _show_pairs(index.state, batch, as_json)
                 n_shown += len(batch)
     if not n_shown:
-        above = "; no cosine is above 1" if threshold > 1 else ""
+        above = "; no cosine is above 1" if is_cosine and threshold > 1 else ""
         note(f"No two documents score {threshold:g} or more{above}.")
 
 

@@ -76,3 +76,14 @@ def test_a_threshold_above_every_cosine_is_explained(texts: Path) -> None:
     done = sbert_search("pairs", texts, "--threshold", "90", "--model", "hashing")
     assert (done.code, done.out) == (0, "")
     assert "No two documents score 90 or more; no cosine is above 1." in done.err
+
+
+def test_no_limit_of_cosines_is_named_for_products(texts: Path, tmp_path: Path) -> None:
+    out = tmp_path / "products of vectors.index"
+    built = sbert_search(
+        "index", "build", texts, "--out", out, "--model", "hashing", "--metric", "dot"
+    )
+    assert f"sbert-search search '{out}' " in built.out
+    assert sbert_search("pairs", out, "--threshold", "90").err == (
+        "No two documents score 90 or more.\n"
+    )

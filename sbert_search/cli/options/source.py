@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
@@ -201,7 +202,7 @@ def finish(
             f"({report.seconds:,.1f} s)."
         )
         if made == "index" and counts.indexed:
-            say(f'Search it: sbert-search search {path} "your question"')
+            say(f'Search it: sbert-search search {shlex.quote(str(path))} "your question"')
     if report.rejects_file:
         note(f"{counts.rejected:,} rows were rejected; {report.rejects_file} says why.")
         ctx.exit(REJECTED_ROWS)
