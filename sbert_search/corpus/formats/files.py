@@ -47,6 +47,7 @@ KINDS: Mapping[str, Kind] = {
 """The kind of a file by its extension. Of source code the whole file is the text."""
 
 UNREAD_FOLDERS = frozenset(("__pycache__", "node_modules"))  # besides hidden ones
+_UNREAD_FILES = ({"pyvenv.cfg"}, {"LOCK", "MANIFEST.json"}, {"LOCK", "shards.json"})
 
 PAGE_MARK = "#page="  # in the id of a page, between the path of the file and the number
 
@@ -125,7 +126,8 @@ def list_files(
 ) -> Listing:
     """List the files of a folder and its subfolders.
 
-    Hidden names, `UNREAD_FOLDERS`, virtual environments of Python and links to folders are skipped.
+    Hidden names, `UNREAD_FOLDERS`, virtual environments of Python, indexes of this package and
+    links to folders are skipped.
 
     Args:
         folder: The folder.
@@ -145,9 +147,12 @@ def list_files(
         on_unlisted(Path(error.filename), error)
 
     for here, folders, files in os.walk(folder, onerror=fail):
-        folders[:] = [] if "pyvenv.cfg" in files else filter(is_read, folders)
+        if any(of_program <= set(files) for of_program in _UNREAD_FILES):
+            folders.clear()
+            continue
+        folders[:] = filter(is_read, folders)
         inside = Path(here).relative_to(folder)
-        for name in () if "pyvenv.cfg" in files else files:
+        for name in files:
             suffix = Path(name).suffix.lower()
             if name.startswith("."):
                 continue

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from sbert_search import Index
 from sbert_search.corpus.documents import CorpusReader
 from sbert_search.corpus.formats.files import KINDS, fingerprint, list_files
 from sbert_search.errors import CorpusError
@@ -133,6 +134,7 @@ def test_what_a_folder_leaves_out_is_told(notes: Path, capsys: pytest.CaptureFix
         (notes / name).parent.mkdir(parents=True, exist_ok=True)
         (notes / name).write_text("junk")
     (notes / "v" / "pyvenv.cfg").touch()
+    Index.build([{"text": "a"}], out=notes / "sub" / "two.index", model="hashing")
     for name in ("a.png", "b.png", "sub/Makefile", "t.csv", "sub/u.jsonl.gz"):
         (notes / name).write_bytes(b"\x89PNG\0")
     assert by_id(read_all(notes)[0]) == EXPECTED
