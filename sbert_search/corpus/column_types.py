@@ -206,6 +206,10 @@ def parsed(text: str, kind: ColumnType) -> ScalarValue | None:
 
 
 def _time(text: str) -> datetime:
+    if (
+        text.isdecimal() and len(text) > 8
+    ):  # Python reads 13 digits, such as milliseconds, as a time
+        raise ValueError(text)
     moment = datetime.fromisoformat(text)
     return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
 

@@ -225,6 +225,7 @@ NOON = datetime(2024, 1, 31, 12, tzinfo=UTC)
         ("timestamp", date(2024, 1, 31), datetime(2024, 1, 31, tzinfo=UTC)),
         ("timestamp", "2024-01-31 12:00", NOON),
         ("timestamp", "0001-01-01T00:00:00+23:59", None),
+        ("timestamp", "1611122912345", None),  # milliseconds; Python reads the year 1611
         ("text", 7, "7"),
         ("text", True, "true"),
         ("text", ["a", 1], '["a", 1]'),

@@ -69,5 +69,9 @@ def _time(text: str) -> datetime:
     """Read a time, in UTC if it names no zone; refuse more than six decimals of a second."""
     if re.search(r"[.,][0-9]{7}", text):
         raise ValueError("beyond microseconds")
+    if (
+        text.isdecimal() and len(text) > 8
+    ):  # Python reads 13 digits, such as milliseconds, as a time
+        raise ValueError("digits only")
     moment = datetime.fromisoformat(text)
     return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).astimezone(UTC)
