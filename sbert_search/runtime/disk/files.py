@@ -21,7 +21,14 @@ from typing import Any
 
 import xxhash
 
-from sbert_search.runtime.disk.folders import AnyFolder, Entry, Folder, Place, parent_of
+from sbert_search.runtime.disk.folders import (
+    AnyFolder,
+    Entry,
+    Folder,
+    Place,
+    identity_of,
+    parent_of,
+)
 from sbert_search.runtime.disk.mapping import mapped
 
 _READING = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOFOLLOW", 0)
@@ -125,11 +132,19 @@ class NewFile(RawIOBase):
         self._buffer = bytearray()
         self._hash = xxhash.xxh3_128()
         self._fd = disk.open_new(place)
+        self._identity = identity_of(os.fstat(self._fd))
 
     @property
     def digest(self) -> str:
         """xxh3_128 of the written bytes, in hexadecimal."""
         return self._hash.hexdigest()
+
+    def is_in_place(self) -> bool:
+        """Whether ``place`` still names this file."""
+        with contextlib.suppress(OSError), parent_of(self.place) as (folder_fd, name):
+            status = os.stat(name, dir_fd=folder_fd, follow_symlinks=False)
+            return identity_of(status) == self._identity
+        return False
 
     def writable(self) -> bool:
         """Return True, as file objects do."""
@@ -197,12 +212,13 @@ def replacing(
     Args:
         place: The final name; an existing regular file is replaced.
         ready: Called right before the rename; if it raises, the old file stays.
-        ending: Suffix that is appended to the name of ``place`` to name the temporary file. Only
-            one process may write this file at a time.
+        ending: Suffix that is appended to the name of ``place`` to name the temporary file. If two
+            processes write this file at a time, the one that began first gets an error.
 
     Raises:
-        OSError: The temporary file cannot be written, or ``place`` is the path of a folder, a
-            device or a named pipe (an `Entry` is not checked). Nothing has changed.
+        OSError: The temporary file cannot be written, another process has begun to write it, or
+            ``place`` is the path of a folder, a device or a named pipe (an `Entry` is not checked).
+            Nothing has changed.
         ReplaceUnknown: The rename, or the fsync after it, failed; the file may have its old or new
             content.
     """
@@ -211,14 +227,18 @@ def replacing(
     temporary = place.with_name(place.name + ending)
     with contextlib.suppress(FileNotFoundError):
         disk.unlink(temporary)
+    file = NewFile(temporary)
     try:
-        with NewFile(temporary) as file:
+        with file:
             yield file
         if ready:
             ready()
+        if not file.is_in_place():
+            raise OSError(errno.EBUSY, "Another process writes the same file", str(place))
     except BaseException:
-        with contextlib.suppress(OSError):
-            disk.unlink(temporary)
+        if file.is_in_place():
+            with contextlib.suppress(OSError):
+                disk.unlink(temporary)
         raise
     try:
         disk.replace(temporary, place)

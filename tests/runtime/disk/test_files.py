@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -40,6 +42,36 @@ def test_replace_swaps_content_and_clears_an_old_temporary(tmp_path: Path) -> No
     files.replace_file(tmp_path / "m", b"2")
     assert (tmp_path / "m").read_bytes() == b"2"
     assert not (tmp_path / "m.tmp").exists()
+
+
+def replace_beside(path: Path, second: contextlib.ExitStack, then: Callable[[], object]) -> None:
+    """Replace a file while a second process, which began later, does the same."""
+    with files.replacing(path) as file:
+        file.write(b"first")
+        second.enter_context(files.replacing(path)).write(b"second")
+        then()
+
+
+@pytest.mark.parametrize("second_is_faster", [False, True])
+def test_the_half_of_another_process_is_not_published(
+    tmp_path: Path, second_is_faster: bool
+) -> None:
+    path, second = tmp_path / "m", contextlib.ExitStack()
+    path.write_bytes(b"old")
+    with pytest.raises(OSError, match="Another process writes the same file"):
+        replace_beside(path, second, second.close if second_is_faster else list)
+    assert path.read_bytes() == (b"second" if second_is_faster else b"old")
+    second.close()
+    assert path.read_bytes() == b"second"
+    assert os.listdir(tmp_path) == ["m"]
+
+
+def test_an_error_removes_no_file_of_another_process(tmp_path: Path) -> None:
+    path, second = tmp_path / "m", contextlib.ExitStack()
+    with pytest.raises(ValueError, match="invalid"):
+        replace_beside(path, second, lambda: int("invalid"))
+    second.close()
+    assert path.read_bytes() == b"second"
 
 
 @pytest.mark.parametrize("kind", ["folder", "pipe", "link to a device"])
