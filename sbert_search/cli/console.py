@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 _PIPE_WIDTH = 10_000  # columns of a table that no terminal shows; tables are as wide as they need
+_LEAST_WIDTH, _USUAL_WIDTH = 10, 80  # columns; a terminal that says fewer does not know its width
 _LONG_WORD = 16  # characters; longer words of a table may be broken
 REJECTED_ROWS = 3  # exit code of a command that rejected rows
 
@@ -72,7 +73,10 @@ def terminal() -> Console:
     """
     from rich.console import Console
 
-    return Console(highlight=False, soft_wrap=False, markup=False, emoji=False)
+    console = Console(highlight=False, soft_wrap=False, markup=False, emoji=False)
+    if console.width < _LEAST_WIDTH:
+        console.width = _USUAL_WIDTH
+    return console
 
 
 def show_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:

@@ -38,6 +38,15 @@ def test_lists_are_shown_with_commas(capsys: pytest.CaptureFixture[str]) -> None
     assert "tags red, old mill · sizes · n 5" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("columns", [0, 1, 4])
+def test_a_terminal_without_a_width_shows_hits(
+    columns: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    show_hits([hit("The river turns the wheel.", "")])
+    assert "    The river turns the wheel.\n" in capsys.readouterr().out
+
+
 def test_times_are_shown_to_the_second(capsys: pytest.CaptureFixture[str]) -> None:
     moment = datetime(2026, 1, 2, 3, 4, 5, 678_901, tzinfo=UTC)
     show_hits([replace(hit("Text.", ""), metadata={"one": moment, "list": [moment]})])
