@@ -49,6 +49,11 @@ def test_from_nothing_to_nothing_to_do(notes: Path) -> None:
     assert (done.code, "--metric is for a new index" in done.err) == (2, True)
 
 
+def test_a_dry_run_does_not_go_on(notes: Path) -> None:
+    done = sync(notes, "--dry-run", "--watch")
+    assert (done.code, "--watch has no effect with --dry-run" in done.err) == (2, True)
+
+
 def test_the_time_of_a_file_can_be_stored_as_text(notes: Path) -> None:
     done = sync(notes, "--column-type", "modified=day", "--dry-run")
     assert (done.code, "Unknown column type 'day'" in done.err) == (2, True)

@@ -62,14 +62,16 @@ def sync(
     from sbert_search.corpus.watching import FolderWatch
     from sbert_search.errors import CorpusError, IndexLocked
 
+    if watch and ctx.params["dry_run"]:
+        raise click.UsageError("--watch has no effect with --dry-run; leave it out.")
     watching = FolderWatch(folder) if watch else None
     work = _Sync(ctx, path, folder)
     report = work.run()
     show(report, path, as_json=as_json)
     shown = report.failed
-    if watching and not report.dry_run:
+    if watching:
         note(f"Watching {folder}; Ctrl-C ends.")
-    while watching and not report.dry_run:
+    while watching:
         watching.wait()
         try:
             report = work.run()
