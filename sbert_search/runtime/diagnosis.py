@@ -5,6 +5,7 @@ torch is not imported, so that the description takes a fraction of a second.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 from collections.abc import Mapping
@@ -213,7 +214,11 @@ def _caches() -> list[Cache]:
     root = cache_folder("")
     found = []
     for folder in sorted(root.glob("*/")):
-        sizes = [path.stat().st_size for path in folder.rglob("*") if path.is_file()]
+        sizes = []
+        for here, _, names in os.walk(folder):
+            for name in names:
+                with contextlib.suppress(OSError):  # another process has removed the file
+                    sizes.append(os.stat(os.path.join(here, name)).st_size)
         found.append(Cache(folder=str(folder), files=len(sizes), size_bytes=sum(sizes)))
     return found
 

@@ -34,6 +34,8 @@ def test_this_machine_is_described(monkeypatch: pytest.MonkeyPatch) -> None:
     folder = cache_folder("graphs")
     folder.mkdir(parents=True)
     (folder / "a").write_bytes(b"12345")
+    (folder / "removed").symlink_to("nowhere")  # as a file that goes after it was listed
+    monkeypatch.setattr(Path, "is_file", lambda path: True)
     found = diagnose()
     assert found.cpu
     assert 1 <= found.usable <= found.cores
