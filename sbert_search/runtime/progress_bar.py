@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Callable, Iterator
 
 from rich.console import Console
@@ -42,6 +43,10 @@ def bar(label: str, total: int | None, unit: str) -> Iterator[Callable[[int], No
         TimeElapsedColumn(),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as shown:
+    # rich writes what is printed meanwhile above the bar, to stderr. What goes to a file or a pipe
+    # must not be taken from there.
+    above = sys.stdout is not None and sys.stdout.isatty()
+    console = Console(stderr=True)
+    with Progress(*columns, console=console, transient=True, redirect_stdout=above) as shown:
         task = shown.add_task(label, total=total)
         yield lambda n: shown.advance(task, n)

@@ -188,8 +188,11 @@ def test_a_terminal_gets_a_bar(capsys: pytest.CaptureFixture[str]) -> None:
         patch.setenv("TERM", "xterm")
         with progress("Indexing", 10, "docs") as advance:
             advance(10)
+            sys.stdout.write("a result\n")  # to a file or a pipe
     assert "Indexing" in shown.getvalue()
     assert "10/10" in shown.getvalue()
+    assert "a result" not in shown.getvalue()
+    assert capsys.readouterr().out == "a result\n"
 
 
 def test_a_library_user_gets_notes_by_logging(
