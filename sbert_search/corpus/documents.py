@@ -103,7 +103,7 @@ class _FilePlan:
     rejected: int = 0
     # Hash of the position (`RawRow.source`) of each row. The hashes are kept only if the rows are
     # files, each with a vector in a given array: the files must keep their order, and the stamp of
-    # a folder does not show a change in a sub-folder.
+    # a folder is not compared.
     places: array[int] = field(default_factory=partial(array, "q"))
 
     def is_moved(self, number: int, place: str) -> bool:
@@ -369,9 +369,8 @@ class CorpusReader:
             if skip >= plan.rows:
                 skip -= plan.rows
                 continue
-            if _stamp(plan.file) != plan.stamp:
-                raise _changed(plan.file)
             self._reading, read = plan, skip
+            self._require_unchanged()
             for row in read_rows(plan.file, skip=skip, limit=self._limit):
                 if read == plan.rows or plan.is_moved(read, row.source):
                     raise _changed(plan.file)
@@ -393,7 +392,7 @@ class CorpusReader:
         meanwhile.
         """
         plan = self._reading
-        if plan and not plan.file.holds_files and _stamp(plan.file) != plan.stamp:
+        if plan and plan.file.format != "folder" and _stamp(plan.file) != plan.stamp:
             raise _changed(plan.file)
 
     def _document(

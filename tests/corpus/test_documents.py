@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from sbert_search import Index
 from sbert_search.corpus import documents
 from sbert_search.corpus.documents import CorpusReader, FieldNames
 from sbert_search.corpus.formats.rows import RawRow, Reject
@@ -130,6 +131,20 @@ def test_a_file_that_changes_while_it_is_read_is_refused(
     monkeypatch.setattr(documents, "read_rows", changing)
     with pytest.raises(CorpusError, match=r"c\.jsonl: changed while it was read"):
         next(reader.batches())
+
+
+def test_an_index_may_be_built_in_the_folder_of_its_documents(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("a.md", "b.md"):
+        Path(name).write_text(name)
+    os.utime(tmp_path, (1, 1))  # so the folder changes when the index is made, whatever the clock
+    index = Index.build(".", out="my.index", model="hashing")
+    assert [document.doc_id for document in index] == ["a.md", "b.md"]
+    Path("b.md").write_text("another text")
+    counts = index.upsert(".").counts
+    assert (counts.duplicate, counts.replaced) == (1, 1)
 
 
 def test_vectors_stay_with_the_files_of_a_folder_of_which_one_becomes_blank(
