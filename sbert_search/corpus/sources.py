@@ -172,6 +172,8 @@ def _with_unique_names(files: list[SourceFile], stdin: SourceFile | None) -> lis
 
 def _located(source: str, text_as: TextAs) -> Iterator[tuple[SourceFile, Path]]:
     """Yield the files of a path or a glob, each with the folder that the source names."""
+    if not source:  # such as a shell variable that is not set
+        raise CorpusError("A source is empty; name a file, or '.' for the current folder.")
     if os.path.lexists(source) or not glob.has_magic(source):
         file = classify(Path(source), text_as)
         yield file, file.path if file.format == "folder" else file.path.parent

@@ -65,6 +65,16 @@ def test_paths_that_are_no_source(tmp_path: Path) -> None:
     assert message in refusal(tmp_path)
 
 
+def test_an_empty_source_is_not_the_current_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "secret.md").write_text("text")
+    for sources in ("", [""], ["secret.md", ""]):
+        with pytest.raises(CorpusError, match="A source is empty; name a file"):
+            CorpusReader(sources)
+
+
 def test_what_may_not_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "notes").mkdir()
     (tmp_path / "notes" / "a.txt").write_text("a")
