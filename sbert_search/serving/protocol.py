@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+import httptools
 import msgspec
 from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
@@ -73,7 +74,19 @@ class GuardedProtocol(HttpToolsProtocol):
         """Read a part of a request; refuse headers that are too large."""
         if self._in_headers:
             self._header_bytes += len(data)
-        super().data_received(data)
+        self._unset_keepalive_if_required()
+        unread = memoryview(data)
+        try:
+            while unread:
+                try:
+                    self.parser.feed_data(unread)
+                    break
+                except httptools.HttpParserUpgrade as offer:
+                    unread = unread[offer.args[0] :]
+                    self._parse_without_upgrade()
+        except httptools.HttpParserError:
+            self.send_400_response("Invalid HTTP request received.")
+            return
         if self._in_headers and self._header_bytes > HEADER_BYTES:
             self.send_400_response("The headers are too large.")
 
@@ -89,12 +102,16 @@ class GuardedProtocol(HttpToolsProtocol):
         size = sum(len(name) + len(value) for name, value in self.headers) + len(self.url)
         if size > HEADER_BYTES or len(self.headers) > MAX_HEADERS:
             raise ValueError("too many or too large headers")  # the parser makes a 400 of it
+        if self._offers_upgrade():
+            return
         self._in_headers, self._header_bytes = False, 0
         super().on_headers_complete()
         self._read_within(self._limits.body_s)
 
     def on_message_complete(self) -> None:
         """Stop the deadline of the body."""
+        if self._offers_upgrade():
+            return
         super().on_message_complete()
         self._stop_reading()
         self._in_headers, self._has_begun = True, False
@@ -115,6 +132,24 @@ class GuardedProtocol(HttpToolsProtocol):
         if self._writing is not None:
             self._writing.cancel()
         super().resume_writing()
+
+    def _offers_upgrade(self) -> bool:
+        """Return whether the parser stops because the client offers another protocol.
+
+        The HTTP client of Java, for instance, offers HTTP/2 with its first request. The parser does
+        not read the body of such a request, so its head is parsed again without the offer.
+        """
+        return self.parser.should_upgrade() and any(name == b"upgrade" for name, _ in self.headers)
+
+    def _parse_without_upgrade(self) -> None:
+        """Parse the head that was read last again, without ``Upgrade``."""
+        version = self.parser.get_http_version().encode()
+        kept = [b"%b: %b\r\n" % pair for pair in self.headers if pair[0] != b"upgrade"]
+        line = b"%b %b HTTP/%b\r\n" % (self.parser.get_method(), self.url, version)
+        # The old parser may have read `Connection: close`, after which it reads nothing.
+        self.parser = httptools.HttpRequestParser(self)
+        self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
+        self.parser.feed_data(b"".join([line, *kept, b"\r\n"]))
 
     def _read_within(self, seconds: float) -> None:
         self._stop_reading()

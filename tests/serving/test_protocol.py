@@ -17,6 +17,7 @@ from tests.serving.in_thread import app_in_thread, served_in_thread
 
 LIMITS = ServerLimits(header_s=0.3, body_s=0.3, keep_alive_s=60, connections=20)
 HEAD = b"POST /search HTTP/1.1\r\nhost: localhost\r\ncontent-length: 10\r\n"
+OFFER = b"connection: Upgrade, HTTP2-Settings\r\nupgrade: h2c\r\nhttp2-settings: AAEAAEAA\r\n"
 LENGTH_0 = [(b"content-length", b"0")]
 
 
@@ -131,6 +132,37 @@ def test_pipelined_requests_are_answered_in_order(port: int) -> None:
         last = b"GET /nope HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n"
         client.sendall(one + one + last)
         assert statuses_of(all_of(client)) == [200, 200, 404]
+
+
+@pytest.mark.parametrize(
+    ("length", "body"),
+    [
+        (b"content-length: 16", b'{"input": "cat"}'),
+        (b"transfer-encoding: chunked", b'9\r\n{"input":\r\n7\r\n "cat"}\r\n0\r\n\r\n'),
+    ],
+)
+def test_a_request_that_offers_http_2_is_answered_in_http_1(
+    port: int, length: bytes, body: bytes
+) -> None:
+    """As from the HTTP client of Java."""
+    head = b"POST /embeddings HTTP/1.1\r\nhost: localhost\r\n" + length + b"\r\n" + OFFER + b"\r\n"
+    last = b"GET /nope HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n"
+    whole = head + body + head + body + last
+    for pause_at in (0, 40, len(head), len(head) + 5):
+        with connect(port) as client:
+            client.sendall(whole[:pause_at])
+            time.sleep(0.05)
+            client.sendall(whole[pause_at:])
+            answers = all_of(client)
+        assert statuses_of(answers) == [200, 200, 404]
+        assert answers.count(b'"embedding":[') == 2
+
+
+def test_a_request_without_a_body_that_offers_http_2_is_answered_in_http_1(port: int) -> None:
+    one = b"GET /health HTTP/1.1\r\nhost: localhost\r\n" + OFFER + b"\r\n"
+    with connect(port) as client:
+        client.sendall(2000 * one + one.replace(b"Upgrade,", b"Upgrade, close,"))
+        assert statuses_of(all_of(client)) == 2001 * [200]
 
 
 @pytest.mark.parametrize("late", [b"GET /hea", HEAD + b"\r\n{"])
