@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,12 +16,13 @@ from sbert_search.index.storage.manifest import ColumnType
 from sbert_search.index.storage.segments import Segment
 
 OWN = ("doc_id", "chunk", "char_start", "char_end", "title", "text")
+_BLOCK_ROWS = 1024
 _NAMESPACE = uuid.UUID("8f9a1f6e-6d0b-5f0a-9d53-0f3f5e1a7c42")  # never changes: ids depend on it
 
 
 @dataclass(frozen=True, slots=True)
 class Passages:
-    """Some live passages of one segment, in the order of their rows.
+    """Some live passages, in the order of their rows.
 
     Attributes:
         rows: Their rows in the index, int64 (n,), ascending.
@@ -54,13 +55,10 @@ def point_id(doc_id: str, chunk: int) -> str:
 def read_passages(
     snapshot: Snapshot, columns: Sequence[str], *, skip: int = 0
 ) -> Iterator[Passages]:
-    """Yield all live passages in blocks of at most 1,024.
-
-    Their order is the same each time that a state is read. The rows of a block ascend. In a sharded
-    index they do not ascend from block to block, since the shards are read one after another.
+    """Yield all live passages in the order of their rows, in blocks of at most 1,024.
 
     Args:
-        snapshot: The state of the index. Blocks come in the order of its segments.
+        snapshot: The state of the index.
         columns: Metadata columns to read.
         skip: Number of passages at the beginning that are not read.
 
@@ -68,47 +66,85 @@ def read_passages(
         CorruptIndex: A passage cannot be read.
     """
     kinds = {name: snapshot.columns[name] for name in columns}
-    for number, segment in enumerate(snapshot.segments):
-        live, step = snapshot.live(number), segment.batch_rows
-        for start in range(0, segment.n_rows, step):
-            at = np.arange(start, min(start + step, segment.n_rows))
-            at = at if live is None else at[live[at]]
-            kept, skip = at[skip:], max(skip - len(at), 0)
-            if len(kept):
-                yield _block(segment, kept, kinds)
+    readers = [_SegmentReader(segment, kinds) for segment in snapshot.segments]
+    rows = snapshot.live_rows()[skip:]
+    for start in range(0, len(rows), _BLOCK_ROWS):
+        block = rows[start : start + _BLOCK_ROWS]
+        parts = [part for reader in readers for part in reader.read(block)]
+        yield parts[0] if len(parts) == 1 else _in_order(parts)
 
 
-def _block(segment: Segment, at: NDArray[np.int64], kinds: dict[str, ColumnType]) -> Passages:
-    """Read the passages at positions ``at`` of a segment, all in one of its record batches."""
-    step = segment.batch_rows
-    index, start = int(at[0]) // step, int(at[0]) // step * step
-    chunks = segment.chunks[at]
-    firsts, doc_of = np.unique(at - chunks, return_inverse=True)  # positions of first passages
-    batch = _validated(segment, index)
-    # Only the first document can begin in an earlier batch.
-    documents = [_validated(segment, int(f) // step, int(f) % step) for f in firsts if f < start]
-    documents.append(batch.take(pa.array(firsts[firsts >= start] - start)))
-    of_documents = pa.Table.from_batches(documents)
-    own = pa.Table.from_batches([batch.take(pa.array(at - start))])
-    titles, texts = (_texts(of_documents, name) for name in ("title", "text"))
-    starts, ends = own["char_start"].to_pylist(), own["char_end"].to_pylist()
-    passages = [
-        _part(titles[doc], texts[doc], begin, end)
-        for doc, begin, end in zip(doc_of.tolist(), starts, ends, strict=True)
-    ]
-    picked = pa.array(doc_of)
-    data: dict[str, pa.Array | pa.ChunkedArray] = {
-        "doc_id": own["doc_id"],
-        "chunk": pa.array(chunks.astype(np.int32)),
-        "char_start": own["char_start"],
-        "char_end": own["char_end"],
-        "title": pa.array([titles[doc] for doc in doc_of.tolist()], pa.large_string()),
-        "text": pa.array(passages, pa.large_string()),
-    }
-    for name, kind in kinds.items():
-        data[PREFIX + name] = _metadata(of_documents, name, kind).take(picked)
-    vectors = np.ascontiguousarray(segment.vectors[at], np.float32)
-    return Passages(segment.rows[at], pa.table(data), vectors)
+def _in_order(parts: Sequence[Passages]) -> Passages:
+    """Join passages, in the order of their rows; the segments of a sharded index interleave."""
+    rows = np.concatenate([part.rows for part in parts])
+    order = np.argsort(rows)
+    tables = [part.table for part in parts]
+    table = pa.concat_tables(tables, promote_options="permissive").take(order)
+    vectors = np.concatenate([part.vectors for part in parts])
+    return Passages(rows[order], table, vectors[order])
+
+
+class _SegmentReader:
+    """Reads live passages of a segment.
+
+    Args:
+        segment: The segment.
+        kinds: Metadata columns to read, with their types in the index.
+    """
+
+    def __init__(self, segment: Segment, kinds: Mapping[str, ColumnType]) -> None:
+        self._segment, self._kinds = segment, kinds
+        self._last: tuple[int, pa.RecordBatch] | None = None  # the batch that was read last
+
+    def read(self, rows: NDArray[np.int64]) -> Iterator[Passages]:
+        """Yield those of some ascending rows that the segment holds, a batch of it at a time."""
+        record, step = self._segment.record, self._segment.batch_rows
+        if record.row_start > rows[-1] or record.row_end <= rows[0]:
+            return
+        at = self._segment.positions(rows)
+        at = at[at >= 0]
+        for part in np.split(at, np.flatnonzero(np.diff(at // step)) + 1):
+            if len(part):
+                yield self._block(part)
+
+    def _block(self, at: NDArray[np.int64]) -> Passages:
+        """Read the passages at some positions, all in one record batch of the segment."""
+        segment, step = self._segment, self._segment.batch_rows
+        start = int(at[0]) // step * step
+        chunks = segment.chunks[at]
+        firsts, doc_of = np.unique(at - chunks, return_inverse=True)  # of the first passages
+        batch = self._batch(start // step)
+        # Only the first document can begin in an earlier batch.
+        documents = [
+            _validated(segment, int(f) // step, int(f) % step) for f in firsts if f < start
+        ]
+        documents.append(batch.take(pa.array(firsts[firsts >= start] - start)))
+        of_documents = pa.Table.from_batches(documents)
+        own = pa.Table.from_batches([batch.take(pa.array(at - start))])
+        titles, texts = (_texts(of_documents, name) for name in ("title", "text"))
+        starts, ends = own["char_start"].to_pylist(), own["char_end"].to_pylist()
+        passages = [
+            _part(titles[doc], texts[doc], begin, end)
+            for doc, begin, end in zip(doc_of.tolist(), starts, ends, strict=True)
+        ]
+        picked = pa.array(doc_of)
+        data: dict[str, pa.Array | pa.ChunkedArray] = {
+            "doc_id": own["doc_id"],
+            "chunk": pa.array(chunks.astype(np.int32)),
+            "char_start": own["char_start"],
+            "char_end": own["char_end"],
+            "title": pa.array([titles[doc] for doc in doc_of.tolist()], pa.large_string()),
+            "text": pa.array(passages, pa.large_string()),
+        }
+        for name, kind in self._kinds.items():
+            data[PREFIX + name] = _metadata(of_documents, name, kind).take(picked)
+        vectors = np.ascontiguousarray(segment.vectors[at], np.float32)
+        return Passages(segment.rows[at], pa.table(data), vectors)
+
+    def _batch(self, index: int) -> pa.RecordBatch:
+        if self._last is None or self._last[0] != index:
+            self._last = index, _validated(self._segment, index)
+        return self._last[1]
 
 
 def _validated(segment: Segment, index: int, row: int | None = None) -> pa.RecordBatch:

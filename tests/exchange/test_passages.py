@@ -9,7 +9,8 @@ import pytest
 
 from sbert_search.exchange.passages import point_id, read_passages
 from sbert_search.index.index import Index
-from tests.exchange.samples import sample
+from sbert_search.shards.index import ShardedIndex
+from tests.exchange.samples import rows, sample
 
 
 @pytest.fixture(scope="module")
@@ -20,11 +21,11 @@ def index(tmp_path_factory: pytest.TempPathFactory) -> Index:
 def test_blocks_hold_the_live_passages_as_the_index_reads_them(index: Index) -> None:
     state = index.state
     blocks = list(read_passages(state, list(state.columns)))
-    rows = np.concatenate([block.rows for block in blocks])
-    assert rows.tolist() == state.live_rows().tolist()
+    found = np.concatenate([block.rows for block in blocks])
+    assert found.tolist() == state.live_rows().tolist()
     read = [row for block in blocks for row in block.table.to_pylist()]
     assert max(row["chunk"] for row in read) >= 2
-    for row, passage in zip(read, state.fetch(rows), strict=True):
+    for row, passage in zip(read, state.fetch(found), strict=True):
         document = passage.document
         assert row["doc_id"] == document.doc_id
         assert row["title"] == document.title
@@ -38,14 +39,34 @@ def test_blocks_hold_the_live_passages_as_the_index_reads_them(index: Index) -> 
         }
         assert kept == dict(document.metadata)
     vectors = np.concatenate([block.vectors for block in blocks])
-    assert np.array_equal(vectors, state.vectors(rows))
+    assert np.array_equal(vectors, state.vectors(found))
 
 
 def test_reading_goes_on_after_any_number_of_passages(index: Index) -> None:
-    rows = index.state.live_rows().tolist()
-    for skip in range(len(rows) + 2):
+    live = index.state.live_rows().tolist()
+    for skip in range(len(live) + 2):
         rest = [row for block in read_passages(index.state, [], skip=skip) for row in block.rows]
-        assert rest == rows[skip:]
+        assert rest == live[skip:]
+
+
+def test_a_sharded_index_is_read_in_the_order_of_an_index_without_shards(tmp_path: Path) -> None:
+    """Other engines put passages with equal scores in the order in which they got them."""
+    one = Index.build(rows(900), out=tmp_path / "one", model="hashing:8", chunk_tokens=16)
+    many = ShardedIndex.build(
+        rows(900), out=tmp_path / "many", n_shards=4, model="hashing:8", chunk_tokens=16
+    )
+    for index in (one, many):
+        index.upsert([*rows(40, seed=1), {"_id": "late", "text": "river mill", "late_column": 7}])
+        index.delete([f"d/{number} é" for number in range(90, 120)])
+    read = [list(read_passages(index.state, list(one.state.columns))) for index in (one, many)]
+    assert len(read[0]) > 1
+    for a, b in zip(*read, strict=True):
+        assert a.table.equals(b.table)
+        assert np.array_equal(a.vectors, b.vectors)
+        assert np.all(np.diff(b.rows) > 0)
+    for skip in (1, 700, many.state.n_rows - 1):
+        rest = [row for block in read_passages(many.state, [], skip=skip) for row in block.rows]
+        assert rest == many.state.live_rows().tolist()[skip:]
 
 
 def test_a_document_that_begins_in_an_earlier_batch_keeps_its_title(tmp_path: Path) -> None:
