@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from sbert_search.corpus.formats.rows import Reject
@@ -16,6 +18,8 @@ from sbert_search.index.ingestion.build import BuildSettings
 from sbert_search.index.ingestion.ingest import IngestReport
 from sbert_search.index.ingestion.read_settings import ReadSettings
 from sbert_search.index.writer import IndexWriter
+from sbert_search.runtime.disk.files import use_disk
+from tests.faults import FaultDisk, Killed
 
 SKIP = ReadSettings(on_error="skip")
 
@@ -118,6 +122,27 @@ def test_a_build_that_fails_at_its_end_goes_on_from_the_same_list(
 
 def fail(*_: object, **__: object) -> None:
     raise IndexStoreError("the disk is full")
+
+
+@pytest.mark.parametrize("given", ["texts", "vectors"])
+def test_a_build_that_is_killed_as_it_ends_has_its_list(tmp_path: Path, given: str) -> None:
+    docs = write(tmp_path / "docs.jsonl", {"_id": "good", "text": "good"}, {"_id": "", "text": "b"})
+
+    def build(out: Path) -> None:
+        if given == "texts":
+            Index.build(docs, out=out, model="hashing:8", on_error="skip", lexical=None)
+        else:
+            Index.from_vectors(np.eye(2), ids=["good", ""], out=out, on_error="skip")
+
+    with use_disk(sound := FaultDisk(1_000_000, "kill")):
+        build(tmp_path / "whole")
+    for step in range(sound.steps - 12, sound.steps + 1):
+        out = tmp_path / str(step)
+        with use_disk(FaultDisk(step, "kill")), pytest.raises(Killed):
+            build(out)
+        with contextlib.suppress(IndexStoreError):  # the killed build had finished the index
+            build(out)
+        assert len(rows(tmp_path / f"{step}.rejects.jsonl")) == 1
 
 
 def test_globs_and_folders_pass_over_lists_of_rejected_rows(

@@ -72,8 +72,8 @@ def _write(writer: IndexWriter, source: IdVectors, start: BuildCursor) -> Ingest
             passages += counts.indexed
             advance(counts.read)
     seconds = time.perf_counter() - started
+    rejects.finish(was_read=False)  # first: a finished build cannot be repeated
     writer.finish_build()
-    rejects.finish(was_read=False)
     return IngestReport(
         counts=cursor.counts,
         resumed_rows=start.rows,

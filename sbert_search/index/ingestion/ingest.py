@@ -193,9 +193,9 @@ def ingest(
         chunking: How texts are split if ``on_truncate`` is ``chunk``.
         cursor: Progress of a build; None for an update.
         memory_bytes: Memory budget of the process; None: no limit.
-        finish: Called when every row is committed. Only after this call does this run's list of
-            rejected rows replace the list of an earlier run. The user may have named the earlier
-            list as a source; if the call fails, a repeated run must still be able to read it.
+        finish: Called when every row is committed. If the list of rejected rows of an earlier run
+            is a source, this run's list replaces it only after this call: if the call fails, a
+            repeated run must still be able to read the source.
         by_time: Commit the batches of a block after `COMMIT_S` although the block is not complete.
         predicted: Fills metadata columns before documents are compared with those of the sink.
         embed: Embeds the batches, in this process or in others.
@@ -238,8 +238,13 @@ def ingest(
                 del batch  # frees the memory of this batch while the next one is embedded
         commits.commit()
     seconds = time.perf_counter() - started
+    was_read = reader.reads(rejects.path)
+    # A build that `finish` has finished cannot be repeated, so its list must have its name before.
+    if not was_read:
+        rejects.finish(was_read=False)
     finish()
-    rejects.finish(was_read=reader.reads(rejects.path))
+    if was_read:
+        rejects.finish(was_read=True)
     return IngestReport(
         counts=commits.counts,
         resumed_rows=start.rows,
