@@ -67,7 +67,7 @@ class Tool(Generic[A]):
         if "k" in self.arguments.__struct_fields__:
             given = {"k": min(_DEFAULT_HITS, served.limits.k), **given}
         try:
-            arguments = msgspec.convert(given, self.arguments)
+            arguments = msgspec.convert(_with_integers(given), self.arguments)
         except msgspec.ValidationError as error:
             raise wrong_field(error) from error
         return await self.answer(served, arguments, work)
@@ -158,6 +158,17 @@ _DOCUMENT = Tool(
 
 
 TOOLS: Mapping[str, AnyTool] = {tool.name: tool for tool in (_SEARCH, _SIMILAR, _DOCUMENT)}
+
+
+def _with_integers(given: Mapping[str, object]) -> dict[str, object]:
+    """Turn numbers such as 3.0 into integers.
+
+    They are integers to JSON Schema, and some clients send all numbers as floats.
+    """
+    return {
+        name: int(value) if isinstance(value, float) and value.is_integer() else value
+        for name, value in given.items()
+    }
 
 
 def described_indexes(served: Served) -> str:

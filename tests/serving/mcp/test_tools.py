@@ -46,6 +46,7 @@ def test_the_tools_answer_as_the_engine_does(served: Served, built: Path) -> Non
     assert (found["index"], found["commit"]) == ("my.index", expected.commit)
     assert len(call(served, "search", query="dough")["hits"]) == 3
     assert call(served, "search", query="dough", k=2, offset=1)["hits"][0]["rank"] == 2
+    assert call(served, "search", query="dough", k=2.0, offset=1.0)["hits"][0]["rank"] == 2
     near = call(served, "similar", id="mill", k=1, where="year > 2015")
     assert [hit["id"] for hit in near["hits"]] == ["vaccines"]
     document = call(served, "document", id="mill", index="my.index")
@@ -64,6 +65,8 @@ def test_the_tools_answer_as_the_engine_does(served: Served, built: Path) -> Non
         ("search", {"query": "x", "k": 10**30}, 400, "k"),
         ("search", {"query": "x", "k": "3"}, 400, "k"),
         ("search", {"query": "x", "k": float("nan")}, 400, "k"),
+        ("search", {"query": "x", "k": float("inf")}, 400, "k"),
+        ("search", {"query": "x", "k": 1.5}, 400, "k"),
         ("search", {"query": "x", "K": 3}, 400, "K"),
         ("search", {"query": "x", "mode": "magic"}, 400, "mode"),
         ("search", {"query": "x", "where": "nope = 1"}, 400, "where"),
