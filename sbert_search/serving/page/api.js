@@ -45,7 +45,7 @@ export async function ask(path, body, signal) {
       body: body === null ? null : JSON.stringify(body),
       signal,
     });
-    answer = await response.json();
+    answer = parsed(await response.text());
   } catch (error) {
     if (signal.aborted || response === undefined) {
       throw signal.aborted ? error : new ApiError(0, "The server does not answer.");
@@ -58,6 +58,21 @@ export async function ask(path, body, signal) {
     serverMs: Number(response.headers.get("x-total-time")),
     totalMs: performance.now() - started,
   };
+}
+
+const TOKENS = /"[^"\\]*(?:\\.[^"\\]*)*"|-?\d[\d.eE+-]*/g; // texts and numbers
+
+/**
+ * Parse JSON. An integer that a number of JavaScript would round becomes a text.
+ *
+ * @param {string} json
+ * @returns {any}
+ */
+export function parsed(json) {
+  /** @param {string} token */
+  const kept = (token) =>
+    /^-?\d+$/.test(token) && !Number.isSafeInteger(Number(token)) ? `"${token}"` : token;
+  return JSON.parse(/\d{16}/.test(json) ? json.replace(TOKENS, kept) : json);
 }
 
 /**

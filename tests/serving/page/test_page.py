@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from sbert_search.index.index import Index
 from tests.serving.live import READ, Live, live_server
 from tests.serving.page.conftest import Visit
 
@@ -368,3 +369,31 @@ def _serious(visit: Visit, axe: str) -> list[str]:
         if one["impact"] in ("serious", "critical")
         for node in one["nodes"]
     ]
+
+
+def test_integers_beyond_the_numbers_of_javascript_are_shown_and_found(
+    visit: Visit, tmp_path: Path
+) -> None:
+    number, escaped = (1 << 60) + 1, 'A mill, "12345678901234567890" \\'
+    rows = [
+        {
+            "_id": "a",
+            "text": escaped,
+            "number": number,
+            "numbers": [number, 3],
+            "x": 0.1234567890123,
+        },
+        {"_id": "b", "text": "Another mill", "number": -number, "numbers": [number + 2]},
+    ]
+    index = Index.build(rows, out=tmp_path / "my.index", model="hashing")
+    page = visit.page
+    with live_server(index.path) as live:
+        page.goto(live.url)
+        visit.search("mill")
+        shown = page.locator(".hit", has_text="12345678901234567890")
+        assert shown.locator(".text").inner_text() == escaped
+        values = shown.locator(".metadata dd").all_inner_texts()
+        assert values == [str(number), f"{number}, 3", "0.1234567890123"]
+        page.locator(".facet label", has_text=str(number)).locator("input").check()
+        page.locator("#status", has_text="1 result with").wait_for()
+        assert visit.titles() == ["a"]
