@@ -145,6 +145,8 @@ def _origin(text: str) -> str:
         ConfigError: The text is no origin.
     """
     origin = text.removesuffix("/").lower()
+    port = ":443" if origin.startswith("https:") else ":80"
+    origin = origin.removesuffix(port)  # browsers leave the default port out
     if not re.fullmatch(r"https?://[^/?#*@\s]+", origin):
         raise ConfigError(
             f"--cors-origin {text} is no origin of a web page; write it as https://example.org or "

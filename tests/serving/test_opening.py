@@ -126,9 +126,10 @@ def test_an_origin_is_read_as_browsers_send_it_and_the_own_host_is_known() -> No
         indexes={},
         models=["hashing"],
         tokens=AccessTokens({}),
-        origins=["https://A.org/"],
+        origins=["https://A.org/", "https://b.org:443", "http://c.org:80/", "http://d.org:443"],
         host="127.0.1.1",
     )
     served = open_served(settings)
-    assert list(served.origins) == ["https://a.org"]
+    expected = ["https://a.org", "https://b.org", "http://c.org", "http://d.org:443"]
+    assert list(served.origins) == expected
     assert "127.0.1.1" in served.hosts
