@@ -12,7 +12,8 @@ export function askToken(retry) {
     : "It is kept until this tab is closed.";
   byId("token-form").onsubmit = (/** @type {Event} */ event) => {
     event.preventDefault();
-    keepToken(byId("token-input").value.trim());
+    // Tokens are ASCII. What else was pasted with one is often invisible, and no header can hold it.
+    keepToken(byId("token-input").value.replace(/[^\x21-\x7e]/g, ""));
     byId("token-input").value = "";
     dialog.close();
     retry();

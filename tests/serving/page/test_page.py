@@ -277,6 +277,17 @@ def test_a_token_is_asked_for_and_kept(visit: Visit, locked: Live) -> None:
     assert visit.titles()[0] == "Bread"
 
 
+def test_a_token_is_read_without_invisible_characters(visit: Visit, locked: Live) -> None:
+    page = visit.page
+    page.goto(locked.url)
+    page.get_by_label("Token", exact=True).fill("€ wrong “token”")
+    page.keyboard.press("Enter")
+    page.locator("#token-note", has_text="does not know").wait_for()
+    page.get_by_label("Token", exact=True).fill(f"\u200b{READ}\u00a0\u2060")
+    page.keyboard.press("Enter")
+    page.locator("#welcome").wait_for()
+
+
 def test_another_index_can_be_chosen(visit: Visit, site: Live) -> None:
     page = visit.page
     page.goto(f"{site.url}/?q=dough&is.kind=craft")
