@@ -154,6 +154,8 @@ class Endpoint(Generic[Q]):
             reply = await self._answered(scope, recorder or receive, work)
         except HungUp:
             pass
+        except asyncio.CancelledError:  # the time that requests get after SIGTERM is over
+            problem = Problem(503, "The server is shutting down.", closes=True)
         except Exception as error:
             problem = problem_of(error)
             if problem is None:

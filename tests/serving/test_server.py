@@ -75,6 +75,9 @@ def test_what_takes_longer_than_the_drain_is_cut(built: Path) -> None:
         client.sendall(b"POST /search HTTP/1.1\r\nhost: localhost\r\ncontent-length: 9\r\n\r\n")
         assert one.ask("GET", "/health").status == 200
         assert one.stop() == 0
+        assert client.recv(65_536).startswith(b"HTTP/1.1 503 ")
+    assert not [line for line in one.notes if "Traceback" in line]
+    assert [(entry["route"], entry["status"]) for entry in one.log][1:] == [("/search", 503)]
 
 
 def test_requests_of_a_client_that_hangs_up_are_noted_and_harm_nobody(models: Path) -> None:
