@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import resource
 import signal
 import socket
@@ -152,11 +153,11 @@ class DrainingServer(uvicorn.Server):
                 signal.signal(number, handler)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Begin the shutdown; a second signal shuts the server down at once."""
+        """Begin the shutdown; a second signal ends the process at once."""
         if self._served.draining:
             if self._is_worker:
                 return
-            self.should_exit = self.force_exit = True
+            os._exit(0)  # any other exit would wait for an update that is under way
         self._served.draining = True
         self._exit_at_s = time.monotonic() + NOTICE_S
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import http.client
 import json
 import resource
@@ -15,13 +16,14 @@ from pathlib import Path
 import pytest
 import uvicorn
 
+from sbert_search.index.index import Index
 from sbert_search.serving import server
 from sbert_search.serving.access import AccessTokens
 from sbert_search.serving.app import build_app
 from sbert_search.serving.limits import ServerLimits
 from sbert_search.serving.opening import ServeSettings, open_served
 from tests.cli.process import sbert_search
-from tests.serving.live import READ, Live, live_server
+from tests.serving.live import READ, WRITE, Live, live_server
 
 
 def test_a_bound_port_is_named(live: Live, built: Path) -> None:
@@ -78,6 +80,26 @@ def test_what_takes_longer_than_the_drain_is_cut(built: Path) -> None:
         assert client.recv(65_536).startswith(b"HTTP/1.1 503 ")
     assert not [line for line in one.notes if "Traceback" in line]
     assert [(entry["route"], entry["status"]) for entry in one.log][1:] == [("/search", 503)]
+
+
+def test_a_second_signal_ends_the_server_although_an_update_is_under_way(
+    folder: Path, token_file: Path
+) -> None:
+    """The update waits for another writer."""
+    arguments = (folder, "--writable", "--token-file", token_file, "--wait", 3000)
+    body = json.dumps({"documents": [{"id": "new", "text": "new"}]})
+    head = f"PUT /documents HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {WRITE}\r\n"
+    with live_server(*arguments) as one, one.socket() as client, Index.open(folder).store.writer():
+        client.sendall(f"{head}content-length: {len(body)}\r\n\r\n{body}".encode())
+        reader = {"authorization": f"Bearer {READ}"}
+        while b'{method="/documents"} 1' not in one.ask("GET", "/metrics", headers=reader).raw:
+            pass
+        one.process.send_signal(signal.SIGINT)
+        with contextlib.suppress(ConnectionError):  # after the notice, it does not listen any more
+            while one.ask("GET", "/ready").status == 200:
+                pass
+        assert one.stop(signal.SIGINT) == 0
+    assert not [line for line in one.notes if "Traceback" in line]
 
 
 def test_requests_of_a_client_that_hangs_up_are_noted_and_harm_nobody(models: Path) -> None:
