@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import signal
+
 import anyio
 from mcp.server.stdio import stdio_server
 
@@ -10,7 +13,9 @@ from sbert_search.serving.state import Served, reloading
 
 
 def run(served: Served) -> None:
-    """Answer messages until stdin ends."""
+    """Answer messages until stdin ends; Ctrl-C ends the process."""
+    # Any other exit would wait for the thread that reads stdin, which cannot be interrupted.
+    signal.signal(signal.SIGINT, lambda number, frame: os._exit(130))
     anyio.run(_run, served)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import json
+import signal
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable, Iterator
@@ -134,6 +135,24 @@ def test_the_command_ends_when_stdin_does(built: Path) -> None:
     assert done.returncode == 0, done.stderr
     [answer] = map(json.loads, done.stdout.splitlines())
     assert answer["result"]["serverInfo"]["name"] == "sbert-search"
+
+
+def test_ctrl_c_ends_the_command_while_it_reads_stdin(built: Path) -> None:
+    command = [sys.executable, "-m", "sbert_search", "mcp", str(built)]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdin.write(json.dumps(message("initialize", HANDSHAKE)).encode() + b"\n")
+        process.stdin.flush()
+        assert process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        try:
+            assert process.wait(60) == 130
+        finally:
+            process.kill()
+        assert b"Traceback" not in process.stderr.read()
 
 
 # The SDK's client does not close its connection if the first message is refused.
