@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from time import perf_counter
@@ -194,8 +195,11 @@ class Endpoint(Generic[Q]):
         except (UnicodeDecodeError, ValueError) as error:
             raise invalid("", "The part of the address after ? cannot be read.") from error
         query = dict(pairs)
-        for name in query.keys() - operation.parameters.keys():
-            raise invalid(name[:100], "There is no such parameter of the address.")
+        for name, n in Counter(name for name, _ in pairs).items():
+            if name not in operation.parameters:
+                raise invalid(name[:100], "There is no such parameter of the address.")
+            if n > 1:
+                raise invalid(name, "The parameter occurs twice in the address; send it once.")
         body: Q | None = None
         if self._decoder is not None:
             require_json(headers)

@@ -116,6 +116,12 @@ def test_a_malformed_origin_is_refused(live: Live) -> None:
     assert live.ask("POST", "/search", {"query": "wheel"}, {"origin": "http://["}).status == 403
 
 
+def test_a_parameter_of_the_address_that_occurs_twice_is_refused(live: Live) -> None:
+    """Both filters, if one of them is not to be ignored."""
+    answer = live.ask("GET", "/documents/mill/similar?where=year%3E2000&where=year%3C2000")
+    assert (answer.status, answer.json["error"]["param"]) == (400, "where")
+
+
 def test_an_unknown_parameter_of_the_address_is_named(live: Live) -> None:
     answer = live.ask("GET", "/documents/mill?indx=x")
     assert (answer.status, answer.json["error"]["param"]) == (400, "indx")
