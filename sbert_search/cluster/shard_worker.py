@@ -104,6 +104,8 @@ class ShardWorker:
                 record = commit.record.shards[number]
                 kept = self._snapshots.setdefault((commit.path, record.folder), {})
                 _keep(kept, record, snapshot, STATES_KEPT)
+            paths = {known.path for known, _ in self._commits.values()}
+            self._snapshots = {at: kept for at, kept in self._snapshots.items() if at[0] in paths}
         host, _ = host_and_python()
         said = (str(warning.message) for warning in caught if warning.category is UserWarning)
         return [f"{host}: {message}" for message in said]

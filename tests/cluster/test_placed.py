@@ -294,6 +294,22 @@ def test_the_state_of_a_commit_is_opened_after_the_next_one(
     assert len({key for key, _ in worker._parts}) == shard_worker.STATES_KEPT
 
 
+def test_shards_of_indexes_that_were_searched_long_ago_are_closed(
+    cluster: LocalCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shard_worker, "COMMITS_KEPT", 2)
+    runner, engines = LocalRunner(cluster), list[SearchEngine]()
+    for name in "abc":
+        index = ShardedIndex.build(some_rows(9), out=tmp_path / name, model=MODEL, n_shards=2)
+        engines.append(SearchEngine(index, MODEL, runner=runner))
+        engines[-1].search("mill")
+    worker = cluster.processes[0].made
+    assert isinstance(worker, ShardWorker)
+    assert {Path(path).name for path, _ in worker._snapshots} == {"b", "c"}
+    assert shown(engines[0].search("mill")) == shown(engines[2].search("mill"))  # opened again
+    assert {Path(path).name for path, _ in worker._snapshots} == {"c", "a"}
+
+
 def test_a_machine_without_the_index_or_with_other_versions_is_named(
     cluster: LocalCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
