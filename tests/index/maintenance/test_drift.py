@@ -86,6 +86,22 @@ def test_recall_below_the_target_asks_for_tuning(tmp_path: Path) -> None:
     assert report.actions == (action,)
 
 
+def test_rows_with_equal_vectors_count_as_each_other(tmp_path: Path) -> None:
+    settings = StoreSettings(dim=16, spec=IndexSpec(factory="HNSW16"), metric="euclidean")
+    store = IndexStore.create(tmp_path / "i", settings)
+    with store.writer() as writer:
+        vectors = np.tile(some_vectors(100, dim=16), (8, 1))
+        writer.commit(make_batch(some_documents(800), vectors))
+        writer.compact()
+    queries = store.snapshot.vectors(_probes(store.snapshot))
+    (found, rows), (best, nearest) = (
+        store.snapshot.search(queries, K + 1, exact=exact) for exact in (False, True)
+    )
+    assert (found == best).all()
+    assert (rows != nearest).any()
+    assert measure_drift(store.snapshot).recall == 1.0
+
+
 def test_a_probe_that_is_not_found_does_not_add_a_place(tmp_path: Path) -> None:
     class Missing:
         """Finds the neighbours of a probe at ranks 1 to 9 and 11, but never the probe."""
@@ -97,7 +113,7 @@ def test_a_probe_that_is_not_found_does_not_add_a_place(tmp_path: Path) -> None:
             self, queries: NDArray[np.float32], k: int, *, exact: bool = False
         ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
             rows = [0, *range(1, 11)] if exact else [*range(1, 10), 99, 10]
-            return np.zeros((1, k), np.float32), np.array([rows])
+            return -np.array([rows], np.float32), np.array([rows])
 
     assert _recall(cast(Snapshot, Missing()), np.array([0])) == 0.9
 
