@@ -7,6 +7,7 @@ import weakref
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
+from numbers import Integral
 from pathlib import Path
 from typing import TYPE_CHECKING, Self, TypedDict, Unpack, cast
 
@@ -276,13 +277,13 @@ class Index(MaintainedIndex):
         if dim is None:
             embedder = as_embedder(model, **cast("EmbedderOptions", options))
             return create_empty(Path(out).absolute(), embedder, embedder.dim, settings, stores)
-        if model is not None or dim < 1:
+        if model is not None or not isinstance(dim, Integral) or dim < 1:
             raise ConfigError(
                 f"dim is {dim}; name the dimension, 1 or more, of an index without a model, or "
                 "name the model."
             )
         refuse_model_options(options)
-        return create_empty(Path(out).absolute(), None, dim, settings, stores)
+        return create_empty(Path(out).absolute(), None, int(dim), settings, stores)
 
     @classmethod
     def from_vectors(

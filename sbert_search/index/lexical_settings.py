@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sbert_search.config import unknown_name
+from sbert_search.config import require_types, unknown_name
 from sbert_search.errors import ConfigError
 
 NO_LANGUAGE = "none"
@@ -25,6 +25,9 @@ class LexicalSettings:
         combining_marks: Whether combining marks, such as the vowel signs of Hindi, belong to words.
             Indexes of version 0.1 have False. The command `index lexical` computes the postings
             again and sets True.
+
+    Raises:
+        ConfigError: A value has another type or is out of range, or the language is unknown.
     """
 
     language: str = "english"
@@ -35,14 +38,16 @@ class LexicalSettings:
     combining_marks: bool = True
 
     def __post_init__(self) -> None:
+        require_types(self)  # the manifest stores the values, and reading it checks their types
         if not 0 <= self.title_weight <= 100:
             raise ConfigError(f"title_weight is {self.title_weight}; it must be from 0 to 100.")
         if not (0 <= self.k1 <= 100 and 0 <= self.b <= 1):
             raise ConfigError(
                 f"k1 is {self.k1} and b is {self.b}; k1 must be from 0 to 100, b from 0 to 1."
             )
-        if self.stop_words is None:
-            object.__setattr__(self, "stop_words", _stop_words(self.language))
+        words = self.stop_words  # a list, if the caller gives one
+        words = _stop_words(self.language) if words is None else tuple(words)
+        object.__setattr__(self, "stop_words", words)
 
     def require_known_language(self) -> None:
         """Refuse an unknown language, which the constructor accepts if stop words are given.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from sbert_search.config import require_types
 from sbert_search.errors import ConfigError
 
 MIN_ANN_ROWS = 50_000  # smaller segments are scanned, which is faster than loading a graph
@@ -39,7 +40,8 @@ class IndexSpec:
             stored vectors. 0 means 10 for RaBitQ, 4 for PQ, SQ4, SQ6 and SQ8, and 1 for the rest.
 
     Raises:
-        ConfigError: A part of the factory string is unknown, or a value is out of range.
+        ConfigError: A part of the factory string is unknown, or a value has another type or is out
+            of range.
     """
 
     factory: str = "Flat"
@@ -49,6 +51,7 @@ class IndexSpec:
     refine: int = 0
 
     def __post_init__(self) -> None:
+        require_types(self)  # the manifest stores the values, and reading it checks their types
         for name, low, high in (
             ("nprobe", 1, 1 << 20),
             ("ef_search", 1, 1 << 20),

@@ -6,6 +6,7 @@ import math
 import time
 from dataclasses import dataclass, field
 
+from sbert_search.config import require_types
 from sbert_search.errors import ConfigError
 from sbert_search.index.dense.faiss_build import build_bytes
 from sbert_search.index.spec import MIN_ANN_ROWS, IndexSpec
@@ -41,9 +42,10 @@ class TuneSettings:
     seed: int = 0
 
     def __post_init__(self) -> None:
+        require_types(self)  # the manifest stores some of the values
         if not 0 < self.recall <= 1:
             raise ConfigError(f"recall is {self.recall}; it must be above 0 and at most 1.")
-        for name, fewest in (("k", 1), ("n_queries", 2), ("sample_rows", 1)):
+        for name, fewest in (("k", 1), ("n_queries", 2), ("sample_rows", 1), ("seed", 0)):
             if getattr(self, name) < fewest:
                 raise ConfigError(f"{name} is {getattr(self, name)}; it must be at least {fewest}.")
         if self.k > MAX_K:

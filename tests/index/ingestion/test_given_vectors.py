@@ -58,6 +58,15 @@ def test_rows_may_be_nothing_but_vectors() -> None:
     assert stored(index) == {f"rows#{n}": vector for n, vector in enumerate(expected, start=1)}
 
 
+def test_the_dimension_of_an_empty_index_is_any_integer(tmp_path: Path) -> None:
+    index = Index.create(tmp_path / "i", dim=np.int64(2))  # type: ignore[arg-type]
+    index.add(ROWS, vectors=VECTORS)
+    assert len(Index.open(tmp_path / "i")) == 4
+    for wrong in (0, 2.0, "2"):
+        with pytest.raises(ConfigError, match=f"^dim is {wrong}; name the dimension"):
+            Index.create(tmp_path / "j", dim=wrong)  # type: ignore[arg-type]
+
+
 def test_bad_vectors_reject_their_rows_and_shift_no_other(tmp_path: Path) -> None:
     vectors = VECTORS.copy()
     vectors[1] = 0

@@ -220,11 +220,25 @@ def test_stems_and_stop_words_are_those_of_the_language() -> None:
         ({"k1": -1}, "k1 is -1"),
         ({"b": 1.5}, "b is 1.5"),
         ({"title_weight": 101}, "title_weight is 101"),
+        ({"title_weight": 1.5}, r"title_weight is 1\.5; it must be of type int"),
+        ({"k1": "1"}, "k1 is '1'; it must be of type float"),
+        ({"combining_marks": 1}, "combining_marks is 1; it must be of type bool"),
+        ({"stop_words": "the"}, "stop_words is 'the'; it must be a list"),
     ],
 )
 def test_settings_that_cannot_be(wrong: dict[str, object], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         LexicalSettings(**wrong)  # type: ignore[arg-type]
+
+
+def test_stop_words_may_be_a_list(tmp_path: Path) -> None:
+    store = new_store(tmp_path / "i")
+    put(store, DOCUMENTS[:5])
+    own = LexicalSettings(stop_words=["the", "of"])  # type: ignore[arg-type]
+    with store.writer() as writer:
+        writer.set_lexical(own)
+    assert IndexStore.open(tmp_path / "i").snapshot.settings.lexical == own
+    assert own.stop_words == ("the", "of")
 
 
 @pytest.mark.parametrize("language", ["klingon", "\ud800", ""])

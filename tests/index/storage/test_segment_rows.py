@@ -68,6 +68,8 @@ def test_bad_factory_strings_are_refused_by_name(factory: str, reason: str) -> N
 def test_bad_search_parameters_are_refused_by_name() -> None:
     with pytest.raises(ConfigError, match=r"index.nprobe is 0; it must be from 1"):
         IndexSpec(nprobe=0)
+    with pytest.raises(ConfigError, match=r"nprobe is 2\.5; it must be of type int"):
+        IndexSpec(nprobe=2.5)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("dtype", ["<f4", "<f2", "<i8", "<u8"])
