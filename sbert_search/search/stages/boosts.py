@@ -49,7 +49,8 @@ class Boost:
 
     Raises:
         QueryError: The kind is unknown, a number is not finite, ``half_life_days`` is missing or
-            not above 0, or it or ``now`` is given for another kind than ``recency``.
+            not above 0, ``now`` is no time, or one of the two is given for another kind than
+            ``recency``.
     """
 
     column: str
@@ -69,10 +70,12 @@ class Boost:
                 raise QueryError(
                     f"half_life_days and now are for a boost by recency, not by {self.kind}."
                 )
-        elif days is None or not 0 < days < math.inf:
+        elif not (isinstance(days, Real) and 0 < days < math.inf):
             raise QueryError(
-                f"half_life_days is {days}; a boost by recency needs a number of days above 0."
+                f"half_life_days is {days!r}; a boost by recency needs a number of days above 0."
             )
+        elif not isinstance(self.now, date | None):
+            raise QueryError(f"now is {self.now!r}; pass a datetime.")
 
     @classmethod
     def parse(cls, text: str) -> Boost:

@@ -129,3 +129,15 @@ def test_scores_that_are_not_finite_are_refused(tmp_path: Path) -> None:
     assert len(engine.search("red", boost=[Boost("big", 1, "linear")])) == 2
     with pytest.raises(QueryError, match="The weight of a boost is 1; it must be finite"):
         Boost("big", "1")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"half_life_days": "3"}, "half_life_days is '3'; .* a number of days"),
+        ({"half_life_days": 3, "now": "2024-05-01"}, "now is '2024-05-01'; pass a datetime"),
+    ],
+)
+def test_times_of_other_types_are_refused(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(QueryError, match=message):
+        Boost("day", 1.0, "recency", **given)
