@@ -122,7 +122,10 @@ class Hits(list[Hit]):
             columns["answer_score"] = pa.array([a and a.score for a in answers], pa.float64())
         for name in dict.fromkeys([*self._columns, *(n for hit in self for n in hit.metadata)]):
             kind = _arrow_type(self._columns[name]) if name in self._columns else None
-            values = pa.array([hit.metadata.get(name) for hit in self], kind)
+            cells = [hit.metadata.get(name) for hit in self]
+            if kind == pa.float64():  # Arrow refuses integers beyond 2**53, even exact ones
+                cells = [float(cell) if isinstance(cell, int) else cell for cell in cells]
+            values = pa.array(cells, kind)
             while name in columns:
                 name = f"meta.{name}"
             columns[name] = values

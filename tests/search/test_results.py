@@ -14,6 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from sbert_search.embedding.hashing import HashingEmbedder
 from sbert_search.errors import ConfigError
 from sbert_search.index.index import Index
 from sbert_search.records import Hit, StageScore
@@ -122,6 +123,14 @@ def test_a_table_has_all_metadata_columns_of_the_index(tmp_path: Path) -> None:
         assert "meta.score" in named
         assert list(found.to_pandas().columns) == table.column_names
     assert set(Hits(engine.search("wheel", 1)).to_arrow().column_names).isdisjoint({"year", "tags"})
+
+
+def test_a_column_that_became_float_keeps_its_large_integers(tmp_path: Path) -> None:
+    index = small_index(tmp_path, [{"_id": "a", "text": "mill", "n": 2**60}])
+    index.add([{"_id": "b", "text": "river", "n": 1.5}], model=HashingEmbedder())
+    hits = SearchEngine(index, HashingEmbedder()).search("mill", mode="dense")
+    assert [hit.metadata["n"] for hit in hits] == [2**60, 1.5]  # each as its segment stores it
+    assert hits.to_arrow().column("n").to_pylist() == [2.0**60, 1.5]
 
 
 def test_a_table_loses_no_column_by_its_name() -> None:
