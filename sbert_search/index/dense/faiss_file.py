@@ -146,11 +146,11 @@ def search(
 
 
 def takes_bitmap(index: FaissIndex) -> bool:
-    """Whether FAISS can search only the positions in a bitmap; fast-scan indexes cannot."""
+    """Whether FAISS can search only the positions in a bitmap; some kinds of index cannot."""
     faiss = import_faiss()
     if isinstance(index, faiss.IndexPreTransform):
         return takes_bitmap(faiss.downcast_index(index.index))
-    return not isinstance(index, faiss.IndexFastScan)
+    return not isinstance(index, faiss.IndexFastScan | faiss.IndexPQ)
 
 
 def parameters(
@@ -168,7 +168,7 @@ def parameters(
     if isinstance(index, faiss.IndexPreTransform):
         inner = parameters(faiss.downcast_index(index.index), spec, n_candidates, bits)
         return inner and faiss.SearchParametersPreTransform(index_params=inner)
-    if isinstance(index, faiss.IndexFastScan):
+    if isinstance(index, faiss.IndexFastScan | faiss.IndexPQ):  # these refuse any parameters
         return None
     if isinstance(index, faiss.IndexIVF):
         return _make("SearchParametersIVF", bits, nprobe=min(spec.nprobe, index.nlist))

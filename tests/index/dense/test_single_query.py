@@ -58,7 +58,10 @@ def check_each_query_alone(snapshot: Snapshot, taken: list[bool]) -> None:
     assert taken == [True] * len(QUERIES)
 
 
-@pytest.mark.parametrize("factory", ["HNSW16,SQbf16", "IVF16,SQ8", "IVF16,PQ8x4fs", "RR8,SQ8"])
+@pytest.mark.parametrize(
+    "factory",
+    ["HNSW16,SQbf16", "IVF16,SQ8", "IVF16,PQ8x4fs", "RR8,SQ8", "PQ8x4"],
+)
 @pytest.mark.parametrize("metric", ["cosine", "dot", "euclidean"])
 def test_the_short_way_finds_the_same_bits(
     tmp_path: Path, taken: list[bool], factory: str, metric: Metric

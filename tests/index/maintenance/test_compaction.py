@@ -167,9 +167,11 @@ def small_ann(monkeypatch: pytest.MonkeyPatch) -> None:
         "IVF16,Flat",
         "IVF16,SQ8",
         "IVF16,PQ8x4",
+        "PQ8x4",
         "SQ8",
         "SQfp16",
         "RR8,IVF16,SQ8",
+        "RR8,PQ8x4",
     ],
 )
 @pytest.mark.parametrize("metric", ["cosine", "euclidean"])
