@@ -149,7 +149,9 @@ def fill(begun: FaissIndex, vectors: Vectors, advance: Advance = lambda n: None)
     changed in place, since a copy may not fit into memory.
     """
     faiss = import_faiss()
-    index = begun if begun.ntotal else faiss.clone_index(begun)
+    index = begun
+    if not begun.ntotal:  # `clone_index` cannot copy every kind of index, such as RaBitQfs
+        index = faiss.deserialize_index(faiss.serialize_index(begun))
     advance(index.ntotal)
     _reserve(index, len(vectors))
     for start in range(index.ntotal, len(vectors), ADD_ROWS):

@@ -60,7 +60,7 @@ def check_each_query_alone(snapshot: Snapshot, taken: list[bool]) -> None:
 
 @pytest.mark.parametrize(
     "factory",
-    ["HNSW16,SQbf16", "IVF16,SQ8", "IVF16,PQ8x4fs", "RR8,SQ8", "PQ8x4"],
+    ["HNSW16,SQbf16", "IVF16,SQ8", "IVF16,PQ8x4fs", "RR8,SQ8", "PQ8x4", "RaBitQfs"],
 )
 @pytest.mark.parametrize("metric", ["cosine", "dot", "euclidean"])
 def test_the_short_way_finds_the_same_bits(
