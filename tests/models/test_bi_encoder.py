@@ -241,6 +241,13 @@ def test_keys_of_the_other_library_are_ignored(tmp_path: Path) -> None:
     assert (description.similarity, description.truncate_dim) == ("cosine", 8)
 
 
+def test_a_pooling_whose_folder_was_not_copied_is_refused(tmp_path: Path) -> None:
+    path = saved(tmp_path, pooling=["cls"])
+    (path / "1_Pooling" / "config.json").unlink()
+    with pytest.raises(ModelError, match=r"1_Pooling/config\.json is missing or empty"):
+        BiEncoder.load(path)
+
+
 def test_a_missing_config_is_named(tmp_path: Path) -> None:
     path = saved(tmp_path)
     (path / "config.json").unlink()

@@ -75,8 +75,8 @@ def read_modules(path: Path) -> tuple[Module, ...]:
     """Read ``modules.json``; without this file the modules are Transformer and mean Pooling.
 
     Raises:
-        ModelError: The file is not a list of modules, a module lies outside the folder, or this
-            package does not support its kind.
+        ModelError: The file is not a list of modules, a module lies outside the folder, this
+            package does not support its kind, or a Pooling has no settings.
     """
     file = path / "modules.json"
     if not file.is_file():
@@ -111,8 +111,13 @@ def _read_module(path: Path, entry: object) -> Module:
             f"has only these modules: {', '.join(_KINDS)}."
         )
     names = _TRANSFORMER_SETTINGS if kind == "Transformer" else ("config.json",)
-    settings = (read_object(path / folder / name) for name in names)
-    return Module(kind, folder, next(filter(None, settings), {}))
+    settings = next(filter(None, (read_object(path / folder / name) for name in names)), {})
+    if kind == "Pooling" and not settings:
+        raise ModelError(
+            f"{path / folder / 'config.json'} is missing or empty, so the pooling is unknown; copy "
+            "all folders of the model."
+        )
+    return Module(kind, folder, settings)
 
 
 def read_object(path: Path) -> dict[str, object]:
