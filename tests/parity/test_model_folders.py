@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from sentence_transformers import CrossEncoder, SentenceTransformer
+from sentence_transformers.sentence_transformer.modules import Pooling
 
 from sbert_search.embedding.embedder import Embedder
 from sbert_search.errors import ModelError
@@ -24,6 +25,7 @@ from tests.parity.folders import (
     change_tensors,
     edit,
     legacy_settings,
+    listed,
     rename,
 )
 
@@ -119,6 +121,22 @@ def test_the_kinds_differ_from_each_other(tmp_path: Path) -> None:
     ]
     for one, other in itertools.combinations(vectors, 2):
         assert np.abs(one - other).max() > 1e-3
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_an_empty_prompt_can_be_named(tmp_path: Path, engine: Any) -> None:
+    prompts = {"question": "the red ", "passage": "", "clustering": None}
+    folder = listed(tmp_path, Pooling(16))
+    edit(
+        folder, "config_sentence_transformers.json", prompts=prompts, default_prompt_name="passage"
+    )
+    library = SentenceTransformer(str(folder), device="cpu")
+    ours = Embedder(folder, device="cpu", engine=engine, precision="fp32")
+    for name in (None, *prompts):
+        expected = library.encode(TEXTS, prompt_name=name)
+        got = ours.encode(TEXTS, prompt_name=name)
+        np.testing.assert_allclose(got, expected, atol=TOLERANCE, rtol=TOLERANCE)
+    assert ours.identity.prompts == {"question": "the red "}
 
 
 @pytest.mark.parametrize("truncate_dim", [3, 5, 9, 99])

@@ -162,7 +162,7 @@ def _calibration(folder: ModelFolder, engine: PackedEngine, texts: Sequence[str]
         "tokenizer": folder.tokenizer_sha256(),
         "encoder": dict(folder.transformer),
         "kind": type(engine).__name__,
-        "prompts": dict(folder.description.prompts),
+        "prompts": {name: text for name, text in folder.description.prompts.items() if text},
         "max_len": folder.description.max_len,
     }
     path = cache_folder(FOLDER) / f"{digest_of(key)}.calibration"

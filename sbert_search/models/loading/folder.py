@@ -49,7 +49,7 @@ class ModelDescription:
             that is no Transformer.
         modules: The modules, in order of application.
         max_len: Maximum number of tokens that the model reads of a text, special tokens included.
-        prompts: Texts to put before an input, by name; empty texts are left out.
+        prompts: Texts to put before an input, by name; a text may be empty.
         default_prompt_name: Name of the prompt to use if a call names no prompt; None: no prompt.
         similarity: cosine, dot, euclidean or manhattan.
         truncate_dim: Number of leading dimensions of an embedding to keep; None: all.
@@ -196,7 +196,7 @@ def read_folder(path: Path) -> ModelFolder:
                 _max_len(modules[0], tokenizer, transformer),
                 most_positions(transformer) or _NO_LIMIT,
             ),
-            prompts={name: text for name, text in stated.prompts.items() if text},
+            prompts={name: text or "" for name, text in stated.prompts.items()},
             default_prompt_name=stated.default_prompt_name,
             similarity=stated.similarity_fn_name,
             truncate_dim=stated.truncate_dim,

@@ -141,7 +141,7 @@ class LibraryEncoder:
             architecture=str(getattr(config, "model_type", modules[0].kind)),
             modules=modules,
             max_len=self.tokenizer.max_len,
-            prompts={name: text for name, text in model.prompts.items() if text},
+            prompts={name: text or "" for name, text in model.prompts.items()},
             default_prompt_name=model.default_prompt_name,
             similarity=str(model.similarity_fn_name),
             truncate_dim=model.truncate_dim,
