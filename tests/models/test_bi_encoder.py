@@ -289,6 +289,9 @@ def test_a_broken_tokenizer_is_named(tmp_path: Path) -> None:
         BiEncoder.load(path)
 
 
+LEFT = {"direction": "Left", "max_length": 12, "strategy": "LongestFirst", "stride": 0}
+
+
 @pytest.mark.parametrize(
     ("file", "changes", "reason"),
     [
@@ -297,6 +300,8 @@ def test_a_broken_tokenizer_is_named(tmp_path: Path) -> None:
         ("2_Dense/config.json", {"activation_function": "torch.nn.CELU"}, "the activation torch"),
         ("sentence_bert_config.json", {"query_length": 8}, "query_length = 8"),
         ("tokenizer_config.json", {"truncation_side": "left"}, "cuts texts on the left"),
+        ("tokenizer.json", {"truncation": LEFT}, "cuts texts on the left"),
+        ("tokenizer_config.json", {"split_special_tokens": True}, "splits special tokens"),
         ("config.json", {"model_type": "mpnet"}, "is of type 'mpnet'"),
     ],
 )

@@ -179,6 +179,12 @@ def legacy_settings(folder: Path, name: str = "sentence_roberta_config.json") ->
     return folder
 
 
+def cut_on_the_left(folder: Path) -> Path:
+    folder = listed(folder, Pooling(16))
+    cut = {"direction": "Left", "max_length": 9, "strategy": "LongestFirst", "stride": 0}
+    return edit(folder, "tokenizer.json", truncation=cut)
+
+
 def long_limit(folder: Path) -> Path:
     folder = listed(folder, Pooling(16))
     return edit(folder, "sentence_bert_config.json", max_seq_length=10 * POSITIONS)
@@ -274,4 +280,5 @@ BI_ENCODERS: dict[str, Callable[[Path], Path]] = {
     "truncated": lambda folder: listed(folder, Pooling(16), truncate_dim=5),
     "legacy settings": legacy_settings,
     "long limit": long_limit,
+    "cut on the left": cut_on_the_left,
 }

@@ -45,6 +45,7 @@ BY_LIBRARY = {
     "weighted layers",
     "static",
     "prompt left out",
+    "cut on the left",
 }
 MORE_TEXTS = ["a <pad> and <pad><pad> the cat", "[PAD] the [MASK] sat"]
 

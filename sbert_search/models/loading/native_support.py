@@ -12,7 +12,7 @@ from sbert_search.encoder.hf_config import read_settings
 from sbert_search.errors import ModelError
 from sbert_search.models.heads import ACTIVATIONS, SEQUENCE_HEADS
 from sbert_search.models.loading.folder import ModelFolder
-from sbert_search.models.loading.modules import POOLING_KEYS, Module
+from sbert_search.models.loading.modules import POOLING_KEYS, Module, read_object
 
 _LAYERS = ("num_hidden_layers", "num_layers", "n_layers", "n_layer", "encoder_layers")
 _TANH = "torch.nn.modules.activation.Tanh"
@@ -151,9 +151,23 @@ def _why_no_native_encoder(folder: ModelFolder) -> str | None:
         return str(error).removesuffix(".")
     if not any((folder.transformer_path / f).is_file() for f in ("tokenizer.json", "vocab.txt")):
         return "its vocabulary is in neither tokenizer.json nor vocab.txt"
-    if folder.tokenizer.get("truncation_side", "right") != "right":
+    if _truncation_side(folder) != "right":
         return "the tokenizer cuts texts on the left"
+    if folder.tokenizer.get("split_special_tokens"):
+        return "the tokenizer splits special tokens that occur in texts"
     return None
+
+
+def _truncation_side(folder: ModelFolder) -> object:
+    """Return the side on which transformers truncates: of the settings, else of tokenizer.json."""
+    if side := folder.tokenizer.get("truncation_side"):
+        return side
+    path = folder.transformer_path / "tokenizer.json"
+    if not path.is_file() or b'"Left"' not in path.read_bytes():  # a search is faster than parsing
+        return "right"
+    truncation = read_object(path).get("truncation")
+    side = truncation.get("direction") if isinstance(truncation, dict) else None
+    return str(side or "right").lower()
 
 
 def _unusual(modules: Sequence[Module]) -> str | None:
