@@ -5,13 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
-from tokenizers import Encoding, Tokenizer, normalizers
+from tokenizers import Encoding, Tokenizer, normalizers, pre_tokenizers
 
 from sbert_search.errors import CorpusError, ModelError
 from sbert_search.runtime.disk import files
@@ -34,6 +34,15 @@ _ROLES = {  # names of special tokens by role, those of BERT first, then those o
     "cls_token": ("[CLS]", "<s>"),
     "sep_token": ("[SEP]", "</s>"),
     "mask_token": ("[MASK]", "<mask>"),
+}
+
+_GENERIC = ("PreTrainedTokenizerFast", "TokenizersBackend")  # classes that follow tokenizer.json
+# Settings in tokenizer_config.json, with their names in a BertNormalizer or a ByteLevel.
+_STATED = {
+    "do_lower_case": "lowercase",
+    "strip_accents": "strip_accents",
+    "tokenize_chinese_chars": "handle_chinese_chars",
+    "add_prefix_space": "add_prefix_space",
 }
 
 Ids = list[int]
@@ -139,6 +148,7 @@ class TextTokenizer:
         try:
             if (folder / "tokenizer.json").is_file():
                 backend = Tokenizer.from_file(str(folder / "tokenizer.json"))
+                _apply_settings(backend, read_settings(folder))
             elif (folder / "vocab.txt").is_file():
                 from sbert_search.tokens.vocabulary import bert_tokenizer, read_vocabulary
 
@@ -310,6 +320,25 @@ class TextTokenizer:
         except (TypeError, UnicodeEncodeError) as error:
             raise _bad_text(texts, error) from error
         return [encoding.ids for encoding in encodings]
+
+
+def _apply_settings(backend: Tokenizer, settings: Mapping[str, object]) -> None:
+    """Follow the settings of a tokenizer where they contradict its tokenizer.json.
+
+    The classes of BERT and RoBERTa in transformers do so, in versions 4 and 5.
+    """
+    if settings.get("tokenizer_class") in _GENERIC:
+        return
+    parts = {"normalizer": backend.normalizer, "pre_tokenizer": backend.pre_tokenizer}
+    kinds = (normalizers.BertNormalizer, pre_tokenizers.ByteLevel)
+    for place, part in parts.items():
+        stated = _STATED.items() if isinstance(part, kinds) else ()
+        for key, name in stated:
+            value = settings.get(key)
+            known = isinstance(value, bool) or (key == "strip_accents" and key in settings)
+            if known and getattr(part, name, value) != value:
+                setattr(part, name, value)
+                setattr(backend, place, part)
 
 
 def _longest_first(first: int, second: int, room: int) -> tuple[int, int]:

@@ -185,6 +185,17 @@ def cut_on_the_left(folder: Path) -> Path:
     return edit(folder, "tokenizer.json", truncation=cut)
 
 
+def cased_by_settings(folder: Path, **settings: Any) -> Path:
+    """Let tokenizer_config.json contradict tokenizer.json, which lower-cases."""
+    folder = listed(folder, Pooling(16))
+    assert json.loads((folder / "tokenizer.json").read_text("utf-8"))["normalizer"]["lowercase"]
+    return edit(folder, "tokenizer_config.json", do_lower_case=False, **settings)
+
+
+def prefix_by_settings(folder: Path) -> Path:
+    return edit(bare(folder, "roberta"), "tokenizer_config.json", add_prefix_space=True)
+
+
 def long_limit(folder: Path) -> Path:
     folder = listed(folder, Pooling(16))
     return edit(folder, "sentence_bert_config.json", max_seq_length=10 * POSITIONS)
@@ -281,4 +292,7 @@ BI_ENCODERS: dict[str, Callable[[Path], Path]] = {
     "legacy settings": legacy_settings,
     "long limit": long_limit,
     "cut on the left": cut_on_the_left,
+    "cased by settings": cased_by_settings,
+    "settings of no class": partial(cased_by_settings, tokenizer_class="PreTrainedTokenizerFast"),
+    "prefix by settings": prefix_by_settings,
 }
