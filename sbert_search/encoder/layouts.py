@@ -269,6 +269,8 @@ def _read_deberta(keys: Keys) -> dict[str, object]:
     terms = terms.lower().split("|") if isinstance(terms, str) else terms
     if not isinstance(terms, list) or not all(isinstance(term, str) for term in terms):
         raise ConfigError(f"pos_att_type is {terms!r}; it must be a list such as ['c2p', 'p2c'].")
+    if (width := keys.get("embedding_size", keys["hidden_size"])) != keys["hidden_size"]:
+        raise ConfigError(f"embedding_size is {width!r}; the native encoder needs hidden_size.")
     most = _whole(keys, "max_relative_positions")
     most = most if most > 0 else _whole(keys, "max_position_embeddings")
     return {

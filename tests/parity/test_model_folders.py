@@ -16,6 +16,7 @@ from sentence_transformers.sentence_transformer.modules import Pooling
 from sbert_search.embedding.embedder import Embedder
 from sbert_search.errors import ModelError
 from sbert_search.models.cross_encoder import CrossEncoder as OurCrossEncoder
+from sbert_search.prediction.predictor import Predictor
 from sbert_search.search.rerankers.reranker import Reranker
 from tests.models.tiny import PAIRS, TEXTS
 from tests.parity.folders import (
@@ -80,6 +81,19 @@ def test_scores_equal_the_library(tmp_path: Path, family: str) -> None:
         by_library = engine != "native" or family in BY_LIBRARY
         assert ours.identity.engine == ("sentence-transformers" if by_library else "native")
         np.testing.assert_allclose(ours.predict(PAIRS), expected, atol=TOLERANCE, rtol=TOLERANCE)
+
+
+@pytest.mark.parametrize("changes", [{"pooler_hidden_act": "relu"}, {"embedding_size": 8}])
+def test_a_deberta_that_we_cannot_compute_is_computed_by_the_library(
+    tmp_path: Path, changes: dict[str, Any]
+) -> None:
+    folder = bare(tmp_path, "deberta", "ForSequenceClassification", num_labels=3, **changes)
+    expected = CrossEncoder(str(folder), device="cpu").predict(PAIRS)
+    ours = Reranker(folder, device="cpu", precision="fp32")
+    assert ours.identity.engine == "sentence-transformers"
+    np.testing.assert_allclose(ours.predict(PAIRS), expected, atol=TOLERANCE, rtol=TOLERANCE)
+    with pytest.raises(ModelError, match=f"{next(iter(changes))} is .* native encoder"):
+        Predictor(folder, device="cpu")
 
 
 @pytest.mark.parametrize("family", [name for name in FAMILIES if name not in BY_LIBRARY])
