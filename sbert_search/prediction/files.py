@@ -22,7 +22,7 @@ from sbert_search.prediction.predictor import Predictor, Text
 from sbert_search.prediction.results import Prediction, TaskName
 from sbert_search.runtime.disk.files import NewFile, replacing
 from sbert_search.runtime.disk.same_file import require_apart, require_possible_output, same_file
-from sbert_search.runtime.progress import progress, warn
+from sbert_search.runtime.progress import note, progress, warn
 from sbert_search.runtime.remedies import if_offered
 
 IDS = ("id", "_id", "doc_id")
@@ -178,6 +178,12 @@ class FilePredictor:
         columns = _columns(
             self.predictor.task, {"text": self.text, "text2": self.text2}, names, file
         )
+        if self.predictor.task == "classify" and self.text2 is None and len(columns) > 1:
+            # The model does not say whether it was trained on single texts.
+            note(
+                f"{file.shown}: each row is a pair of texts, of the columns {columns[0]} and "
+                f"{columns[1]}. If the model classifies single texts, take {columns[1]} out."
+            )
         id_name = next((name for name in IDS if name in names), None)
         for row in read_rows(file):
             if isinstance(row, Reject):

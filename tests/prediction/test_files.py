@@ -61,6 +61,21 @@ def test_the_columns_are_those_of_training(tmp_path: Path) -> None:
     assert row.prediction == model.classify(["dog"])[0]
 
 
+def test_pairs_that_were_not_asked_for_are_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    faq = written(
+        tmp_path / "faq.jsonl", {"text": "cat", "answer": "dog"}, {"text": "a", "answer": "b"}
+    )
+    model = Predictor(classifier(tmp_path))
+    list(FilePredictor(model).rows(faq))
+    said = capsys.readouterr().err
+    assert said.count("each row is a pair of texts, of the columns text and answer") == 1
+    list(FilePredictor(model, text2="answer").rows(faq))
+    list(FilePredictor(Predictor(tagger(tmp_path))).rows(faq))
+    assert "pair" not in capsys.readouterr().err
+
+
 def test_a_second_text_for_a_tagger_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"tags single texts; .* --text2-field"):
         FilePredictor(Predictor(tagger(tmp_path)), text2="answer")
