@@ -17,6 +17,7 @@ from sbert_search.embedding.arguments import (
     TensorListOptions,
     TensorOptions,
     UnsignedOptions,
+    check_integer,
 )
 from sbert_search.embedding.protocol import Task, Vectors
 from sbert_search.embedding.quantization import VectorPrecision, quantized
@@ -210,8 +211,8 @@ class EncodeMethods(ABC):
             raise ConfigError(
                 unknown_name(precision, precision, get_args(VectorPrecision), "precision")
             )
-        if (size := options.get("batch_size")) is not None and size < 1:
-            raise ConfigError(f"batch_size is {size}; it must be at least 1.")
+        if (size := options.get("batch_size")) is not None:
+            check_integer("batch_size", size)
         device = options.get("device")
         if device is not None and str(device) != self.device:
             raise ConfigError(

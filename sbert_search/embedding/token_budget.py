@@ -13,6 +13,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from sbert_search.embedding.arguments import check_integer
 from sbert_search.embedding.protocol import Vectors
 from sbert_search.errors import ModelError
 from sbert_search.runtime.progress import Advance, warn
@@ -105,6 +106,7 @@ class BatchLauncher:
             most: Maximum inputs of a batch; None: only the budget limits a batch.
 
         Raises:
+            ConfigError: ``most`` is no integer, or below 1.
             ModelError: The process was forked after the model was loaded, or the device has too
                 little memory for a single input.
         """
@@ -114,6 +116,8 @@ class BatchLauncher:
                 "the model's threads do not survive a fork. Start processes with the method spawn, "
                 "and load the model there."
             )
+        if most is not None:
+            check_integer("batch_size", most)
         waiting = deque(token_batches(lengths, self.budget, most=most))
         while waiting:
             before = self.budget

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sbert_search.corpus.formats.rows import excerpt
-from sbert_search.embedding.arguments import check_batch_tokens
+from sbert_search.embedding.arguments import check_batch_tokens, check_integer
 from sbert_search.embedding.protocol import Vectors
 from sbert_search.embedding.token_budget import BatchLauncher, Started, collect_all, launch_windows
 from sbert_search.errors import ConfigError, CorpusError
@@ -290,8 +290,8 @@ class Predictor:
                 "predict."
             )
         _require_list(questions, "questions", "pairs of a question and a text")
-        if max_answer_tokens is not None and max_answer_tokens < 1:
-            raise ConfigError(f"max_answer_tokens is {max_answer_tokens}; it must be at least 1.")
+        if max_answer_tokens is not None:
+            check_integer("max_answer_tokens", max_answer_tokens)
         for question in questions:
             if not _is_pair(question):
                 raise CorpusError(

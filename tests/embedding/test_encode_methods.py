@@ -117,6 +117,8 @@ def test_without_texts_there_is_an_empty_matrix(embedder: Embedder) -> None:
         ({"precision": "int4"}, "Unknown precision 'int4'; did you mean 'int8'"),
         ({"precision": "int8"}, "precision is 'int8', .* one text has no range"),
         ({"batch_size": 0}, "batch_size is 0; it must be at least 1"),
+        ({"batch_size": "2"}, "batch_size is '2'; pass an integer"),
+        ({"batch_size": 2.5}, "batch_size is 2.5; pass an integer"),
         ({"device": "cuda:1"}, "device is 'cuda:1', and this model is on cpu"),
         ({"pool": {}}, r'open it with several devices, such as Embedder\(MODEL, device="cuda:0'),
     ],

@@ -61,6 +61,12 @@ def test_company_and_order_change_no_score(
     np.testing.assert_allclose(shuffled, scores[order], atol=1e-6)
 
 
+@pytest.mark.parametrize("size", [0, "2", 2.5])
+def test_a_batch_size_that_is_no_count_is_refused(tiny: Reranker, size: Any) -> None:
+    with pytest.raises(ConfigError, match=f"batch_size is {size!r}"):
+        tiny.predict([("cat", "dog")] * 3, batch_size=size)
+
+
 def test_one_pair_gives_one_score(tiny: Reranker) -> None:
     assert tiny.predict(PAIRS[0]) == pytest.approx(tiny.predict(PAIRS)[0], abs=1e-6)
     assert tiny.predict(PAIRS).dtype == np.float32
