@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from functools import cached_property, partial
+from numbers import Real
 from pathlib import Path
 from types import NoneType
 from typing import TYPE_CHECKING, Unpack
@@ -16,7 +19,7 @@ from sbert_search.corpus.formats.rows import excerpt
 from sbert_search.embedding.arguments import check_batch_tokens, check_integer
 from sbert_search.embedding.protocol import Vectors
 from sbert_search.embedding.token_budget import BatchLauncher, Started, collect_all, launch_windows
-from sbert_search.errors import ConfigError, CorpusError
+from sbert_search.errors import ConfigError, CorpusError, ModelError
 from sbert_search.metrics.calibration import probabilities
 from sbert_search.models.loading.identity import ModelIdentity
 from sbert_search.models.question_answerer import QuestionAnswerer
@@ -74,8 +77,8 @@ class Predictor:
 
     Raises:
         ConfigError: A setting is invalid.
-        ModelError: The model cannot be found or loaded, is no task head, or its logits on this
-            device differ too much from those on the CPU in fp32.
+        ModelError: The model cannot be found or loaded, is no task head, names two classes alike,
+            or its logits on this device differ too much from those on the CPU in fp32.
     """
 
     def __init__(
@@ -88,6 +91,7 @@ class Predictor:
         no_answer_threshold: float | None = None,
     ) -> None:
         check_batch_tokens(batch_tokens)
+        _check_threshold(no_answer_threshold)
         self._again = partial(
             type(self),
             model,
@@ -102,6 +106,12 @@ class Predictor:
         self.labels = self._engine.model.labels
         self.max_len = self._engine.tokenizer.max_len
         self._threshold = no_answer_threshold
+        twice = [name for name, count in Counter(self.labels).items() if count > 1]
+        if twice and self.task == "classify":
+            raise ModelError(
+                f"{self.opened.name}: two classes have the name {twice[0]!r} in id2label of "
+                "config.json; give each a name of its own."
+            )
         self._launcher = BatchLauncher(
             batch_tokens or self._engine.batch_tokens, self.opened.device
         )
@@ -360,6 +370,17 @@ class Predictor:
             labels = tuple(self.labels[n] for n in order if row[n] >= model.threshold)
         scores = dict(zip(self.labels, row, strict=True))
         return TextLabel(self.labels[best], row[best], labels, scores)
+
+
+def _check_threshold(threshold: float | None) -> None:
+    """Refuse a threshold with which no score can be compared; infinite ones can.
+
+    Raises:
+        ConfigError: It is NaN or no number.
+    """
+    if threshold is None or (isinstance(threshold, Real) and not math.isnan(threshold)):
+        return
+    raise ConfigError(f"no_answer_threshold is {threshold!r}; it must be a number.")
 
 
 def _require_list(texts: object, kind: str, each: str = "texts") -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -200,6 +201,17 @@ def test_answers_are_the_best_span_of_all_windows(tmp_path: Path, question: str,
     assert Predictor(stored).answer([(question, text)])[0].text == found.text
     stored.no_answer_threshold -= 0.02
     assert Predictor(stored).answer([(question, text)])[0].text == ""
+
+
+@pytest.mark.parametrize("threshold", [np.nan, "0.5"])
+def test_a_threshold_that_no_score_reaches_is_refused(tmp_path: Path, threshold: Any) -> None:
+    with pytest.raises(ConfigError, match=r"no_answer_threshold is .*; it must be a number"):
+        Predictor(answerer(tmp_path), no_answer_threshold=threshold)
+
+
+def test_two_classes_of_one_name_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match="two classes have the name 'no' in id2label"):
+        Predictor(classifier(tmp_path, labels=("no", "yes", "no")))
 
 
 def test_windows_and_answers_have_the_sizes_of_the_model(tmp_path: Path) -> None:
