@@ -57,7 +57,7 @@ def load_sentence_transformer(path: Path) -> SentenceTransformer:
     from sentence_transformers import SentenceTransformer
 
     model, loads = _load(SentenceTransformer, path)
-    require_accounted(path, loads, lambda: model.encode(["a"], prompt=""))
+    require_accounted(path, loads, lambda: _one_vector(model))
     return cast("SentenceTransformer", model)
 
 
@@ -120,6 +120,10 @@ class LibraryEncoder:
         tokenizer: A copy of the model's tokenizer, to count tokens and split texts. For embedding,
             the library tokenises texts itself.
         dim: Number of dimensions of an embedding before truncation.
+
+    Raises:
+        ConfigError: The object is no such model.
+        ModelError: Its modules compute no vector of a text.
     """
 
     def __init__(self, model: SentenceTransformer) -> None:
@@ -130,7 +134,7 @@ class LibraryEncoder:
             )
         self.model = model
         self.tokenizer = TextTokenizer(_backend(model), _max_len(model))
-        self.dim = int(model.encode(["a"], prompt="", truncate_dim=_NO_LIMIT).shape[1])
+        self.dim = _one_vector(model).shape[1]
 
     def describe(self) -> ModelDescription:
         """Return the description that the folder of this model would contain."""
@@ -188,6 +192,22 @@ class LibraryPairScorer:
         """Score pairs, float32 (n, labels)."""
         scores = self.model.predict(list(pairs), show_progress_bar=False, convert_to_tensor=True)
         return scores.float().cpu().numpy().reshape(len(pairs), self.num_labels)
+
+
+def _one_vector(model: SentenceTransformer) -> NDArray[np.float32]:
+    """Embed a text, float32 (1, dim), not truncated.
+
+    Raises:
+        ModelError: The modules of the model compute no vector of a text.
+    """
+    try:
+        return model.encode(["a"], prompt="", truncate_dim=_NO_LIMIT)
+    except Exception as error:  # a module may raise an exception of any class
+        kinds = ", ".join(type(module).__name__ for module in model)
+        raise ModelError(
+            f"sentence-transformers computes no vector of a text with the modules {kinds}: "
+            f"{error!r}. Choose a model that pools its tokens, with all of its files."
+        ) from error
 
 
 def _max_len(model: SentenceTransformer | CrossEncoder) -> int:

@@ -110,6 +110,15 @@ def test_modules_that_cannot_be_computed_are_refused(
         Embedder(tmp_path / "saved", engine=engine)
 
 
+@pytest.mark.parametrize("engine", ["native", "sentence-transformers"])
+def test_modules_that_give_no_vector_are_refused(tmp_path: Path, engine: Any) -> None:
+    tiny_bi_encoder(tmp_path / "tokens").save(tmp_path / "saved")
+    listing = json.loads((tmp_path / "saved" / "modules.json").read_text("utf-8"))
+    (tmp_path / "saved" / "modules.json").write_text(json.dumps(listing[:1]), "utf-8")
+    with pytest.raises(ModelError, match="no vector of a text with the modules Transformer"):
+        Embedder(tmp_path / "saved", engine=engine, device="cpu")
+
+
 def test_an_object_of_another_kind_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"A list is not a model.*SentenceTransformer"):
         Embedder([1, 2])  # type: ignore[arg-type]
