@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -123,8 +124,9 @@ class TextTokenizer:
             backend.post_processor = bert_template(backend)
         self.backend, self.max_len, self.folder = backend, max_len, folder
         self._settings = {} if folder is None else read_settings(folder)
-        self.single = _frame(backend.encode("a"))
-        self.pair = _frame(backend.encode("a", "a"))
+        known = _known_text(backend)
+        self.single = _frame(backend.encode(known))
+        self.pair = _frame(backend.encode(known, known))
         if self.pair.size >= max_len:
             raise ModelError(
                 f"A text may have {max_len} tokens, and a pair needs {self.pair.size} special "
@@ -352,6 +354,19 @@ def _longest_first(first: int, second: int, room: int) -> tuple[int, int]:
     if short <= half:
         return (short, room - short) if first <= second else (room - short, short)
     return (half, room - half) if first <= second else (room - half, half)
+
+
+def _known_text(backend: Tokenizer) -> str:
+    """Return a text of which the tokenizer makes a token: "a", unless its vocabulary lacks that.
+
+    Raises:
+        ModelError: There is no such text.
+    """
+    pieces = (backend.decode([n], skip_special_tokens=False) for n in backend.get_vocab().values())
+    for text in chain(["a"], pieces):
+        if backend.encode(text, add_special_tokens=False).ids:
+            return text
+    raise ModelError("The tokenizer makes no token of any text; its vocabulary is damaged.")
 
 
 def _frame(probe: Encoding) -> Frame:

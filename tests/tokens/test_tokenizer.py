@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tokenizers import Tokenizer, models, processors
+from tokenizers import Tokenizer, models, pre_tokenizers, processors, trainers
 from transformers import AutoTokenizer, BertTokenizer
 
 from sbert_search.errors import CorpusError, ModelError
@@ -214,3 +214,20 @@ def test_segments_are_not_sent_to_a_model_without(tmp_path: Path, minilm: TextTo
 def test_a_limit_below_the_special_tokens_is_refused() -> None:
     with pytest.raises(ModelError, match="a pair needs 3 special"):
         TextTokenizer.from_folder(MINILM, 3)
+
+
+def test_a_vocabulary_without_latin_letters_can_be_read() -> None:
+    backend = Tokenizer(models.BPE())
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    special = ["<s>", "<pad>", "</s>"]
+    trainer = trainers.BpeTrainer(vocab_size=60, special_tokens=special, show_progress=False)
+    backend.train_from_iterator(["η γάτα κάθεται"], trainer)
+    backend.post_processor = processors.RobertaProcessing(("</s>", 2), ("<s>", 0))
+    tokenizer = TextTokenizer(backend, 20)
+    assert tokenizer.encode(["η γάτα"])[0] == [backend.encode("η γάτα").ids]
+    pair = backend.encode("η", "γάτα")
+    assert tokenizer.encode_pairs([("η", "γάτα")]).ids == [pair.ids]
+    empty = Tokenizer(models.BPE())
+    empty.post_processor = processors.RobertaProcessing(("</s>", 2), ("<s>", 0))
+    with pytest.raises(ModelError, match="makes no token of any text"):
+        TextTokenizer(empty, 20)
