@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from functools import cached_property, partial
 from numbers import Real
 from pathlib import Path
 from types import NoneType
-from typing import TYPE_CHECKING, Unpack
+from typing import TYPE_CHECKING, TypeVar, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from sbert_search.runtime.device import Precision
 
 Text = str | tuple[str, str]
+T = TypeVar("T")
 
 _QUESTIONS = 256  # questions whose windows are computed together
 
@@ -174,7 +175,7 @@ class Predictor:
                 classifier gets both single texts and pairs; or ``texts`` is one text.
             ModelError: The model computes values that are not finite.
         """
-        _require_list(texts, "texts")
+        texts = _as_list(texts, "texts")
         if self.task == "classify":
             return self.classify(texts, show_progress_bar=show_progress_bar)
         if self.task == "tag":
@@ -208,7 +209,7 @@ class Predictor:
         model = self.model
         if not isinstance(model, SequenceClassifier):
             raise ConfigError(f"{self.opened.name} is no classifier of texts; use predict.")
-        _require_list(texts, "texts")
+        texts = _as_list(texts, "texts")
         for text in texts:
             if not isinstance(text, str) and not _is_pair(text, (str, NoneType)):
                 raise CorpusError(f"{excerpt(str(text))} is no text and no pair of texts.")
@@ -249,7 +250,10 @@ class Predictor:
                 is one text.
         """
         model = self._tagger()
-        _require_list(texts, "texts")
+        texts = _as_list(texts, "texts")
+        for text in texts:
+            if not isinstance(text, str):
+                raise CorpusError(f"{excerpt(str(text))} is no text; pass a list of texts.")
         tagging = [TaggingText(text, words_of(text), len(self.labels)) for text in texts]
         self._compute_tags(model, tagging, show_progress_bar)
         return [entities_of(model, text) for text in tagging]
@@ -264,13 +268,17 @@ class Predictor:
             CorpusError: A sentence is a text and not a list of words.
         """
         model = self._tagger()
-        for words in (sentences, *sentences):
+        remedy = "pass a list of words for each sentence, or call tag"
+        cut = list[list[str]]()
+        for words in [sentences] if isinstance(sentences, str) else sentences:
             if isinstance(words, str):
+                raise CorpusError(f"The sentence {excerpt(words)} is a text; {remedy}.")
+            cut.append(_as_list(words, "words", "words"))
+            if not all(isinstance(word, str) for word in cut[-1]):
                 raise CorpusError(
-                    f"The sentence {excerpt(words)} is a text; pass a list of words for each "
-                    "sentence, or call tag."
+                    f"{excerpt(str(cut[-1]))} holds a word that is no text; {remedy}."
                 )
-        tagging = [TaggingText(*join_words(words), len(self.labels)) for words in sentences]
+        tagging = [TaggingText(*join_words(words), len(self.labels)) for words in cut]
         self._compute_tags(model, tagging, show_progress_bar)
         return [[tag for tag, _ in tags_of_words(model, text)] for text in tagging]
 
@@ -299,7 +307,7 @@ class Predictor:
                 f"{self.opened.name} does not answer questions; pass a model of train qa, or call "
                 "predict."
             )
-        _require_list(questions, "questions", "pairs of a question and a text")
+        questions = _as_list(questions, "questions", "pairs of a question and a text")
         if max_answer_tokens is not None:
             check_integer("max_answer_tokens", max_answer_tokens)
         for question in questions:
@@ -383,14 +391,18 @@ def _check_threshold(threshold: float | None) -> None:
     raise ConfigError(f"no_answer_threshold is {threshold!r}; it must be a number.")
 
 
-def _require_list(texts: object, kind: str, each: str = "texts") -> None:
-    """Refuse one text, which would be read as a list of its characters.
+def _as_list(given: Iterable[T], kind: str, each: str = "texts") -> list[T]:
+    """Return texts as a list; they may come from a generator, which can be read only once.
 
     Raises:
-        CorpusError: ``texts`` is a string.
+        CorpusError: ``given`` is a string, which would be read as a list of its characters, or is
+            no list of texts at all.
     """
-    if isinstance(texts, str):
-        raise CorpusError(f"These {kind} are one string, {excerpt(texts)}; pass a list of {each}.")
+    if isinstance(given, str):
+        raise CorpusError(f"These {kind} are one string, {excerpt(given)}; pass a list of {each}.")
+    if isinstance(given, (bytes, Mapping)) or not isinstance(given, Iterable):
+        raise CorpusError(f"These {kind} are {excerpt(str(given))}; pass a list of {each}.")
+    return list(given)
 
 
 def _is_pair(value: object, second: tuple[type, ...] = (str,)) -> bool:

@@ -287,6 +287,35 @@ def test_an_empty_list_and_a_copy_made_as_pickle_does(tmp_path: Path) -> None:
         assert again.identity.pooling == predictor.task
 
 
+def test_a_generator_is_read_once(tmp_path: Path) -> None:
+    texts, pairs = ["the cat", "a dog"], [("the cat", "the cat sat"), ("a dog", "a dog ran")]
+    classes, tags = Predictor(classifier(tmp_path)), Predictor(tagger(tmp_path))
+    answers = Predictor(answerer(tmp_path))
+    calls: list[tuple[Callable[[Any], Any], list[Any]]] = [
+        (classes.predict, texts),
+        (classes.classify, pairs),
+        (tags.predict, texts),
+        (tags.tag, texts),
+        (answers.predict, pairs),
+        (answers.answer, pairs),
+    ]
+    for predict, given in calls:
+        assert predict(iter(given)) == predict(given)
+        assert len(predict(given)) == 2
+    words = [text.split() for text in texts]
+    assert tags.tag_words(map(iter, words)) == tags.tag_words(words)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("texts", [{"the cat": 1}, b"the cat", 7, None, [None], [3]])
+def test_what_is_no_list_of_texts_is_refused(tmp_path: Path, texts: Any) -> None:
+    classes, tags = Predictor(classifier(tmp_path)), Predictor(tagger(tmp_path))
+    for predict in (classes.classify, tags.tag, Predictor(answerer(tmp_path)).answer):
+        with pytest.raises(CorpusError, match=r"pass|no text"):
+            predict(texts)
+    with pytest.raises(CorpusError, match="pass a list of words"):
+        tags.tag_words([["the", texts]])
+
+
 def test_one_text_is_not_read_as_a_list_of_characters(tmp_path: Path) -> None:
     one = "are one string, 'the cat'; pass a list of texts"
     classes, tags = Predictor(classifier(tmp_path)), Predictor(tagger(tmp_path))
