@@ -248,6 +248,13 @@ def test_a_pooling_whose_folder_was_not_copied_is_refused(tmp_path: Path) -> Non
         BiEncoder.load(path)
 
 
+def test_an_adapter_is_not_ignored(tmp_path: Path) -> None:
+    path = saved(tmp_path)
+    (path / "adapter_model.safetensors").write_bytes(b"any")
+    with pytest.raises(ModelError, match=r"adapter of PEFT, .* merge it into its base model"):
+        BiEncoder.load(path)
+
+
 def test_a_missing_config_is_named(tmp_path: Path) -> None:
     path = saved(tmp_path)
     (path / "config.json").unlink()

@@ -175,12 +175,18 @@ def read_folder(path: Path) -> ModelFolder:
 
     Raises:
         ModelError: The folder contains no model, a file is not JSON of the expected structure, a
-            module lies outside the folder, or this package does not support a module.
+            module lies outside the folder, or this package does not support a module or an adapter
+            of PEFT.
     """
     if not path.is_dir():
         raise ModelError(f"{path} is not a folder; pass a model folder or a name on the hub.")
     modules = read_modules(path)
     root = path / modules[0].folder
+    if (root / "adapter_model.safetensors").is_file():
+        raise ModelError(
+            f"{root} holds an adapter of PEFT, which this package does not apply; merge it into "
+            "its base model (merge_and_unload) and save the result."
+        )
     transformer = read_object(root / "config.json")
     if modules[0].kind == "Transformer" and not transformer:
         raise ModelError(f"{root} holds no config.json; name a model folder.")
