@@ -131,7 +131,7 @@ def check_integer(name: str, value: object) -> None:
     Raises:
         ConfigError: It is such a value.
     """
-    if not isinstance(value, Integral):
+    if not isinstance(value, Integral) or isinstance(value, bool):
         raise ConfigError(f"{name} is {value!r}; pass an integer.")
     if value < 1:
         raise ConfigError(f"{name} is {value}; it must be at least 1.")

@@ -441,6 +441,8 @@ def _check_prompts(prompts: object) -> None:
     if not isinstance(prompts, Mapping | None):
         raise ConfigError(f"prompts is {prompts!r}; pass a dict of texts by name.")
     for name, text in (prompts or {}).items():
+        if not isinstance(name, str):  # an index would read it back as a string
+            raise ConfigError(f"A prompt has the name {name!r}; it must be a string.")
         if not isinstance(text, str):
             raise ConfigError(f"The prompt {name!r} is {text!r}; it must be a text.")
 

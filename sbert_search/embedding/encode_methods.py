@@ -213,6 +213,8 @@ class EncodeMethods(ABC):
             )
         if (size := options.get("batch_size")) is not None:
             check_integer("batch_size", size)
+        if not isinstance(prompt := options.get("prompt"), str | None):
+            raise ConfigError(f"prompt is {prompt!r}; it must be a text.")
         device = options.get("device")
         if device is not None and str(device) != self.device:
             raise ConfigError(

@@ -15,7 +15,7 @@ def device_names(text: str) -> list[str]:
     Raises:
         ConfigError: The text is not a device name.
     """
-    if not _NAMES.fullmatch(text):
+    if not isinstance(text, str) or not _NAMES.fullmatch(text):
         raise ConfigError(
             f"{text!r} is not a device; use auto, cpu, cuda, cuda:N, mps, or a list as cpu,cuda:0."
         )

@@ -127,6 +127,10 @@ def test_an_object_of_the_library_is_taken_as_it_is(folder: Path, tiny: Embedder
         ({"truncate_dim": 2.5}, r"truncate_dim is 2\.5; pass an integer"),
         ({"prompts": "x"}, "prompts is 'x'; pass a dict of texts by name"),
         ({"prompts": {"query": None}}, "The prompt 'query' is None; it must be a text"),
+        ({"prompts": {1: "x"}}, "A prompt has the name 1; it must be a string"),
+        ({"truncate_dim": True}, "truncate_dim is True; pass an integer"),
+        ({"device": None}, "None is not a device; use auto"),
+        ({"device": 0}, "0 is not a device; use auto"),
     ],
 )
 def test_settings_of_another_type_are_refused(
