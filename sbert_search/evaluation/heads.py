@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -179,6 +180,8 @@ def evaluate_qa(task: EvalTask, predictor: Predictor, *, data: Path, seed: int =
         if rows.any() and not rows.all():
             scores[f"F1 {name}"] = overlap[rows].mean()
             scores[f"exact match {name}"] = exact[rows].mean()
+    threshold = predictor.no_answer_threshold  # may be infinite, which JSON has no number for
+    shown = threshold if math.isfinite(threshold) else str(threshold)
     return Evaluation(
         task=task,
         scores={name: float(value) for name, value in scores.items()},
@@ -194,7 +197,7 @@ def evaluate_qa(task: EvalTask, predictor: Predictor, *, data: Path, seed: int =
         manifest=make_manifest(
             data=hashes,
             model=predictor.identity,
-            settings={"no_answer_threshold": predictor.no_answer_threshold},
+            settings={"no_answer_threshold": shown},
             seed=seed,
             clock=clock,
         ),

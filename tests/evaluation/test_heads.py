@@ -139,6 +139,9 @@ def test_answers_with_and_without_an_answer(tmp_path: Path) -> None:
     path = written(tmp_path / "d.jsonl", rows[:1])  # no question without an answer
     answered = evaluate_qa(task("qa", path), model, data=tmp_path)
     assert answered.scores == {"F1": 1.0, "exact match": 1.0}
+    always = Predictor(answerer(tmp_path), no_answer_threshold=np.inf)
+    record = json.loads(evaluate_qa(task("qa", path), always, data=tmp_path).to_json())
+    assert record["manifest"]["settings"] == {"no_answer_threshold": "inf"}
 
 
 def test_questions_of_several_files_may_have_equal_ids(tmp_path: Path) -> None:
