@@ -19,6 +19,7 @@ from sbert_search.errors import EvaluationError
 from sbert_search.evaluation.manifest import Evaluation, Stopwatch, make_manifest
 from sbert_search.evaluation.tasks import EvalTask, check_files
 from sbert_search.metrics.correlation import pearson, spearman
+from sbert_search.metrics.isotropy import unit_rows
 from sbert_search.metrics.uniformity import alignment, uniformity
 from sbert_search.records import TextPair
 from sbert_search.search.rerankers.reranker import Reranker
@@ -95,7 +96,8 @@ class Predictions:
         predicted: Similarity of the two texts of each pair, float32 (n,).
         n_truncated: Number of truncated texts; for a cross-encoder, of truncated pairs.
         geometry: Alignment and uniformity of the embeddings, by name. Alignment is absent if no
-            pair is positive, uniformity if there is only one text, and both for a cross-encoder.
+            pair is positive, uniformity if fewer than two texts have a vector that is not zero, and
+            both for a cross-encoder.
     """
 
     predicted: NDArray[np.float32]
@@ -119,17 +121,18 @@ def _predict_by_cosine(
     """Embed every distinct text once and compute the cosine of each pair.
 
     Cosines are computed in float64 and rounded to float32, so that the cosine of equal texts is
-    exactly 1. Pairs with a gold score of at least `ALIKE` are the positive pairs of the alignment.
+    exactly 1; that of a text whose vector is zero, as of a static model without a known token, is
+    0. Pairs with a gold score of at least `ALIKE` are the positive pairs of the alignment.
     """
     texts = list(dict.fromkeys(text for pair in pairs for text in (pair.text1, pair.text2)))
     tokens = embedder.tokenize(texts)
-    vectors = embedder.encode_tokens(tokens).astype(np.float64)
-    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    vectors = unit_rows(embedder.encode_tokens(tokens))
     row = {text: n for n, text in enumerate(texts)}
     left = vectors[[row[pair.text1] for pair in pairs]]
     right = vectors[[row[pair.text2] for pair in pairs]]
     alike = np.asarray(gold) >= ALIKE
-    geometry = {"uniformity": uniformity(vectors)} if len(texts) > 1 else {}
+    units = vectors[vectors.any(axis=1)]
+    geometry = {"uniformity": uniformity(units)} if len(units) > 1 else {}
     if alike.any():
         geometry = {"alignment": alignment(left[alike], right[alike]), **geometry}
     cosines = np.einsum("ij,ij->i", left, right).astype(np.float32)

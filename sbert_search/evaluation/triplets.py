@@ -10,6 +10,7 @@ from sbert_search.corpus.labelled.triplets import read_triplets
 from sbert_search.embedding.protocol import TextEmbedder
 from sbert_search.evaluation.manifest import Evaluation, Stopwatch, make_manifest
 from sbert_search.evaluation.tasks import EvalTask, check_files
+from sbert_search.metrics.isotropy import unit_rows
 
 
 def evaluate_triplets(
@@ -43,9 +44,8 @@ def evaluate_triplets(
     tokens = embedder.tokenize(list(row))
     vectors = embedder.encode_tokens(tokens).astype(np.float64)
     clock.lap("embed")
-    units = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
     correct: dict[str, dict[str, float]] = {}
-    for name, space in (("accuracy", vectors), ("cosine accuracy", units)):
+    for name, space in (("accuracy", vectors), ("cosine accuracy", unit_rows(vectors))):
         correct[name] = {}
         for number, triplet in enumerate(triplets):
             others = space[[row[text] for text in (triplet.positive, *triplet.negatives)]]

@@ -8,6 +8,7 @@ import pytest
 from sbert_search.corpus.labelled.pairs import read_pairs
 from sbert_search.embedding.baselines import open_baselines
 from sbert_search.embedding.hashing import HashingEmbedder
+from sbert_search.embedding.protocol import TokenizedTexts, Vectors
 from sbert_search.encoder.packed import PackedTokens
 from sbert_search.errors import ConfigError, CorpusError, EvaluationError
 from sbert_search.evaluation.manifest import Evaluation, read_evaluation
@@ -58,6 +59,22 @@ def test_pairs_of_equal_texts_tie_and_lie_in_one_place(tmp_path: Path) -> None:
     assert other < 1.0
     assert result.scores["alignment"] == pytest.approx(0.0)
     assert -8 < result.scores["uniformity"] < 0
+
+
+class Blank(HashingEmbedder):
+    """Gives a text without words a zero vector, as static models do."""
+
+    def encode_tokens(self, tokens: TokenizedTexts) -> Vectors:
+        vectors = super().encode_tokens(tokens)
+        vectors[tokens.lengths == 0] = 0
+        return vectors
+
+
+def test_a_zero_vector_is_like_no_other(tmp_path: Path) -> None:
+    task = write_pairs(tmp_path / "p.jsonl", [("!!", "cat", 1), ("a cat", "cat", 4), ("b", "b", 5)])
+    result = evaluate_sts(task, Blank(), data=tmp_path)
+    assert result.per_item["predicted"]["0"] == 0
+    assert result.scores["spearman"] == 1
 
 
 def test_a_cross_encoder_is_judged_by_its_scores(tmp_path: Path) -> None:
