@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
-from tokenizers import Encoding, Tokenizer, normalizers, pre_tokenizers
+from tokenizers import AddedToken, Encoding, Tokenizer, normalizers, pre_tokenizers
 
 from sbert_search.errors import CorpusError, ModelError
 from sbert_search.runtime.disk import files
@@ -155,6 +155,7 @@ class TextTokenizer:
                 from sbert_search.tokens.vocabulary import bert_tokenizer, read_vocabulary
 
                 backend = bert_tokenizer(*read_vocabulary(folder))
+                _add_tokens(backend, folder / "added_tokens.json")
             else:
                 raise ModelError(f"{folder} holds neither tokenizer.json nor vocab.txt.")
         except ModelError:
@@ -322,6 +323,23 @@ class TextTokenizer:
         except (TypeError, UnicodeEncodeError) as error:
             raise _bad_text(texts, error) from error
         return [encoding.ids for encoding in encodings]
+
+
+def _add_tokens(backend: Tokenizer, path: Path) -> None:
+    """Add the tokens, with their ids, that transformers has kept beside a vocab.txt.
+
+    Raises:
+        ModelError: A token would get another id than the file gives it.
+    """
+    ids = json.loads(path.read_text("utf-8")) if path.is_file() else {}
+    for token, token_id in sorted(ids.items(), key=lambda item: int(item[1])):
+        if backend.token_to_id(token) is None:
+            backend.add_tokens([AddedToken(token, normalized=True)])
+        if backend.token_to_id(token) != token_id:
+            raise ModelError(
+                f"{path}: the token {token!r} has the id {token_id}, but after the tokens of "
+                f"vocab.txt it is {backend.token_to_id(token)}. Take both from one model."
+            )
 
 
 def _apply_settings(backend: Tokenizer, settings: Mapping[str, object]) -> None:

@@ -66,6 +66,25 @@ def test_the_switches_of_bert_are_obeyed(tmp_path: Path, lower: bool) -> None:
     assert ours.encode(TEXTS)[0] == theirs(TEXTS)["input_ids"]
 
 
+def test_tokens_that_were_added_to_a_vocabulary_are_known(tmp_path: Path) -> None:
+    size = tiny_tokenizer(tmp_path).vocab_size
+    added = tmp_path / "added_tokens.json"
+    added.write_text(json.dumps({"<dog>": size + 1, "<new>": size}), "utf-8")
+    texts = ["a <new> cat<dog>", "A <NEW>cat"]
+    ours = TextTokenizer.from_folder(tmp_path, 30)
+    assert ours.encode(texts)[0] == BertTokenizer.from_pretrained(tmp_path)(texts)["input_ids"]
+    (tmp_path / "saved").mkdir()
+    ours.save(tmp_path / "saved")
+    assert (
+        TextTokenizer.from_folder(tmp_path / "saved", 30).encode(texts)[0] == ours.encode(texts)[0]
+    )
+    added.write_text(json.dumps({"<new>": size + 5}), "utf-8")
+    with pytest.raises(
+        ModelError, match=f"'<new>' has the id {size + 5}, but after .* it is {size}"
+    ):
+        TextTokenizer.from_folder(tmp_path, 30)
+
+
 def test_lower_case_can_be_forced(tmp_path: Path) -> None:
     tiny_tokenizer(tmp_path)
     (tmp_path / "tokenizer_config.json").write_text('{"do_lower_case": false}', "utf-8")
