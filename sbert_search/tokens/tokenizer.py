@@ -7,7 +7,6 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -380,8 +379,10 @@ def _known_text(backend: Tokenizer) -> str:
     Raises:
         ModelError: There is no such text.
     """
-    pieces = (backend.decode([n], skip_special_tokens=False) for n in backend.get_vocab().values())
-    for text in chain(["a"], pieces):
+    if backend.encode("a", add_special_tokens=False).ids:
+        return "a"
+    for number in backend.get_vocab().values():
+        text = backend.decode([number], skip_special_tokens=False)
         if backend.encode(text, add_special_tokens=False).ids:
             return text
     raise ModelError("The tokenizer makes no token of any text; its vocabulary is damaged.")
