@@ -80,11 +80,12 @@ class Bench:
         file, settings = self.result_file(run), [*run.settings(), *self.overrides]
         if not file.exists():
             reported = self.reported.get(run)
-            return reported if reported and reported["settings"] == settings else None
+            same = reported and _compared(reported["settings"]) == _compared(settings)
+            return reported if same else None
         found: dict[str, Any] = json.loads(file.read_bytes())
         model, weights = self.models[run.model], self.weights[run.model]
         made_with = found.get("weights_sha256", weights)
-        if found["settings"] != settings or made_with != weights:
+        if _compared(found["settings"]) != _compared(settings) or made_with != weights:
             raise SystemExit(
                 f"{file} is the result of weights with sha256 {made_with} and {found['settings']}, "
                 f"not of {model} with {weights} and {settings}; name another folder with --work."
@@ -190,6 +191,15 @@ def _of_others(
     others = {name: model for name, model in report["models"].items() if name not in models}
     found = {Run(**result["run"]): result for result in report["runs"]}
     return others, {run: result for run, result in found.items() if run.model in others}
+
+
+def _compared(settings: Sequence[str]) -> list[str]:
+    """Return the settings that two results must share.
+
+    The precision is left out, so that machines with and without fast bf16 can share the work. The
+    report says how many runs had which precision.
+    """
+    return [setting for setting in settings if not setting.startswith("precision=")]
 
 
 def _count(file: Path) -> int:

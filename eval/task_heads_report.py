@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import statistics
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -89,11 +90,17 @@ def markdown(results: Results, record: Mapping[str, Any]) -> str:
         "|---|---|---|---|---|",
         *_rows_of_curve(results),
         "",
-        f"{len(record['runs'])} runs, {record['core_minutes']:.0f} minutes of one core.",
+        f"{_runs_by_precision(record['runs'])}; {record['core_minutes']:.0f} minutes of one core.",
     ]
     if record["missing"]:
         lines += ["", f"Missing: {', '.join(record['missing'])}."]
     return "\n".join(lines) + "\n"
+
+
+def _runs_by_precision(runs: Sequence[Mapping[str, Any]]) -> str:
+    last = ([each for each in run["settings"] if each.startswith("precision=")][-1] for run in runs)
+    counts = Counter(setting.removeprefix("precision=") for setting in last)
+    return ", ".join(f"{count} runs in {precision}" for precision, count in counts.items())
 
 
 def _rows_of_tasks(results: Results) -> Iterable[str]:

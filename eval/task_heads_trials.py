@@ -157,7 +157,7 @@ class Run:
         use more labelled rows than the run has.
         """
         settings = [f"seed={self.seed}", "checkpoint.keep=1", f"budget.epochs={self.epochs}"]
-        # Fixed, so that runs on different CPUs have the same precision.
+        # Fixed, so that runs on different CPUs have the same precision unless a call sets it.
         settings.append("precision=fp32")
         if self.model == "own":
             settings.append(OWN_RATE)

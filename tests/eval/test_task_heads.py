@@ -97,7 +97,9 @@ def test_the_plan_is_run_once_and_reported(
     assert {"accuracy", "matthews", "ece", "ece_before"} <= scores["CoLA"].keys()
     assert scores["SQuAD"].keys() == {"f1", "exact_match", "questions"}
     script("task_heads", *line, "--own", model, "--report")
-    assert "| linear probe |" in (out / "task-heads.md").read_text()
+    text = (out / "task-heads.md").read_text()
+    assert "| linear probe |" in text
+    assert f"{len(record['runs'])} runs in fp32; " in text
     before = json.loads((out / "task-heads.json").read_text())
     script("task_heads", "curve", *line, "--work", tmp_path / "new", "--report")
     after = json.loads((out / "task-heads.json").read_text())  # of all parts, and of --own
@@ -108,6 +110,8 @@ def test_the_plan_is_run_once_and_reported(
     again = ["table", "own", "factors", *line, "--work", tmp_path / "empty", "--own", model]
     script("task_heads", *again, "--plan")
     assert "runs, about 0 minutes" in capsys.readouterr().out  # the report has all of them
+    script("task_heads", *again, "--set", "precision=bf16", "--plan")
+    assert "runs, about 0 minutes" in capsys.readouterr().out
     script("task_heads", *again, "--set", "seed=1", "--plan")
     assert "runs, about 0 minutes" not in capsys.readouterr().out  # with other settings
     script("task_heads", *again[:-1], another, "--plan")
@@ -117,7 +121,8 @@ def test_the_plan_is_run_once_and_reported(
 def test_the_curve_is_drawn(tmp_path: Path) -> None:
     report: Any = importlib.import_module("task_heads_report")
     runs = TRIALS.plan(("curve",))
-    results = {run: {"test": {"accuracy": 0.5 + run.seed / 10}, "core_seconds": 60} for run in runs}
+    made: dict[str, Any] = {"core_seconds": 60, "settings": ["precision=fp32", "precision=bf16"]}
+    results = {run: {"test": {"accuracy": 0.5 + run.seed / 10}, **made} for run in runs}
     report.write_report(runs, results, {"base": "folder/tiny"}, tmp_path)
     assert "<svg" in (tmp_path / "task-heads.svg").read_text()
     assert "| 100 | 60.0 ± 10.0 | 60.0 ± 10.0 |" in (tmp_path / "task-heads.md").read_text()
