@@ -58,11 +58,12 @@ def run_fingerprint(
 
 
 def refuse_restart(out: Path, recipe: Mapping[str, object]) -> None:
-    """Refuse to start a run that would overwrite another run's checkpoints or its own inputs.
+    """Refuse to start a run that would overwrite another run's checkpoints or files of the user.
 
     Raises:
         CheckpointError: The folder holds checkpoints.
-        ConfigError: The run would write over a file or folder that its recipe names.
+        ConfigError: The run would write over a file or folder that its recipe names, or replace a
+            folder ``model`` that is of no run: its parent has no log of a run.
     """
     if existing := checkpoints(out):
         raise CheckpointError(
@@ -76,6 +77,11 @@ def refuse_restart(out: Path, recipe: Mapping[str, object]) -> None:
                     f"The run would overwrite {out / name}, and its recipe reads {path}. "
                     "Train into another folder."
                 )
+    if (out / "model").exists() and not (out / "log.jsonl").exists():
+        raise ConfigError(
+            f"{out / 'model'} is of no training run, and the run would replace it by its own "
+            "model. Train into another folder, or move it away."
+        )
 
 
 def restore(

@@ -274,6 +274,17 @@ def test_a_run_does_not_start_over_what_its_recipe_names(tmp_path: Path, name: s
         refuse_restart(tmp_path / "other", recipe)
 
 
+def test_a_run_does_not_replace_a_folder_that_is_of_no_run(tmp_path: Path) -> None:
+    kept = tmp_path / "model" / "of another program.bin"
+    kept.parent.mkdir()
+    kept.write_bytes(b"kept")
+    with pytest.raises(ConfigError, match=f"{tmp_path / 'model'} is of no training run"):
+        refuse_restart(tmp_path, {"device": "auto"})
+    assert kept.read_bytes() == b"kept"
+    (tmp_path / "log.jsonl").touch()
+    refuse_restart(tmp_path, {"device": "auto"})  # a run whose checkpoints were removed
+
+
 def test_a_checkpoint_without_the_state_of_a_run_is_refused(tmp_path: Path) -> None:
     model = TokenModel()
     save_checkpoint(tmp_path, 1, {"model/a": torch.zeros(1)}, {"circumstances": 1}, "", None)
