@@ -6,6 +6,7 @@ device, precision and library versions.
 
 from __future__ import annotations
 
+import os
 import platform
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -70,7 +71,7 @@ def refuse_restart(out: Path, recipe: Mapping[str, object]) -> None:
             f"{out} holds a run that got to {existing[-1].name}. Resume it with --resume {out} "
             "(resume=True), or train into another folder."
         )
-    for path in filter(Path.exists, map(Path, _strings(recipe))):
+    for path in map(Path, filter(os.path.exists, _strings(recipe))):
         for name in _WRITTEN:
             if same_file(out / name, [path, *path.resolve().parents]):
                 raise ConfigError(

@@ -285,6 +285,10 @@ def test_a_run_does_not_replace_a_folder_that_is_of_no_run(tmp_path: Path) -> No
     refuse_restart(tmp_path, {"device": "auto"})  # a run whose checkpoints were removed
 
 
+def test_a_recipe_may_have_a_text_that_is_too_long_for_a_file_name(tmp_path: Path) -> None:
+    refuse_restart(tmp_path, {"prompts": {"query": "Find a text that answers this. " * 20}})
+
+
 def test_a_checkpoint_without_the_state_of_a_run_is_refused(tmp_path: Path) -> None:
     model = TokenModel()
     save_checkpoint(tmp_path, 1, {"model/a": torch.zeros(1)}, {"circumstances": 1}, "", None)
