@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 _WRITTEN = ("log.jsonl", "curves.svg", "model", "model.tmp")  # what a run writes to its folder
 _DEV = "dev data"  # key of the checksum of the dev data in a fingerprint
+# Where these differ, the best dev metric so far cannot be compared with later ones.
+_COMPARED = (_DEV, "recipe.evaluation.figure", "recipe.evaluation.higher_is_better")
 _NO_EFFECT = ("checkpoint", "report")  # tables of a recipe that do not affect the weights
 
 
@@ -125,7 +127,7 @@ def restore(
     _restore_model(model, checkpoint.tensors("model"))
     restore_optimizer(optimizer, model, checkpoint.tensors("optim"))
     state = from_mapping(RunState, _table(checkpoint, "run"))
-    if saved[_DEV] != current.get(_DEV):  # values on other data cannot be compared
+    if any(name in _COMPARED for name, _, _ in differing(saved, current)):
         state.best, state.best_step, state.stale = None, None, 0
     return state
 

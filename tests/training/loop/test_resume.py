@@ -262,6 +262,29 @@ def test_a_whole_recipe_is_kept_and_compared(tmp_path: Path) -> None:
         go(3, True)
 
 
+def test_a_run_that_resumes_with_another_dev_metric_looks_for_the_best_value_anew(
+    tmp_path: Path,
+) -> None:
+    def go(figure: str, steps: int, *, resume: bool = False) -> Result:
+        config = settings(
+            f"budget.steps={steps}", "evaluation.every=1", f"evaluation.figure={figure}"
+        )
+        return train(
+            token_objective,
+            token_batches(config),
+            config,
+            model=TokenModel(),
+            out=tmp_path,
+            evaluate=lambda model: {"accuracy": 0.9, "matthews": 0.1},
+            resume=resume,
+            allow_inexact=resume,
+        )
+
+    assert go("accuracy", 2).state.best == 0.9
+    state = go("matthews", 4, resume=True).state
+    assert (state.best, state.best_step) == (0.1, 3)
+
+
 @pytest.mark.parametrize("name", ["log.jsonl", "curves.svg", "model", "model/deep"])
 def test_a_run_does_not_start_over_what_its_recipe_names(tmp_path: Path, name: str) -> None:
     named, elsewhere = tmp_path / name, tmp_path / "elsewhere"
