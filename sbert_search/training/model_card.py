@@ -51,7 +51,7 @@ _CARD = """---
 def publish(
     result: Result,
     folder: Path,
-    data: Sequence[Path],
+    data: Sequence[str],
     recipe: Mapping[str, object],
     n_rows: int,
     *,
@@ -67,7 +67,7 @@ def publish(
     Args:
         result: How the run ended.
         folder: Where the model is published.
-        data: Training files, for the card.
+        data: The lines of `describe_data`, for the card.
         recipe: The resolved recipe.
         n_rows: Number of training rows, for the card.
         kind: Kind of the model; the card shows how to use a model of this kind.
@@ -129,7 +129,7 @@ def _copy(source: Path, target: Path) -> None:
 def _card(
     result: Result,
     chosen: Path,
-    data: Sequence[Path],
+    data: Sequence[str],
     recipe: Mapping[str, object],
     n_rows: int,
     kind: Kind,
@@ -143,7 +143,7 @@ def _card(
     }
     return _CARD.format(
         use=USE[kind],
-        data="\n".join(_data_lines(data, recipe)),
+        data="\n".join(data),
         rows=n_rows,
         steps=state.step,
         epochs=state.epoch,
@@ -155,7 +155,8 @@ def _card(
     )
 
 
-def _data_lines(data: Sequence[Path], recipe: Mapping[str, object]) -> list[str]:
+def describe_data(data: Sequence[Path], recipe: Mapping[str, object]) -> list[str]:
+    """Return a line of the model card for each training file and the dev file, with its SHA-256."""
     named = [("train", path) for path in data]
     match recipe["data"]:
         case {"dev": str(dev)}:
@@ -183,7 +184,7 @@ def changes(folder: Path, recipe: TrainConfig, data: Sequence[Path]) -> list[str
     except (ConfigError, ValueError) as error:
         return [f"the recipe in {folder / 'README.md'} cannot be read: {error}"]
     lines = set(card.splitlines())
-    new = [line for line in _data_lines(data, values) if line not in lines]
+    new = [line for line in describe_data(data, values) if line not in lines]
     return differences(effective(saved), effective(values)) + [f"data are now {n[2:]}" for n in new]
 
 

@@ -17,7 +17,7 @@ from sbert_search.training.loop.loop import Result, TrainConfig
 from sbert_search.training.loop.loop import train as run_loop
 from sbert_search.training.loop.objective import InBatchObjective, Objective
 from sbert_search.training.loop.resume import refuse_restart
-from sbert_search.training.model_card import MODEL, publish
+from sbert_search.training.model_card import MODEL, describe_data, publish
 from sbert_search.training.recipe import Kind
 
 
@@ -74,6 +74,8 @@ def train_and_publish(
     allow_inexact: bool,
 ) -> Result:
     """Train a model and publish the best one, or without dev data the last one."""
+    # Hashed here, as a file may have changed or be gone when the run ends.
+    data = describe_data(training.files, to_mapping(recipe)) if ranks.first else []
     result = run_loop(
         training.objective,
         training.batches,
@@ -90,7 +92,7 @@ def train_and_publish(
         publish(
             result,
             out / MODEL,
-            training.files,
+            data,
             to_mapping(recipe),
             training.n_rows,
             kind=training.kind,

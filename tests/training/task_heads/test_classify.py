@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,10 @@ from sbert_search.config import from_mapping
 from sbert_search.errors import CheckpointError, ConfigError, CorpusError, TrainingError
 from sbert_search.models.sequence_classifier import SequenceClassifier
 from sbert_search.models.side_file import read_side_file
+from sbert_search.training.loop import loop
 from sbert_search.training.loop.checkpoint import newest_checkpoint, read_checkpoint
 from sbert_search.training.loop.log import read_log
+from sbert_search.training.loop.loop import Result
 from sbert_search.training.recipe import load_recipe, shipped_recipes
 from sbert_search.training.task_heads.classify import ClassifyRecipe, train_classifier
 from tests.models.tiny import WORDS
@@ -94,6 +97,23 @@ def test_pairs_are_learned(tmp_path: Path) -> None:
     assert model.labels == ("False", "True")
     found = model(model.pack(model.encode([("the cat", "a sun"), ("the sun", "a cat")])))
     assert found.argmax(dim=1).tolist() == [1, 0]
+
+
+def test_the_card_has_the_hash_of_the_data_that_were_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = recipe(tmp_path, budget={"steps": 1})
+    (path,) = settings.data.files
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+
+    def and_remove(*arguments: Any, **more: Any) -> Result:
+        result = loop.train(*arguments, **more)
+        path.unlink()
+        return result
+
+    monkeypatch.setattr("sbert_search.training.published_run.run_loop", and_remove)
+    train_classifier(settings, tmp_path / "run")
+    assert f"`{digest}`" in (tmp_path / "run" / "model" / "README.md").read_text("utf-8")
 
 
 @pytest.mark.parametrize("tune", ["head", "probe"])
