@@ -25,7 +25,8 @@ class Axis:
         """Make an axis that spans all values."""
         low, high = min(values, default=1.0), max(values, default=2.0)
         if high <= low:
-            low, high = (low / 2, high * 2) if log else (low - 0.5, high + 0.5)
+            room = max(0.5, abs(low) / 1e9)  # 0.5 changes no float above 2^53
+            low, high = (low / 2, high * 2) if log else (low - room, high + room)
         return cls(low, high, log)
 
     def share(self, value: float) -> float:

@@ -35,6 +35,13 @@ def test_one_value_has_an_axis_around_it() -> None:
         assert axis.share(3.0) == pytest.approx(0.5)
 
 
+@pytest.mark.parametrize("value", [1e16, -3e38, 1e304])
+def test_a_huge_value_has_an_axis_with_ticks(value: float) -> None:
+    axis = Axis.of([value, value])
+    assert axis.low < value < axis.high
+    assert len(axis.ticks()) >= 2
+
+
 def test_logarithms_are_evenly_spaced() -> None:
     axis = Axis(1, 10_000, log=True)
     assert [axis.share(10**power) for power in range(5)] == pytest.approx([0, 0.25, 0.5, 0.75, 1])
