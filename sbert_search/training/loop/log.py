@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Literal, Required, TypedDict
+from typing import Literal, Required, TypedDict, cast
 
 from sbert_search.errors import TrainingError
 from sbert_search.runtime.disk import files
@@ -91,8 +92,16 @@ class Log:
 
 
 def read_log(path: Path) -> list[LogLine]:
-    """Read a log; an incomplete last line, left by a killed process, is dropped."""
+    """Read a log; lines that are no JSON objects are dropped.
+
+    A killed process leaves an incomplete last line. A power failure may leave zeros or other bytes
+    behind the lines that were made durable.
+    """
     if not path.exists():
         return []
-    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
-    return [json.loads(line) for line in lines if line.endswith("\n")]
+    found = []
+    for data in path.read_bytes().split(b"\n")[:-1]:
+        with contextlib.suppress(ValueError):
+            if isinstance(line := json.loads(data), dict):
+                found.append(line)
+    return cast(list[LogLine], found)
