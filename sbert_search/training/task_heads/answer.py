@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from sbert_search.corpus.labelled.questions import read_questions
+from sbert_search.errors import CorpusError
 from sbert_search.losses.span import span_cross_entropy
 from sbert_search.models.loading.resolve import resolve_model
 from sbert_search.models.question_answerer import QuestionAnswerer
@@ -196,7 +197,17 @@ def _objective(recipe: AnswerRecipe) -> Objective:
 def _evaluation(
     model: QuestionAnswerer, dev: Sequence[Question], config: WindowConfig
 ) -> DevMetrics:
-    """Make the function that computes F1 and exact match at the best threshold."""
+    """Make the function that computes F1 and exact match at the best threshold.
+
+    Raises:
+        CorpusError: No question has an answer.
+    """
+    if not any(question.answers for question in dev):
+        raise CorpusError(
+            f"{dev[0].source}: none of the {len(dev):,} dev questions from here on has an answer, "
+            "so every model would have the dev metric 1. Give dev data with answers, or train "
+            "without: --set data.held_out=0, and no data.dev."
+        )
     rows = WindowRows.of(model, dev, config)
 
     def metrics(module: nn.Module) -> dict[str, float]:

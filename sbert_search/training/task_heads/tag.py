@@ -320,8 +320,19 @@ def _objective(recipe: TagRecipe, tagger: TokenClassifier, targets: NDArray[np.i
 
 
 def _evaluation(model: TokenClassifier, dev: Sequence[TaggedTokens]) -> DevMetrics:
-    """Make the function that computes the dev metrics."""
+    """Make the function that computes the dev metrics.
+
+    Raises:
+        CorpusError: No word that has a token is in an entity.
+    """
     rows = WordRows.of(model, dev)
+    known = zip(dev, rows.words, strict=True)
+    if all(row.tags[word] == OUTSIDE for row, words in known for word in words):
+        raise CorpusError(
+            f"{dev[0].source}: in the {len(dev):,} dev rows from here on, no word that has a token "
+            "is in an entity, so every model would have the dev metric 0. Give dev data with "
+            "entities, or train without: --set data.held_out=0, and no data.dev."
+        )
 
     def metrics(module: nn.Module) -> dict[str, float]:
         assert isinstance(module, TokenClassifier)

@@ -142,6 +142,10 @@ def test_wrong_data_and_settings_are_refused(tmp_path: Path) -> None:
     data = {"train": str(write_rows(tmp_path / "bad.jsonl", rows)), "held_out": 0.0}
     with pytest.raises(CorpusError, match=r"bad\.jsonl:1.*'dog'"):
         train_answerer(recipe(tmp_path, data=data), tmp_path / "run")
+    write_rows(tmp_path / "bad.jsonl", [{"question": "who?", "context": "a cat", "answers": []}])
+    dev = {"dev": str(tmp_path / "bad.jsonl")}
+    with pytest.raises(CorpusError, match=r"bad\.jsonl:1: none of the 1 dev questions"):
+        train_answerer(recipe(tmp_path, data=dev), tmp_path / "run")
     with pytest.raises(ConfigError, match=r"windows\.max_answer is 0; it must be at least 1"):
         recipe(tmp_path, windows={"max_answer": 0})
 

@@ -135,6 +135,15 @@ def test_wrong_data_and_settings_are_refused(tmp_path: Path) -> None:
         recipe(tmp_path, crf=True, class_weights="balanced")
 
 
+@pytest.mark.parametrize(("token", "tag"), [("cat", "O"), ("\u0001", "B-animal")])
+def test_dev_data_without_entities_that_a_model_can_find_are_refused(
+    tmp_path: Path, token: str, tag: str
+) -> None:
+    dev = write_rows(tmp_path / "dev.jsonl", [{"tokens": [token], "tags": [tag]}])
+    with pytest.raises(CorpusError, match=r"dev\.jsonl:1: in the 1 dev rows .* no word that has"):
+        train_tagger(recipe(tmp_path, data={"dev": str(dev)}), tmp_path / "run")
+
+
 @pytest.mark.parametrize("name", shipped_recipes("tag"))
 def test_shipped_recipes_reach_their_first_checkpoint(tmp_path: Path, name: str) -> None:
     data = write_rows(tmp_path / "rows.jsonl", sentences(40))
