@@ -50,6 +50,12 @@ def test_whole_number_is_a_float_but_true_is_no_int() -> None:
         from_mapping(Settings, {"steps": True})
 
 
+def test_an_empty_path_is_not_the_current_folder() -> None:
+    with pytest.raises(ConfigError, match="out is empty; name a file"):
+        from_mapping(Settings, {"steps": 1, "out": ""})
+    assert from_mapping(Settings, {"steps": 1, "out": "."}).out == Path()
+
+
 def test_unknown_name_suggests_the_nearest() -> None:
     with pytest.raises(ConfigError, match=r"Unknown setting 'optim.lrr'; did you mean 'lr'\?"):
         from_mapping(Settings, {"steps": 1, "optim": {"lrr": 1}})

@@ -300,7 +300,7 @@ def test_six_families_learn_64_sequences_by_heart(name: str, tmp_path: Path) -> 
 
 BAD: dict[str, tuple[tuple[str, ...], type[SbertSearchError], str]] = {
     "no text": (("data.train=[]",), ConfigError, "data.train=SOURCE"),
-    "no vocabulary": (("tokenizer=",), ModelError, "neither tokenizer.json nor vocab.txt"),
+    "no vocabulary": (("tokenizer=.",), ModelError, "neither tokenizer.json nor vocab.txt"),
     "too long": (("segments.max_len=65",), ConfigError, "65, but the encoder has 64 positions"),
     "no teacher": (("objective.kind=distilled",), ConfigError, "needs a teacher"),
     "no generator": (("objective.kind=replaced",), ConfigError, "needs a generator"),
