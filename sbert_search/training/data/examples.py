@@ -64,6 +64,8 @@ class DataConfig:
     limit: int | None = None  # maximum number of rows, from the start of each file
 
     def __post_init__(self) -> None:
+        if not self.files:
+            raise ConfigError("data.train is an empty list; name at least one file.")
         if self.weights and len(self.weights) != len(self.files):
             raise ConfigError(
                 f"data.weights has {len(self.weights)} values for {len(self.files)} files; "

@@ -33,6 +33,8 @@ class HeadDataConfig:
     limit: int | None = None  # maximum number of training rows, those with the smallest hashes
 
     def __post_init__(self) -> None:
+        if not self.files:
+            raise ConfigError("data.train is an empty list; name at least one file.")
         if not 0 <= self.held_out < 1:
             raise ConfigError(f"data.held_out is {self.held_out}; use 0 to below 1.")
         if self.limit is not None and self.limit < 1:

@@ -186,5 +186,7 @@ def test_settings_that_cannot_be(path: Path) -> None:
         DataConfig(train=(path, path), weights=(1.0,))
     with pytest.raises(ConfigError, match="above 0"):
         DataConfig(train=path, weights=(0.0,))
+    with pytest.raises(ConfigError, match=r"data\.train is an empty list"):
+        DataConfig(train=())
     with pytest.raises(ConfigError, match="must be the smaller one"):
         DataConfig(train=path, score_range=(1.0, 1.0))

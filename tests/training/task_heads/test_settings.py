@@ -43,6 +43,8 @@ def test_what_leaves_nothing_is_refused() -> None:
         HeadDataConfig(train=Path("a"), held_out=1.0)
     with pytest.raises(ConfigError, match=r"data\.limit is 0"):
         HeadDataConfig(train=Path("a"), limit=0)
+    with pytest.raises(ConfigError, match=r"data\.train is an empty list"):
+        HeadDataConfig(train=())
 
 
 def test_weights_of_classes_have_mean_1_over_the_rows() -> None:
