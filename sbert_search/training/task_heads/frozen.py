@@ -56,23 +56,26 @@ class CachedStates:
         shape = (int(starts[-1]), hidden)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.unlink(missing_ok=True)
-        # The file keeps the order of the rows; those of a block are computed sorted by length.
-        with (
-            files.NewFile(path) as file,
-            progress("Encoding", len(lengths), "rows") as advance,
-            torch.no_grad(),
-        ):
-            file.write(npy.header(np.float32, shape))
-            for start in range(0, len(lengths), 1024):
-                rows = np.arange(start, min(start + 1024, len(lengths)))
-                block = np.empty((starts[rows[-1] + 1] - starts[start], hidden), dtype=np.float32)
-                for part in token_batches(lengths[rows], TOKENS_AT_ONCE):
-                    computed = compute(rows[part]).float().cpu().numpy()
-                    block[_items(starts, rows[part]) - starts[start]] = computed
-                file.write(block)
-                advance(len(rows))
-        states = npy.read(files.map_file(path), np.float32, shape)
-        path.unlink()
+        try:
+            # The file keeps the order of the rows; those of a block are computed sorted by length.
+            with (
+                files.NewFile(path) as file,
+                progress("Encoding", len(lengths), "rows") as advance,
+                torch.no_grad(),
+            ):
+                file.write(npy.header(np.float32, shape))
+                for start in range(0, len(lengths), 1024):
+                    rows = np.arange(start, min(start + 1024, len(lengths)))
+                    size = starts[rows[-1] + 1] - starts[start]
+                    block = np.empty((size, hidden), dtype=np.float32)
+                    for part in token_batches(lengths[rows], TOKENS_AT_ONCE):
+                        computed = compute(rows[part]).float().cpu().numpy()
+                        block[_items(starts, rows[part]) - starts[start]] = computed
+                    file.write(block)
+                    advance(len(rows))
+            states = npy.read(files.map_file(path), np.float32, shape)
+        finally:
+            path.unlink(missing_ok=True)
         return cls(states, starts, _weights_digest(encoder))
 
     def fingerprint(self, data: str) -> str:

@@ -129,6 +129,18 @@ def test_a_head_is_not_resumed_on_another_encoder(tmp_path: Path, tune: str) -> 
         train_classifier(settings, tmp_path / "run", resume=True)
 
 
+def test_an_interrupt_while_states_are_computed_leaves_no_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(model: SequenceClassifier, tokens: object) -> torch.Tensor:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(SequenceClassifier, "states", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        train_classifier(recipe(tmp_path, tune="head"), tmp_path / "run")
+    assert not [*(tmp_path / "run").iterdir()]
+
+
 @pytest.mark.parametrize("tune", ["head", "probe"])
 @pytest.mark.parametrize("layout", ["bert", "electra"])
 def test_a_frozen_encoder_stays_as_it_is(tmp_path: Path, tune: str, layout: str) -> None:
