@@ -66,8 +66,16 @@ def refuse_restart(out: Path, recipe: Mapping[str, object]) -> None:
     Raises:
         CheckpointError: The folder holds checkpoints.
         ConfigError: The run would write over a file or folder that its recipe names, or replace a
-            folder ``model`` that is of no run: its parent has no log of a run.
+            folder ``model`` that is of no run: its parent has no log of a run. Or the name of a
+            file is not UTF-8, as the saved recipe and safetensors need it.
     """
+    for text in (str(out), *_strings(recipe)):
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            raise ConfigError(
+                f"The name {text!r} is not UTF-8; rename the file or the folder."
+            ) from None
     if existing := checkpoints(out):
         raise CheckpointError(
             f"{out} holds a run that got to {existing[-1].name}. Resume it with --resume {out} "

@@ -308,6 +308,12 @@ def test_a_run_does_not_replace_a_folder_that_is_of_no_run(tmp_path: Path) -> No
     refuse_restart(tmp_path, {"device": "auto"})  # a run whose checkpoints were removed
 
 
+def test_names_that_a_checkpoint_cannot_hold_are_refused(tmp_path: Path) -> None:
+    for out, train_file in ((tmp_path, "\udcff.jsonl"), (tmp_path / "\udcff", "a.jsonl")):
+        with pytest.raises(ConfigError, match=r"The name '.*\\udcff.*' is not UTF-8"):
+            refuse_restart(out, {"data": {"train": train_file}})
+
+
 def test_a_recipe_may_have_a_text_that_is_too_long_for_a_file_name(tmp_path: Path) -> None:
     refuse_restart(tmp_path, {"prompts": {"query": "Find a text that answers this. " * 20}})
 
