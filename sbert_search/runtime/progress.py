@@ -200,7 +200,8 @@ def progress(
     elif sys.stderr and sys.stderr.isatty():
         from sbert_search.runtime.progress_bar import bar
 
-        with bar(label, total, unit) as advance:
+        stdout_is_terminal = sys.stdout is not None and sys.stdout.isatty()
+        with bar(label, total, unit, stdout_is_terminal=stdout_is_terminal) as advance:
             yield advance
     else:
         with _counted(label, total, unit, _Lines()) as advance:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import sys
 from collections.abc import Callable, Iterator
 
 from rich.console import Console
@@ -33,7 +32,9 @@ class _Rate(ProgressColumn):
 
 
 @contextlib.contextmanager
-def bar(label: str, total: int | None, unit: str) -> Iterator[Callable[[int], None]]:
+def bar(
+    label: str, total: int | None, unit: str, *, stdout_is_terminal: bool
+) -> Iterator[Callable[[int], None]]:
     """Show a bar on stderr until the context ends; yield a function that adds n finished units."""
     columns = (
         SpinnerColumn(),
@@ -43,10 +44,14 @@ def bar(label: str, total: int | None, unit: str) -> Iterator[Callable[[int], No
         TimeElapsedColumn(),
         TimeRemainingColumn(),
     )
-    # rich writes what is printed meanwhile above the bar, to stderr. What goes to a file or a pipe
-    # must not be taken from there.
-    above = sys.stdout is not None and sys.stdout.isatty()
-    console = Console(stderr=True)
-    with Progress(*columns, console=console, transient=True, redirect_stdout=above) as shown:
+    # With `redirect_stdout`, rich writes everything that is printed meanwhile to stderr, above the
+    # bar. A file or a pipe would not get it.
+    progress = Progress(
+        *columns,
+        console=Console(stderr=True),
+        transient=True,
+        redirect_stdout=stdout_is_terminal,
+    )
+    with progress as shown:
         task = shown.add_task(label, total=total)
         yield lambda n: shown.advance(task, n)

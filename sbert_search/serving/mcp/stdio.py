@@ -14,7 +14,7 @@ from sbert_search.serving.state import Served, reloading
 
 def run(served: Served) -> None:
     """Answer messages until stdin ends; Ctrl-C ends the process."""
-    # Any other exit would wait for the thread that reads stdin, which cannot be interrupted.
+    # An exit by an exception would wait for the thread that reads stdin, which nothing interrupts.
     signal.signal(signal.SIGINT, lambda number, frame: os._exit(130))
     anyio.run(_run, served)
 
