@@ -10,6 +10,7 @@ If another rank ends or stops answering, an exchange raises a `TrainingError`.
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import socket
@@ -201,6 +202,10 @@ def timeout() -> float:
 
 def _open_group() -> None:
     _require_fresh_addresses()
+    # The functions of this module keep the group of the time of its import as a default argument.
+    # torch.optim imports it; after `init_process_group`, it would keep the group and its threads
+    # alive after `destroy_process_group`, and such a thread may abort the process at its end.
+    importlib.import_module("torch.distributed.nn.functional")
     backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
     try:
         dist.init_process_group(backend, timeout=timedelta(seconds=timeout()))
