@@ -26,6 +26,8 @@ class Task:
         published: Published value of MiniLM-L6-H384 (Wang et al. 2020, repository
             microsoft/unilm, minilm/README.md), times 100; None: there is none.
         note: Why the published value is not comparable; "": it is.
+        shorter: Overrides for an encoder of 128 positions, which our own is, if the recipe's texts
+            are longer.
     """
 
     kind: Literal["classify", "tag", "qa"]
@@ -38,6 +40,7 @@ class Task:
     dev: str = ""
     published: float | None = None
     note: str = ""
+    shorter: tuple[str, ...] = ()
 
 
 TASKS: Mapping[str, Task] = {
@@ -82,6 +85,7 @@ TASKS: Mapping[str, Task] = {
         tokens=0.18,
         epochs=3,
         published=68.8,
+        shorter=("max_len=128",),
     ),
     "WNUT-17": Task(
         "tag",
@@ -102,6 +106,7 @@ TASKS: Mapping[str, Task] = {
         tokens=0.50,
         epochs=2,
         note="2,910 answerable questions to learn from; tested on XQuAD's other articles",
+        shorter=("max_len=128", "windows.overlap=48"),
     ),
 }
 
@@ -160,7 +165,7 @@ class Run:
         # Fixed, so that runs on different CPUs have the same precision unless a call sets it.
         settings.append("precision=fp32")
         if self.model == "own":
-            settings.append(OWN_RATE)
+            settings += [OWN_RATE, *TASKS[self.task].shorter]
         if self.rows:
             settings.append(f"data.limit={self.rows}")
         if self.rows in _FEW_EPOCHS:
