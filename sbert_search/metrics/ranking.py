@@ -78,7 +78,8 @@ def score_run(
     names = {_parse(ir_measures, name): name for name in measures}
     scores = {name: dict.fromkeys(qrels, 0.0) for name in names.values()}
     ranked = {query: _by_rank(query, hits) for query, hits in run.items() if query in qrels}
-    judged = {query: dict(grades) for query, grades in qrels.items()}
+    # Grades below 1 count as 0. Where all grades of a query are below -1, pytrec_eval crashes.
+    judged = {q: {d: max(grade, 0) for d, grade in grades.items()} for q, grades in qrels.items()}
     for metric in ir_measures.iter_calc(list(names), judged, ranked):
         scores[names[metric.measure]][metric.query_id] = float(metric.value)
     return scores

@@ -48,6 +48,16 @@ def test_every_judged_query_counts_and_no_other() -> None:
         assert mean(per_query) == 0.25
 
 
+def test_negative_grades_count_as_0() -> None:
+    """With grades of -2, as for spam in TREC's web tracks, pytrec_eval ended the process."""
+    grades = {f"q{n}": {f"d{k}": -2 if n % 2 else 1 for k in range(n % 7 + 1)} for n in range(100)}
+    run = {query: {f"d{k}": 1.0 for k in range(20)} for query in grades}
+    for per_query in score_run(run, grades).values():
+        assert list(per_query.values()) == [1.0, 0.0] * 50
+    mixed = {"q": {"a": -2, "b": 1}}
+    assert average_precision({"q": {"a": 2.0, "b": 1.0}}, mixed)["q"] == 0.5
+
+
 @pytest.mark.parametrize("shown", [["a", "b"], ["b", "a"]])
 def test_equal_scores_are_judged_in_the_order_shown(shown: list[str]) -> None:
     """trec_eval would rank b first, MS MARCO's MRR a; neither uses the order that was shown."""
