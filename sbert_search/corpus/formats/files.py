@@ -52,7 +52,7 @@ _UNREAD_FILES = ({"pyvenv.cfg"}, {"LOCK", "MANIFEST.json"}, {"LOCK", "shards.jso
 PAGE_MARK = "#page="  # in the id of a page, between the path of the file and the number
 
 _PDF_SHARE = 8  # a PDF file may be as large as this many documents: each page is a document
-_EXTRACTION = 2  # increase it when a change of the code changes the title or text of a file
+_EXTRACTION = 3  # increase it when a change of the code changes the title or text of a file
 _UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 _CHARSET = re.compile(rb"""<meta\b[^>]*?charset\s*=\s*["']?\s*([\w-]{1,30})""", re.IGNORECASE)
 _CHARSETS = re.compile(

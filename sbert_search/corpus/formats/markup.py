@@ -21,6 +21,10 @@ _MAX_FRONT_MATTER = 1 << 16  # characters
 _FRONT_MATTER = re.compile(r"(---|\+\+\+)[ \t]*\r?\n(?=[ \t]*[\w-]+[ \t]*[:=])")
 _BLOCK_SCALAR = re.compile(r"[|>][+-]?\d?[+-]?")  # of YAML; the text is in the indented lines below
 _TITLE_KEY = re.compile(r"title[ \t]*[:=][ \t]*(.*)", re.IGNORECASE)
+_DOUBLE_QUOTED = re.compile(r'"((?:[^"\\]|\\.)*)"(?=[ \t]*(?:#|$))')
+_SINGLE_QUOTED = re.compile(r"'((?:[^']|'')*)'(?=[ \t]*(?:#|$))")
+_ESCAPED = re.compile(r"""\\(["\\])""")
+_COMMENT = re.compile(r"[ \t]#")
 _H1 = re.compile(r"<h1\b[^<>]*>([^<>]*)", re.IGNORECASE)
 _LINK = re.compile(r"!?\[([^\[\]]*)\](?:\([^()]*\)|\[[^\[\]]*\])?")
 _ADORNMENT = re.compile(r"([!-/:-@\[-`{-~])\1*")
@@ -130,8 +134,17 @@ def _front_matter(text: str) -> tuple[str, int]:
         if not title and (named := _TITLE_KEY.match(line)):
             value = named[1].strip()
             in_title = bool(_BLOCK_SCALAR.fullmatch(value))
-            title = "" if in_title else value.strip("\"'")
+            title = "" if in_title else _scalar(value)
     return "", 0
+
+
+def _scalar(value: str) -> str:
+    """Return a value of YAML or TOML without its quotes, or without the comment after it."""
+    if (double := _DOUBLE_QUOTED.match(value)) is not None:
+        return _ESCAPED.sub(r"\1", double[1])
+    if (single := _SINGLE_QUOTED.match(value)) is not None:
+        return single[1].replace("''", "'")
+    return _COMMENT.split(value, maxsplit=1)[0].rstrip()
 
 
 def _markdown_heading(text: str) -> str:
