@@ -46,7 +46,7 @@ def _values(column: pa.Array) -> list[object]:
     if isinstance(column, pa.ExtensionArray):
         return _values(column.storage)
     if pa.types.is_dictionary(column.type):
-        return _values(column.dictionary_decode())
+        return _values(_without_views(column).dictionary_decode())
     if _is_list(column.type):
         return _lists(column)
     for is_kind, target in _CASTS:
@@ -55,12 +55,22 @@ def _values(column: pa.Array) -> list[object]:
     if pa.types.is_floating(column.type):
         values = column.to_pylist()
         return [None if value is None or math.isnan(value) else value for value in values]
-    if pa.types.is_large_binary(column.type):
+    if pa.types.is_large_binary(column.type) or pa.types.is_binary_view(column.type):
         return [_text(value) for value in column.to_pylist()]
     try:
         return list(column.to_pylist())
     except UnicodeDecodeError:
         return _values(column.cast(pa.large_binary()))
+
+
+def _without_views(column: pa.DictionaryArray) -> pa.DictionaryArray:
+    """Replace a dictionary of string or binary views, which pyarrow 26 does not decode."""
+    kind = column.type.value_type
+    if pa.types.is_string_view(kind):
+        kind = pa.large_string()
+    elif pa.types.is_binary_view(kind):
+        kind = pa.large_binary()
+    return pa.DictionaryArray.from_arrays(column.indices, column.dictionary.cast(kind))
 
 
 def _is_list(kind: pa.DataType) -> bool:

@@ -14,6 +14,10 @@ from sbert_search.corpus.formats.rows import BadRow
 NOON = datetime(2024, 1, 31, 12, tzinfo=UTC)
 
 
+def _dictionary(kind: pa.DataType) -> pa.Array:
+    return pa.DictionaryArray.from_arrays(pa.array([1, None, 0]), pa.array(["a", "b"], kind))
+
+
 @pytest.mark.parametrize(
     ("column", "values"),
     [
@@ -27,6 +31,10 @@ NOON = datetime(2024, 1, 31, 12, tzinfo=UTC)
             [["a", "b"]],
         ),
         (pa.array([[b"a"]]), [["a"]]),
+        (pa.array(["a", None], pa.string_view()), ["a", None]),
+        (pa.array([b"a", None, b"\xff"], pa.binary_view()), ["a", None, "\udcff"]),
+        (_dictionary(pa.string_view()), ["b", None, "a"]),
+        (_dictionary(pa.binary_view()), ["b", None, "a"]),
         (pa.array([uuid.UUID(int=5).bytes, None], pa.uuid()), [str(uuid.UUID(int=5)), None]),
         (pa.array([[date(2024, 1, 31)]]), [[date(2024, 1, 31)]]),
         (pa.array([[1, 2], [3, 4]], pa.list_(pa.int32(), 2)), [[1, 2], [3, 4]]),
