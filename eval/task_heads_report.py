@@ -49,9 +49,9 @@ def write_report(
         replace_file(out / f"task-heads.{ending}", text.encode())
 
 
-def values(results: Results, run: Run) -> list[float]:
-    """Return the test metric of a run, times 100, of each seed that is done."""
-    metric = TASKS[run.task].metric
+def values(results: Results, run: Run, metric: str = "") -> list[float]:
+    """Return a test metric of a run, times 100, of each seed that is done; "": that of the task."""
+    metric = metric or TASKS[run.task].metric
     found = (results.get(replace(run, seed=seed)) for seed in range(trials.SEEDS))
     return [100 * result["test"][metric] for result in found if result]
 
@@ -77,6 +77,13 @@ def markdown(results: Results, record: Mapping[str, Any]) -> str:
         f"| task | metric | {base} | {own} | MiniLM-L6-H384 | |",
         "|---|---|---|---|---|---|",
         *_rows_of_tasks(results),
+        "",
+        "Expected calibration error on test data, times 100, before and after the temperature was "
+        "fitted on dev data:",
+        "",
+        f"| task | {base} before | after | {own} before | after |",
+        "|---|---|---|---|---|",
+        *_rows_of_calibration(results),
         "",
         "Each other factor alone, on the same encoder:",
         "",
@@ -105,9 +112,23 @@ def _runs_by_precision(runs: Sequence[Mapping[str, Any]]) -> str:
 
 def _rows_of_tasks(results: Results) -> Iterable[str]:
     for name, task in TASKS.items():
-        cells = [shown(values(results, Run(name, m, "full", ALL, 0))) for m in ("base", "own")]
-        published = "-" if task.published is None else f"{task.published:.1f}"
-        yield f"| {name} | {task.metric} | {' | '.join(cells)} | {published} | {task.note} |"
+        for metric in (task.metric, "exact_match") if task.kind == "qa" else (task.metric,):
+            cells = (
+                shown(values(results, Run(name, m, "full", ALL, 0), metric))
+                for m in ("base", "own")
+            )
+            published = "-" if task.published is None else f"{task.published:.1f}"
+            yield f"| {name} | {metric} | {' | '.join(cells)} | {published} | {task.note} |"
+
+
+def _rows_of_calibration(results: Results) -> Iterable[str]:
+    for name in (name for name, task in TASKS.items() if task.kind == "classify"):
+        cells = [
+            shown(values(results, Run(name, model, "full", ALL, 0), metric))
+            for model in ("base", "own")
+            for metric in ("ece_before", "ece")
+        ]
+        yield f"| {name} | {' | '.join(cells)} |"
 
 
 def _rows_of_factors(results: Results) -> Iterable[str]:

@@ -99,6 +99,7 @@ def test_the_plan_is_run_once_and_reported(
     script("task_heads", *line, "--own", model, "--report")
     text = (out / "task-heads.md").read_text()
     assert "| linear probe |" in text
+    assert "| SQuAD | exact_match |" in text
     assert f"{len(record['runs'])} runs in fp32; " in text
     before = json.loads((out / "task-heads.json").read_text())
     script("task_heads", "curve", *line, "--work", tmp_path / "new", "--report")
@@ -122,10 +123,13 @@ def test_the_curve_is_drawn(tmp_path: Path) -> None:
     report: Any = importlib.import_module("task_heads_report")
     runs = TRIALS.plan(("curve",))
     made: dict[str, Any] = {"core_seconds": 60, "settings": ["precision=fp32", "precision=bf16"]}
-    results = {run: {"test": {"accuracy": 0.5 + run.seed / 10}, **made} for run in runs}
+    test = {"ece_before": 0.25, "ece": 0.125}
+    results = {run: {"test": {"accuracy": 0.5 + run.seed / 10, **test}, **made} for run in runs}
     report.write_report(runs, results, {"base": "folder/tiny"}, tmp_path)
     assert "<svg" in (tmp_path / "task-heads.svg").read_text()
-    assert "| 100 | 60.0 ± 10.0 | 60.0 ± 10.0 |" in (tmp_path / "task-heads.md").read_text()
+    text = (tmp_path / "task-heads.md").read_text()
+    assert "| 100 | 60.0 ± 10.0 | 60.0 ± 10.0 |" in text
+    assert "| MRPC | 25.0 ± 0.0 | 12.5 ± 0.0 | - | - |" in text
 
 
 def test_the_plan_names_each_run_once() -> None:
