@@ -121,6 +121,13 @@ def test_an_empty_folder_is_refused_before_anything_is_made(notes: Path, tmp_pat
     assert not (tmp_path / "i").exists()
 
 
+def test_an_empty_name_is_not_the_current_folder(notes: Path) -> None:
+    index = notes.with_name("i")
+    done = sbert_search("index", "sync", index, "", env=HASHING, cwd=notes)
+    assert (done.code, "it is empty; write . for the current folder" in done.err) == (2, True)
+    assert not index.exists()
+
+
 def test_watch_follows_the_folder_until_it_is_interrupted(notes: Path) -> None:
     line = command("index", "sync", notes.with_name("i"), notes, "--watch")
     with subprocess.Popen(

@@ -24,9 +24,15 @@ if TYPE_CHECKING:
 _SHOWN = 20  # paths of a kind that are listed
 
 
+def _as_path(ctx: click.Context, param: click.Parameter, text: str) -> Path:
+    if not text:  # such as an unset variable of a shell; Path("") is the current folder
+        raise click.BadParameter("it is empty; write . for the current folder.")
+    return Path(text)
+
+
 @click.command()
 @click.argument("path", metavar="INDEX", type=click.Path(path_type=Path))
-@click.argument("folder", metavar="FOLDER", type=click.Path(path_type=Path))
+@click.argument("folder", metavar="FOLDER", callback=_as_path)
 @click.option("--dry-run", is_flag=True, help="List what would be done, and write nothing.")
 @click.option("--watch", is_flag=True, help="Go on: sync after each change, until Ctrl-C.")
 @click.option(
