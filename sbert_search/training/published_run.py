@@ -19,6 +19,7 @@ from sbert_search.training.loop.objective import InBatchObjective, Objective
 from sbert_search.training.loop.resume import refuse_restart
 from sbert_search.training.model_card import MODEL, describe_data, publish
 from sbert_search.training.recipe import Kind
+from sbert_search.training.run_lock import sole_run
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -76,27 +77,28 @@ def train_and_publish(
     """Train a model and publish the best one, or without dev data the last one."""
     # Hashed here, as a file may have changed or be gone when the run ends.
     data = describe_data(training.files, to_mapping(recipe)) if ranks.first else []
-    result = run_loop(
-        training.objective,
-        training.batches,
-        recipe,
-        model=training.model,
-        out=out,
-        evaluate=training.dev,
-        save_model=training.save_model,
-        recipe=to_mapping(recipe),
-        resume=resume,
-        allow_inexact=allow_inexact,
-    )
-    if ranks.first:
-        publish(
-            result,
-            out / MODEL,
-            data,
-            to_mapping(recipe),
-            training.n_rows,
-            kind=training.kind,
-            finish=training.calibrate,
+    with sole_run(out, ranks):
+        result = run_loop(
+            training.objective,
+            training.batches,
+            recipe,
+            model=training.model,
+            out=out,
+            evaluate=training.dev,
+            save_model=training.save_model,
+            recipe=to_mapping(recipe),
+            resume=resume,
+            allow_inexact=allow_inexact,
         )
+        if ranks.first:
+            publish(
+                result,
+                out / MODEL,
+                data,
+                to_mapping(recipe),
+                training.n_rows,
+                kind=training.kind,
+                finish=training.calibrate,
+            )
     ranks.wait()
     return result

@@ -1,0 +1,53 @@
+"""One run at a time writes to a folder."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from sbert_search.errors import CheckpointError
+from sbert_search.runtime.disk import locks
+from sbert_search.runtime.distributed import Ranks
+from sbert_search.training.loop.checkpoint import checkpoints
+from sbert_search.training.pretraining.pretrain import pretrain
+from sbert_search.training.run_lock import sole_run
+from sbert_search.training.task_heads.classify import train_classifier
+from tests.training.pretraining.test_pretrain import small_recipe
+from tests.training.task_heads.test_classify import recipe
+
+
+def classify(folder: Path) -> None:
+    train_classifier(recipe(folder, budget={"steps": 1}), folder / "run")
+
+
+def pretrain_bert(folder: Path) -> None:
+    pretrain(small_recipe("bert", folder, "budget.steps=1"), folder / "run")
+
+
+@pytest.mark.parametrize("train", [classify, pretrain_bert])
+def test_a_second_run_in_a_folder_is_refused(train: Callable[[Path], None], tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    with (
+        sole_run(out, Ranks()),
+        pytest.raises(CheckpointError, match=rf"Another run writes to .*process {os.getpid()}"),
+    ):
+        train(tmp_path)
+    assert not checkpoints(out)
+    train(tmp_path)
+    assert checkpoints(out)
+
+
+def test_other_ranks_of_a_run_are_not_others(tmp_path: Path) -> None:
+    with sole_run(tmp_path / "run", Ranks(0, 2)), sole_run(tmp_path / "run", Ranks(1, 2)):
+        pass
+
+
+def test_a_folder_that_cannot_be_locked_is_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(locks, "_try_lock", lambda fd: True)  # a file system that ignores locks
+    classify(tmp_path)
+    assert checkpoints(tmp_path / "run")
