@@ -54,10 +54,16 @@ class Training:
 def starting(recipe: TrainConfig, out: Path, *, resume: bool) -> Iterator[tuple[Ranks, bool]]:
     """Join the processes of this run (its ranks), and refuse to overwrite another run.
 
+    The folder is locked before its checkpoints are looked up, so that no other run adds one later.
+
     Yields:
         The ranks, and whether the run is resumed: ``resume``, or torchrun may have restarted it.
+
+    Raises:
+        CheckpointError: Another run writes to the folder, or the folder holds checkpoints.
+        ConfigError: As for `refuse_restart`.
     """
-    with join_ranks() as ranks:
+    with join_ranks() as ranks, sole_run(out, ranks):
         require_agreement(ranks, {"recipe": to_mapping(recipe), "out": str(out), "resume": resume})
         resume = resume or resumes(ranks, out)
         if not resume:
@@ -77,28 +83,27 @@ def train_and_publish(
     """Train a model and publish the best one, or without dev data the last one."""
     # Hashed here, as a file may have changed or be gone when the run ends.
     data = describe_data(training.files, to_mapping(recipe)) if ranks.first else []
-    with sole_run(out, ranks):
-        result = run_loop(
-            training.objective,
-            training.batches,
-            recipe,
-            model=training.model,
-            out=out,
-            evaluate=training.dev,
-            save_model=training.save_model,
-            recipe=to_mapping(recipe),
-            resume=resume,
-            allow_inexact=allow_inexact,
+    result = run_loop(
+        training.objective,
+        training.batches,
+        recipe,
+        model=training.model,
+        out=out,
+        evaluate=training.dev,
+        save_model=training.save_model,
+        recipe=to_mapping(recipe),
+        resume=resume,
+        allow_inexact=allow_inexact,
+    )
+    if ranks.first:
+        publish(
+            result,
+            out / MODEL,
+            data,
+            to_mapping(recipe),
+            training.n_rows,
+            kind=training.kind,
+            finish=training.calibrate,
         )
-        if ranks.first:
-            publish(
-                result,
-                out / MODEL,
-                data,
-                to_mapping(recipe),
-                training.n_rows,
-                kind=training.kind,
-                finish=training.calibrate,
-            )
     ranks.wait()
     return result

@@ -1,4 +1,4 @@
-"""Let one run at a time write to a folder."""
+"""Lock the folder of a training run against a second run."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from sbert_search.errors import CheckpointError
+from sbert_search.runtime.disk.files import remove_tree
 from sbert_search.runtime.disk.locks import LockHeld, exclusive_lock
 from sbert_search.runtime.distributed import Ranks
 
@@ -15,9 +16,10 @@ LOCK = "LOCK"
 
 @contextlib.contextmanager
 def sole_run(out: Path, ranks: Ranks) -> Iterator[None]:
-    """Lock the folder of a run, which is made if absent, on the first rank.
+    """Hold the lock of a run's folder. The first rank creates the folder and locks it.
 
-    A folder that cannot be locked, as on some network file systems, is used without a lock.
+    A folder that cannot be locked, as on some network file systems, is used without a lock. A new
+    folder is removed again if the run wrote nothing to it, such as after an error in its data.
 
     Raises:
         CheckpointError: Another run writes to the folder.
@@ -25,6 +27,7 @@ def sole_run(out: Path, ranks: Ranks) -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         if ranks.first:
             with contextlib.suppress(OSError):
+                existed = out.exists()
                 out.mkdir(parents=True, exist_ok=True)
                 try:
                     stack.enter_context(exclusive_lock(out / LOCK))
@@ -33,4 +36,13 @@ def sole_run(out: Path, ranks: Ranks) -> Iterator[None]:
                         f"Another run writes to {out}: process {error.pid}, since {error.since}. "
                         "Wait until it ends or stop it, or train into another folder."
                     ) from error
+                if not existed:
+                    stack.callback(_remove_if_unused, out)
         yield
+
+
+def _remove_if_unused(out: Path) -> None:
+    """Remove a folder that holds only the lock file."""
+    with contextlib.suppress(OSError):
+        if [file.name for file in out.iterdir()] == [LOCK]:
+            remove_tree(out)

@@ -1,4 +1,4 @@
-"""One run at a time writes to a folder."""
+"""A second run in the folder of a running one is refused."""
 
 from __future__ import annotations
 
@@ -38,6 +38,30 @@ def test_a_second_run_in_a_folder_is_refused(train: Callable[[Path], None], tmp_
     assert not checkpoints(out)
     train(tmp_path)
     assert checkpoints(out)
+
+
+@pytest.mark.parametrize("train", [classify, pretrain_bert])
+def test_the_folder_is_locked_before_checkpoints_are_looked_up(
+    train: Callable[[Path], None], tmp_path: Path
+) -> None:
+    train(tmp_path)
+    with (
+        sole_run(tmp_path / "run", Ranks()),
+        pytest.raises(CheckpointError, match="Another run writes to"),
+    ):
+        train(tmp_path)
+
+
+def test_a_new_folder_without_files_of_a_run_is_removed(tmp_path: Path) -> None:
+    kept, out = tmp_path / "kept", tmp_path / "run"
+    kept.mkdir()
+    with sole_run(out, Ranks()), sole_run(kept, Ranks()):
+        assert out.exists()
+    assert not out.exists()
+    assert kept.exists()
+    with sole_run(out, Ranks()):
+        (out / "log.jsonl").touch()
+    assert (out / "log.jsonl").exists()
 
 
 def test_other_ranks_of_a_run_are_not_others(tmp_path: Path) -> None:

@@ -47,7 +47,6 @@ from sbert_search.training.pretraining.objectives import (
     ReplacedObjective,
 )
 from sbert_search.training.published_run import starting
-from sbert_search.training.run_lock import sole_run
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -163,21 +162,20 @@ def pretrain(
             seed=recipe.seed,
             teacher=_teacher_sha256(recipe),
         )
-        with sole_run(out, ranks):
-            result = train(
-                objective,
-                batches,
-                recipe,
-                model=model,
-                out=out,
-                evaluate=evaluate,
-                save_model=model.save,
-                recipe=to_mapping(recipe),
-                resume=resume,
-                allow_inexact=allow_inexact,
-            )
-            if ranks.first:
-                publish_copy(result, out / "model")
+        result = train(
+            objective,
+            batches,
+            recipe,
+            model=model,
+            out=out,
+            evaluate=evaluate,
+            save_model=model.save,
+            recipe=to_mapping(recipe),
+            resume=resume,
+            allow_inexact=allow_inexact,
+        )
+        if ranks.first:
+            publish_copy(result, out / "model")
         return result
 
 
