@@ -23,6 +23,9 @@ _ROWS = 16  # number of rows of the products that are checked and timed
 # reference kernel of oneDNN takes about 1,000 times as long.
 _SLOWEST, _OVERHEAD = 8.0, 1e-3
 _FEWEST_RUNS, _RUNS = 3, 20
+# On a CPU with AMX, oneDNN 3.12 computes products of at most this many numbers without AMX, and
+# some products of one row; the last bits of these numbers differ.
+_SMALL_PRODUCT = 256
 
 
 @typed_lru_cache(maxsize=256)
@@ -55,6 +58,14 @@ def most_weight(outputs: int, inputs: int) -> int:
             f"{inputs:,} x {outputs:,} as in float32; use --precision fp32."
         )
     return right[0]
+
+
+def fewest_rows(outputs: int) -> int:
+    """Return how many rows a product with this many outputs needs at least.
+
+    With fewer rows, a row can differ in its last bits from the same row among others.
+    """
+    return max(2, _SMALL_PRODUCT // outputs + 1)
 
 
 def quantize(values: Tensor, levels: tuple[float, int]) -> Tensor:

@@ -22,13 +22,14 @@ from typing import NamedTuple, cast
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sbert_search.encoder.block import Block
 from sbert_search.encoder.config import EncoderConfig
 from sbert_search.encoder.encoder import Encoder
 from sbert_search.encoder.inference_layers import FUSED, PackedLinear
-from sbert_search.encoder.int8_kernels import most_weight, quantize
+from sbert_search.encoder.int8_kernels import fewest_rows, most_weight, quantize
 from sbert_search.runtime.device import has_onednn
 
 # Inputs within the calibrated range get the levels 1 to 254. A level of 0 or 255 then shows that a
@@ -143,6 +144,7 @@ class Int8Linear(nn.Module):
         self._fused, self._variant = FUSED[activation] if activation else ("none", "")
         self._output = output_levels or Levels(1.0, 0)
         self._dtype = dtype if output_levels is None else torch.uint8
+        self._fewest_rows = fewest_rows(len(weight))
 
     def forward(self, states: Tensor) -> Tensor:
         """Transform (rows, inputs) to (rows, outputs), without gradients.
@@ -154,6 +156,9 @@ class Int8Linear(nn.Module):
         if states.dtype != torch.uint8:
             states = quantize(states.float() * self._inverse, self._levels)
         self._counter.count(states)
+        rows = len(states)
+        if rows < self._fewest_rows:
+            states = F.pad(states, (0, 0, 0, self._fewest_rows - rows))
         outputs = torch.ops.onednn.qlinear_pointwise(
             states,
             *self._levels,
@@ -167,7 +172,7 @@ class Int8Linear(nn.Module):
             [],
             self._variant,
         )
-        return cast(Tensor, outputs)
+        return cast(Tensor, outputs)[:rows]
 
 
 class _ExactLinear(PackedLinear):

@@ -130,6 +130,18 @@ def test_smoothing_keeps_small_channels_beside_a_large_one() -> None:
     assert float((smoothed - outputs).std()) < 0.1 * float((plain - outputs).std())
 
 
+@pytest.mark.parametrize(("inputs", "outputs"), [(24, 8), (24, 24), (256, 256), (256, 1024)])
+def test_a_row_does_not_depend_on_the_number_of_rows(inputs: int, outputs: int) -> None:
+    torch.manual_seed(0)
+    layer, states = nn.Linear(inputs, outputs), torch.randn(300, inputs)
+    seen = ChannelRange(states.amin(0), states.amax(0), states.mean(0))
+    for activation in (None, "gelu", "gelu_tanh", "relu"):
+        made = Int8Linear(layer, seen, RangeCounter(), activation=activation)
+        many = run(made, states)
+        for rows in (0, 1, 2, 5, 8, 11, 32, 33, 100):
+            assert torch.equal(run(made, states[:rows]), many[:rows]), rows
+
+
 def test_values_beyond_the_range_are_clipped_and_counted() -> None:
     counter = RangeCounter()
     made = Int8Linear(
