@@ -39,7 +39,6 @@ def main() -> None:
     ours, peer = partial(seconds, analyse), partial(seconds, encode)
     repeats = repeats_of(options)
     results.add("analysis", compare(ours, peer, unit="s", repeats=repeats, warm_up=False))
-    results.write()
 
 
 if __name__ == "__main__":

@@ -66,7 +66,6 @@ def main() -> None:
         if options.part != "model":
             for count in QUICK_SIZES if options.quick else SIZES:
                 with_many_documents(results, Path(scratch), count)
-    results.write()
 
 
 def with_a_model(results: Results, scratch: Path) -> None:

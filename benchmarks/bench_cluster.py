@@ -49,7 +49,6 @@ def main() -> None:
             corpus = write_corpus(Path(scratch) / "corpus.jsonl", texts)
         with_a_model(results, corpus, Path(scratch))
         limit_of_the_writer(results, Path(scratch), 5_000 if options.quick else 100_000)
-    results.write()
 
 
 def with_a_model(results: Results, corpus: Path, scratch: Path) -> None:

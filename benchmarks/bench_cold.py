@@ -113,7 +113,6 @@ def main() -> None:
             peer = Program([sys.executable, "-c", PEER, scratch, model, QUERY])
             require_same_hits(ours, peer)
             add(results, "cold_search", ours, peer, repeats)
-    results.write()
 
 
 def add(results: Results, name: str, ours: Program, peer: Program, repeats: int) -> None:

@@ -71,7 +71,6 @@ def main() -> None:
             measure(results, source, texts, folder, peers, rates)
     if data_folder() is not None:
         measure_sts(results, folder, quick=options.quick)
-    results.write()
 
 
 def measure(

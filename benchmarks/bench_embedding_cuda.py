@@ -52,7 +52,6 @@ def main() -> None:
         for shape in ("minilm-l6", "bert-base"):
             folder = save_model(shape, Path(scratch) / shape, options.seed)
             measure(results, shape, folder, device, flops)
-    results.write()
 
 
 def save_model(shape: str, folder: Path, seed: int) -> Path:

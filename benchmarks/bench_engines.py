@@ -71,7 +71,6 @@ def main() -> None:
             if part in (options.part or PARTS):
                 measure(bench)
     bench.print_table()
-    bench.results.write()
 
 
 def try_all(bench: Bench) -> None:
@@ -120,7 +119,6 @@ def measure_queries(bench: Bench) -> None:
             bench.add_rounds(f"{mode}_{measure}", [values[measure] for values in rounds], unit)
         if mode == "dense":
             judge_filter(bench, filtered)
-        bench.results.write()  # in case a later measurement fails
     measure_cold_starts(bench, repeats)
 
 

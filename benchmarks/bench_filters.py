@@ -69,7 +69,6 @@ def main() -> None:
         queries = clusters.queries(QUERIES)
         for name, spec in (QUICK_SPECS if options.quick else SPECS).items():
             measure(results, name, respecified(store, spec), queries)
-    results.write()
 
 
 def prepared(path: Path, clusters: Clusters, count: int) -> IndexStore:

@@ -72,7 +72,6 @@ def main() -> None:
     speed = partial(rate, N_QUERIES, gpu_search), partial(rate, N_QUERIES, cpu_search)
     results.add("ivf_speed", compare(*speed, unit="q/s", repeats=repeats_of(options)))
     results.add("ivf_bytes", Figure(spec.predicted_bytes(count, DIM) / 2**20, "MiB"))
-    results.write()
 
 
 def recall_of_best(candidates: Rows, queries: Floats, vectors: Floats, truth: Rows) -> float:

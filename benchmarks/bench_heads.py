@@ -158,7 +158,6 @@ def main() -> None:
     results = Results(options)
     training_figures(options, results)
     prediction_figures(options, results)
-    results.write()
 
 
 if __name__ == "__main__":

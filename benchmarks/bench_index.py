@@ -90,7 +90,6 @@ def main() -> None:
             measured(results, name, store, queries)
     if options.svg and len(costs) > 1:
         options.svg.write_text(picture(costs), encoding="utf-8")
-    results.write()
 
 
 def drawn(work: Path, size: int, seed: int) -> tuple[IndexStore, Floats]:

@@ -199,7 +199,6 @@ def main() -> None:
         ):
             for figure, value in figures.items():
                 results.add(figure, value)
-    results.write()
 
 
 if __name__ == "__main__":

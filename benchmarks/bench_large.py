@@ -79,7 +79,6 @@ def main() -> None:
                 continue
             ran = run_child(__file__, *map(str, passed), "--child", what, str(work / "index"))
             keep(results, what, ran)
-    results.write()
     if options.page:
         write_sizes(options.page, page({n: f.value for n, f in results.figures.items()}))
 

@@ -55,7 +55,6 @@ def main() -> None:
         marks = condition(columns).to_pylist()
         assert marks == frame.select(expression).to_series().to_list(), where
         results.add(f"{name}_ms", compare(ours, peer, unit="ms", repeats=3 if options.quick else 9))
-    results.write()
 
 
 def make_table(n_rows: int, seed: int) -> pa.Table:

@@ -196,7 +196,6 @@ def main() -> None:
     results.add(
         "word_table_update", Figure(100 * embedding_update(options) / step_s, "% of a step")
     )
-    results.write()
 
 
 if __name__ == "__main__":

@@ -101,7 +101,6 @@ def main() -> None:
                 frames, points = frames_of(drawn / PAGE, options.chromium)
                 results.add("frames", Figure(frames, "1/s"))
                 results.add("points_of_a_frame", Figure(points, "points"))
-    results.write()
 
 
 def build(path: Path, count: int) -> None:

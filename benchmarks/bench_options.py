@@ -72,7 +72,6 @@ def main() -> None:
             rounds = [median_ms(trial, asked) for _ in range(repeats)]
             ours, peer = (list(values) for values in zip(*rounds, strict=True))
             results.add(trial.name, paired(ours, peer, unit="ms"))
-    results.write()
 
 
 def median_ms(trial: Trial, queries: Sequence[str]) -> tuple[float, float]:

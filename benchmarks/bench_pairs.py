@@ -56,7 +56,6 @@ def main() -> None:
         results.add("embedding_and_indexing", Figure(time.perf_counter() - start, "s"))
         measure_mining(results, index)
         measure_cross_encoder(results, texts, model_folder(options, Path(scratch)))
-    results.write()
 
 
 def build(texts: list[str], out: Path) -> None:

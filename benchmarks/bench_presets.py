@@ -63,7 +63,6 @@ def main() -> None:
         rows.append(row(name, config, latency))
     sharing = compare_sharing(repeats)
     results.add("albert-base speed, against bert-base", sharing)
-    results.write()
     if options.docs:
         options.docs.write_text(document(rows, sharing, repeats), encoding="utf-8")
 

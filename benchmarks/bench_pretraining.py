@@ -102,7 +102,7 @@ def main() -> None:
     on_cpu = device.type == "cpu"
     if options.recipe:
         measure_recipe(results, options)
-        return results.write()
+        return
     wanted = ("4x256", "6x384") if on_cpu else ("12x768",)
     for shape in wanted:
         for precision in ("fp32", "bf16") if on_cpu else ("bf16",):
@@ -111,7 +111,6 @@ def main() -> None:
             measure_auto(results, options, shape)
     if on_cpu:
         measure_recipe(results, options)
-    results.write()
 
 
 def measure(

@@ -49,7 +49,6 @@ def main() -> None:
         folder = model_folder(options, Path(scratch))
         with open_backends(options, "cross-encoder", folder) as peers:
             measure(results, source, pairs, n_documents, folder, peers)
-    results.write()
 
 
 def model_folder(options: argparse.Namespace, scratch: Path) -> Path:

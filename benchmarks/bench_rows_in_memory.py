@@ -59,7 +59,6 @@ def main() -> None:
             count = QUICK_VECTORS if options.quick else N_VECTORS
             vectors_with_ids(results, Path(scratch), count)
             memory_of_a_build(results, Path(scratch), count)
-    results.write()
 
 
 def rows_in_memory(results: Results, scratch: Path, count: int) -> None:

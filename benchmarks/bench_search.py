@@ -56,7 +56,6 @@ def main() -> None:
         asked = squad_questions(50 if options.quick else 300)
         for factory in ("Flat",) if options.quick else ("Flat", "HNSW32"):
             measure(results, built(source, factory), asked)
-    results.write()
 
 
 def measure(results: Results, index: Index, asked: Sequence[str]) -> None:

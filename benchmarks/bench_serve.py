@@ -305,7 +305,6 @@ def main() -> None:
         queries = sentences(60 if options.quick else 200)[1]
         lone_search(results, ours, index, queries)
         cold(results, ours, texts)
-    results.write()
 
 
 if __name__ == "__main__":

@@ -51,7 +51,6 @@ def main() -> None:
         command = [sys.executable, "-m", "sbert_search", "serve", str(index), "--port", "PORT"]
         with serving([*command, "--no-access-log"]) as server:
             measure(results, server, n_docs)
-    results.write()
 
 
 def build(n: int, seed: int, index: Path, scratch: Path) -> None:

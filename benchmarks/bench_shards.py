@@ -93,7 +93,6 @@ def main() -> None:
             else:
                 count_differences(results, pair, data)
             measure(results, label, pair, data, repeats_of(options))
-    results.write()
 
 
 def measure(results: Results, label: str, pair: Sequence[Index], data: Data, repeats: int) -> None:

@@ -111,7 +111,6 @@ def main() -> None:
             repeats=repeats,
         )
         results.add(f"sync_{count}_files_unchanged", figure)
-    results.write()
 
 
 if __name__ == "__main__":

@@ -189,10 +189,9 @@ def main() -> None:
     results = Results(options)
     if options.before:
         measure_before(options, results)
-        return results.write()
+        return
     for task in ["nli"] if options.quick else RECIPES:
         measure(task, options, results)
-    results.write()
 
 
 if __name__ == "__main__":

@@ -196,7 +196,6 @@ def main() -> None:
     for spec in options.spec or (QUICK_SPECS if options.quick else SPECS):
         with tempfile.TemporaryDirectory(prefix="bench-updates-") as scratch:
             a_month(results, Path(scratch), spec)
-    results.write()
 
 
 def a_month(results: Results, scratch: Path, factory: str) -> None:

@@ -53,7 +53,6 @@ def main() -> None:
         folders = {name: training.out for name, training in rounds[-1].items()}
         folders["google"] = options.data / "bert-base-uncased-vocab"
         add_quality(results, folders, wikipedia / "test.jsonl.xz")
-    results.write()
 
 
 class Training(NamedTuple):

@@ -49,7 +49,6 @@ def main() -> None:
         measure_queries(results, Path(scratch) / "index", docs, repeats)
     rng = random.Random(options.seed)
     measure_near(results, QUICK_WORDS if options.quick else N_WORDS, rng)
-    results.write()
 
 
 def build(docs: Sequence[Document], path: Path) -> None:

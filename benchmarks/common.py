@@ -149,13 +149,16 @@ def _ratios(ours: list[float], peer: list[float]) -> list[float]:
 
 @dataclass(slots=True)
 class Results:
-    """The figures of one benchmark run: a table on stdout and, if asked for, a JSON file."""
+    """The figures of one benchmark run: a table on stdout and, if asked for, a JSON file.
+
+    The file is written with each figure, so that an interrupted run leaves the figures before.
+    """
 
     options: argparse.Namespace
     figures: dict[str, Figure] = field(default_factory=dict)
 
     def add(self, name: str, figure: Figure) -> None:
-        """Store a figure and print its line."""
+        """Store a figure, print its line and write the file."""
         self.figures[name] = figure
         line = f"{name:<44} {figure.value:>12,.4g} {figure.unit:<8}"
         if figure.peer is not None and figure.ratio is not None:
@@ -163,8 +166,9 @@ class Results:
             if figure.ratio_range:
                 line += " ({:.3f} to {:.3f})".format(*figure.ratio_range)
         print(line, flush=True)
+        self._write()
 
-    def write(self) -> None:
+    def _write(self) -> None:
         """Write the JSON file with the figures and the raw repeats."""
         if self.options.out is None:
             return

@@ -28,7 +28,6 @@ def peer(): turns.append("peer"); return 2.0
 results = Results(arguments("").parse_args())
 results.add("speed", compare(ours, peer, unit="x/s", repeats=2))
 results.add("size", Figure(3.0, "MiB"))
-results.write()
 assert turns == ["ours", "peer"] * 3, turns
 """
 
@@ -59,6 +58,12 @@ def test_contestants_take_turns_and_the_record_has_its_promised_form(tmp_path: P
     assert record["repeats"]["speed"] == {"ours": [4.0, 4.0], "peer": [2.0, 2.0]}
     assert record["seed"] == 7
     assert {"machine", "commit", "libraries", "command"} <= record.keys()
+
+
+def test_an_interrupted_run_leaves_its_figures(tmp_path: Path) -> None:
+    stopped = PROGRAM.replace('results.add("size"', 'raise SystemExit(0)\nresults.add("size"')
+    run("-c", stopped, "--out", tmp_path / "bench.json")
+    assert list(json.loads((tmp_path / "bench.json").read_text())["figures"]) == ["speed"]
 
 
 @pytest.mark.usefixtures("one_thread")
