@@ -24,7 +24,7 @@ from sbert_search.models.bi_encoder import BiEncoder
 from sbert_search.models.heads import Normalize
 from sbert_search.records import Document
 from tests.encoder.measured import bf16_is_faster, verdict
-from tests.models.tiny import TEXTS, tiny_bi_encoder
+from tests.models.tiny import TEXTS, tiny_bi_encoder, tiny_cross_encoder
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -377,6 +377,18 @@ def test_impossible_settings_are_named(folder: Path) -> None:
             Embedder(folder, device="cpu", batch_tokens=wrong)
     with pytest.raises(ModelError, match="no model folder"):
         Embedder("./nowhere")
+
+
+@pytest.mark.parametrize(
+    "left_out", ["sentence_transformers", "sbert_ce_default_activation_function"]
+)
+def test_a_cross_encoder_is_refused(left_out: str, tmp_path: Path) -> None:
+    tiny_cross_encoder(tmp_path / "tokens").save(tmp_path / "pairs")
+    config = json.loads((tmp_path / "pairs/config.json").read_text())
+    del config[left_out]  # each version of sentence-transformers writes one of the two
+    (tmp_path / "pairs/config.json").write_text(json.dumps(config))
+    with pytest.raises(ModelError, match="pairs is a CrossEncoder; a SentenceTransformer is need"):
+        Embedder(tmp_path / "pairs", device="cpu")
 
 
 def test_the_command_line_says_which_model_it_took(

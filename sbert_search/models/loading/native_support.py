@@ -55,7 +55,9 @@ def require_kind(folder: ModelFolder, kind: str) -> None:
     Raises:
         ModelError: The folder is of another kind.
     """
-    stated = folder.settings.get("model_type") or kind
+    # Only version 6 of sentence-transformers writes model_type.
+    likely = "CrossEncoder" if pair_activation(folder) else kind
+    stated = folder.settings.get("model_type") or likely
     if stated != kind:
         raise ModelError(f"{folder.path} is a {stated}; a {kind} is needed here.")
 
