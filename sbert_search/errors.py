@@ -15,10 +15,10 @@ SbertSearchError
 │   ├── ModelMismatch      the index was built with another model
 │   └── NoLexicalData      the index was built without data for lexical (keyword) search
 ├── QueryError             a query, a filter or a search setting is wrong
-├── ExchangeError          another engine refused an upload or could not be reached
+├── ExchangeError          another search engine refused an upload or could not be reached
 ├── EvaluationError        an evaluation or a comparison of two runs is impossible
 ├── ClusterError           a cluster cannot be used, or has lost the machines that it needs
-│   └── LostShards         no process on the cluster holds some shards of an index
+│   └── LostShards         some shards of an index are on no running process of the cluster
 └── TrainingError          training stopped: a value is not finite, or data cannot be used
 
 Each message names what failed, the bad value and a remedy. For input data it also names the file
@@ -32,9 +32,9 @@ class SbertSearchError(Exception):
     """Base class of all errors that this package raises on purpose."""
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Let another process copy the error without a call of ``__init__``.
+        """Let pickle copy the error to another process without a call of ``__init__``.
 
-        Pickle would call ``__init__`` with ``args``, but some classes take other arguments.
+        By default, pickle calls ``__init__`` with ``args``. Some classes have other parameters.
         """
         return _made, (type(self), *self.args), self.__dict__
 
@@ -106,7 +106,7 @@ class QueryError(SbertSearchError):
 
 
 class ExchangeError(SbertSearchError):
-    """Another engine refused an upload, could not be reached, or has a wrong number of passages."""
+    """An upload to another search engine failed, or the engine has a wrong number of passages."""
 
 
 class EvaluationError(SbertSearchError):
@@ -118,7 +118,7 @@ class ClusterError(SbertSearchError):
 
 
 class LostShards(ClusterError):  # noqa: N818
-    """No process on the cluster holds some shards of an index."""
+    """Some shards of an index are on no running process of the cluster."""
 
 
 class TrainingError(SbertSearchError):

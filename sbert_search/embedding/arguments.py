@@ -1,4 +1,4 @@
-"""Types that several public signatures share: models, options to open one, options to encode."""
+"""Types of arguments: models, options for opening a model, and options for encoding texts."""
 
 from __future__ import annotations
 
@@ -26,7 +26,10 @@ ModelLike: TypeAlias = TorchModel | TextEmbedder
 
 
 CalibrationTexts: TypeAlias = str | Path | Sequence[str] | None
-"""Calibration texts, or the path of a UTF-8 file with one text a line; None: built-in texts."""
+"""Texts that calibrate a model for int8: a list, or a UTF-8 file with a text in each line.
+
+None: the texts that this package contains.
+"""
 
 
 class EmbedderOptions(TypedDict, total=False):
@@ -108,7 +111,7 @@ class TensorListOptions(_EncodeOptions, total=False):
 
 
 class AnyEncodeOptions(_EncodeOptions, total=False):
-    """Options of encoding, with all values that they may have."""
+    """Options of encoding, each with all values that are allowed."""
 
     precision: VectorPrecision
     convert_to_numpy: bool
@@ -116,20 +119,24 @@ class AnyEncodeOptions(_EncodeOptions, total=False):
 
 
 def check_batch_tokens(batch_tokens: int | Literal["auto"] | None) -> None:
-    """Refuse a number of tokens that is below 1 or no integer.
+    """Refuse a maximum number of tokens that is not None, "auto" or an integer of at least 1.
 
     Raises:
-        ConfigError: It is such a value.
+        ConfigError: ``batch_tokens`` has another value.
     """
     if batch_tokens is not None and batch_tokens != "auto":
         check_integer("batch_tokens", batch_tokens)
 
 
 def check_integer(name: str, value: object) -> None:
-    """Refuse a value that is no integer or is below 1.
+    """Refuse a value that is not an integer of at least 1.
+
+    Args:
+        name: Name of the option, for the message.
+        value: Value of the option.
 
     Raises:
-        ConfigError: It is such a value.
+        ConfigError: The value is not an integer, or is below 1.
     """
     if not isinstance(value, Integral) or isinstance(value, bool):
         raise ConfigError(f"{name} is {value!r}; pass an integer.")
@@ -138,7 +145,7 @@ def check_integer(name: str, value: object) -> None:
 
 
 def check_calibrate(precision: str, texts: CalibrationTexts) -> None:
-    """Refuse texts for a calibration that the precision does not need.
+    """Refuse calibration texts if the precision needs no calibration.
 
     Raises:
         ConfigError: There are texts, and the precision is neither int8 nor fastest.

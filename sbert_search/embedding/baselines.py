@@ -26,13 +26,14 @@ def open_baselines(
     """Open the three baselines of a model.
 
     Args:
-        model: As for `Embedder`; this package's own encoder must support its architecture.
-        device: Device of the encoder, as for `Embedder`; it computes in fp32.
+        model: Folder or name of a model, as for `Embedder`. This package's own encoder must support
+            the architecture of the model.
+        device: Device of the encoder, as for `Embedder`. The encoder computes in fp32.
 
     Returns:
-        Embedders by name: the mean of the last hidden states, the last hidden state of [CLS], and
-        the mean of the token embeddings, without positions and without any layer of the encoder.
-        Dense and normalisation layers after the encoder are left out.
+        Three embedders by name. They give the mean of the last hidden states, the last hidden state
+        of [CLS], and the mean of the word embeddings of the tokens (no position embeddings, and no
+        layer of the encoder). Dense and normalisation layers after the encoder are left out.
 
     Raises:
         ConfigError: The device is unknown or not available.

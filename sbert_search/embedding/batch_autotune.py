@@ -1,8 +1,8 @@
-"""Measure, once for each shape of model and machine, which batch size in tokens is fastest.
+"""Measure which batch size in tokens is fastest, once for each model shape on each machine.
 
-A measurement computes about 14 times as many tokens as a batch has. So it is made only after so
-much work that it adds little to the time. Its result is used only by embedders that are opened
-later: the batches of an embedder, and so the bits of its vectors, never change while it works.
+A measurement takes as long as about 14 batches. It is made after 450 batches, so that it adds only
+3 % to the running time. Only embedders that are opened later use the result. The batch size of an
+open embedder never changes, because another batch size changes the rounding of its vectors.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from sbert_search.runtime.cache import recalled, remembered
 from sbert_search.runtime.progress import detail
 from sbert_search.tokens.batching import token_batches
 
-ROUNDS = 2  # measurements of each budget, of which the fastest counts
+ROUNDS = 2  # number of measurements of each budget; the fastest of them counts
 WORTH = 450  # batches computed before a measurement, which then takes 3 % of the time so far
-GAIN = 1.03  # factor by which a budget must be faster than the default budget
+GAIN = 1.03  # a budget replaces the default only if it is faster by this factor
 
 Work = Callable[[NDArray[np.int64]], object]
 
@@ -27,15 +27,16 @@ Work = Callable[[NDArray[np.int64]], object]
 class BudgetSearch:
     """Finds the fastest token budget among half the default, the default and twice the default.
 
-    A token budget is the maximum number of tokens in a batch. It decides which texts share a batch;
-    another budget changes their vectors by rounding only.
+    A token budget is the maximum number of tokens in a batch. It decides which texts share a batch.
+    Another budget changes the vectors only by rounding errors.
 
     Args:
         default: Default budget, at least 2.
-        key: JSON value of everything that the result depends on: shape of the model and machine.
+        key: JSON value that identifies the shape of the model and the machine.
 
     Attributes:
-        budget: The fastest budget that an earlier search found, or the default. It never changes.
+        budget: The fastest budget that an earlier search found, or the default if there was none.
+            It never changes.
     """
 
     def __init__(self, default: int, key: object) -> None:
@@ -46,12 +47,12 @@ class BudgetSearch:
         self._seen = 0
 
     def see(self, lengths: NDArray[np.int32], work: Work) -> None:
-        """Take note of texts that will be computed; measure once after `WORTH` batches of them.
+        """Count the tokens of texts before they are computed; measure once, after `WORTH` batches.
 
         Args:
             lengths: Tokens of the texts, (n,).
-            work: Computes the texts at some indices into ``lengths``; raises MemoryError if the
-                batch is too large.
+            work: Function that computes the texts at the given indices into ``lengths`` as one
+                batch. It raises MemoryError if the batch is too large.
         """
         tokens = int(lengths.sum())
         default = self._budgets[1]
@@ -73,7 +74,7 @@ class BudgetSearch:
 def _fastest(budgets: tuple[int, int, int], seconds: Callable[[int], float]) -> int:
     """Return the fastest budget, or the default (the second) if no budget is `GAIN` times faster.
 
-    The budgets are measured in turns, so that a drift of the machine's speed affects all equally.
+    The budgets are measured in turns, so that a change of the machine's speed affects all equally.
     """
     best = dict.fromkeys(budgets, float("inf"))
     seconds(budgets[0])  # warms up
@@ -102,7 +103,8 @@ def _seconds(lengths: NDArray[np.int32], rows: NDArray[np.int64], budget: int, w
 def _sample(lengths: NDArray[np.int32], tokens: int) -> NDArray[np.int64]:
     """Pick texts with about ``tokens`` tokens together.
 
-    They are every nth text in the order of length, so that the distribution of lengths is kept.
+    The sample is every nth text of the texts sorted by length, so it has the same distribution of
+    lengths.
     """
     order = np.argsort(lengths, kind="stable")
     count = max(1, int(tokens / lengths.mean()))

@@ -67,7 +67,7 @@ class VectorCache:
             self.flush()
 
     def flush(self) -> None:
-        """Write the unwritten vectors as a block; an error of the disk is printed, not raised."""
+        """Write the unwritten vectors as a block; a disk error is printed and not raised."""
         if not self._unwritten:
             return
         vectors = np.stack(list(self._unwritten.values())).astype("<f4")
@@ -107,8 +107,8 @@ class CachedEmbedder(DelegatingEmbedder):
     """An embedder that reads vectors from a cache and computes only the missing ones.
 
     Attributes:
-        computed: Number of texts embedded so far.
-        cached: Number of texts whose vectors came from the cache.
+        computed: Number of texts whose vectors were computed so far.
+        cached: Number of texts whose vectors came from the cache so far.
     """
 
     def __init__(self, embedder: TextEmbedder, *, max_bytes: int = MAX_BYTES) -> None:
@@ -120,7 +120,7 @@ class CachedEmbedder(DelegatingEmbedder):
 
     @property
     def inner(self) -> TextEmbedder:
-        """The embedder that computes."""
+        """The embedder that computes the missing vectors."""
         return self._embedder
 
     def encode_tokens(self, tokens: TokenizedTexts) -> Vectors:
@@ -142,7 +142,7 @@ class CachedEmbedder(DelegatingEmbedder):
 
 
 def evict(root: Path, max_bytes: int) -> None:
-    """Remove the least recently used blocks until the rest has at most ``max_bytes``."""
+    """Remove the least recently used blocks until all blocks fit into ``max_bytes``."""
     blocks = []
     for path in root.glob("*/*.vectors"):
         with contextlib.suppress(OSError):

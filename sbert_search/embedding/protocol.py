@@ -1,4 +1,4 @@
-"""The interface of an embedder, as indexing and search use it."""
+"""The interface of an embedder that indexing and search use."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class TextEmbedder(Protocol):
 
     @property
     def batch_tokens(self) -> int:
-        """Maximum tokens of one batch; texts with more tokens in all make several batches."""
+        """Maximum tokens of one batch."""
 
     def tokenize(
         self,
@@ -77,7 +77,7 @@ class TextEmbedder(Protocol):
         task: Task | None = None,
         prompt_name: str | None = None,
     ) -> TokenizedTexts:
-        """Put the prompt before each text, turn both into token ids and truncate these."""
+        """Put a prompt before each text and turn the result into at most ``max_len`` token ids."""
 
     def split(
         self, text: str, *, task: Task | None = None, chunking: Chunking = WHOLE_WORDS

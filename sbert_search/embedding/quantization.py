@@ -20,14 +20,19 @@ def quantized(
 
     Args:
         vectors: Float32 (n, dim).
-        precision: ``uint8``: the range of each dimension, from its lowest to its highest value
-            among the vectors, is divided into 255 equal steps, and a value becomes the number of
-            whole steps below it, 0 to 255. ``int8``: this number less 128. ``ubinary``: a bit for
-            each dimension, 1 for a value above 0, eight to a byte; the first dimension is the
-            highest bit. ``binary``: these bytes less 128.
+        precision: One of these:
+
+            - ``float32``: no change.
+            - ``uint8``: The range of each dimension, from its lowest to its highest value among the
+              vectors, is divided into 255 equal steps. A value becomes the number of whole steps
+              between the lowest value and this value, 0 to 255.
+            - ``int8``: The number of ``uint8`` minus 128.
+            - ``ubinary``: One bit for each dimension: 1 for a value above 0, otherwise 0. Eight
+              bits make a byte; the first dimension is its highest bit.
+            - ``binary``: The bytes of ``ubinary`` minus 128.
 
     Returns:
-        Int8 or uint8, (n, dim), or (n, ceil(dim / 8)) for bits; float32 is returned as it is.
+        Float32, int8 or uint8, (n, dim); with ``binary`` and ``ubinary`` (n, ceil(dim / 8)).
 
     Raises:
         ConfigError: The precision is int8 or uint8, and there is only one vector, so that no

@@ -44,7 +44,7 @@ def check_vectors(reference: Vectors, vectors: Vectors, *, min_cosine: float, wh
         )
     norms = np.linalg.norm(reference, axis=1) * np.linalg.norm(vectors, axis=1)
     cosines = (reference * vectors).sum(axis=1) / np.maximum(norms, np.finfo(np.float32).tiny)
-    if not (worst := float(cosines.min())) >= min_cosine:  # NaN: the reference is not finite
+    if not (worst := float(cosines.min())) >= min_cosine:  # this form also refuses NaN
         raise ModelError(
             f"{where} gives wrong vectors: the cosine similarity to the CPU in fp32 is {worst:.6f} "
             f"for {SELF_CHECK_TEXTS[int(cosines.argmin())][:40]!r}, and at least {min_cosine} is "
@@ -68,7 +68,7 @@ def check_scores(reference: Vectors, scores: Vectors, *, tolerance: float, where
     if not np.isfinite(scores).all():
         raise ModelError(f"{where} gives scores that are not finite; use --device cpu.")
     difference = float(np.abs(scores - reference).max() / max(1.0, np.abs(reference).max()))
-    if not difference <= tolerance:  # also if the reference has NaN
+    if not difference <= tolerance:  # this form also refuses NaN
         raise ModelError(
             f"{where} gives wrong scores: they differ by {difference:.3g} from those of the CPU in "
             f"fp32, and {tolerance:g} is allowed; use --device cpu or --precision fp32."

@@ -9,7 +9,7 @@ from sbert_search.errors import ConfigError
 
 
 def similarity(first: Vectors, second: Vectors, measure: str = "cosine") -> Vectors:
-    """Compute the similarity of each vector of ``first`` to each of ``second``; higher is nearer.
+    """Compute the similarity of each vector of ``first`` to each vector of ``second``.
 
     Args:
         first: Float (n, dim) or (dim,).
@@ -17,7 +17,7 @@ def similarity(first: Vectors, second: Vectors, measure: str = "cosine") -> Vect
         measure: cosine, dot, euclidean or manhattan; the last two give the negative distance.
 
     Returns:
-        Float32 (n, m).
+        Float32 (n, m); a higher value means more similar vectors.
 
     Raises:
         ConfigError: The measure is unknown, ``first`` and ``second`` differ in ``dim``, or an
@@ -43,7 +43,7 @@ def unit(vectors: Vectors) -> Vectors:
 
 def _euclidean(first: Vectors, second: Vectors) -> Vectors:
     scores = np.empty((len(first), len(second)), np.float32)
-    for row, vector in enumerate(first):  # the differences of all pairs could exceed the memory
+    for row, vector in enumerate(first):  # one row at a time, to save memory
         scores[row] = -np.linalg.norm(second - vector, axis=1)
     return scores
 

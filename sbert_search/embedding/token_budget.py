@@ -1,4 +1,4 @@
-"""Cut inputs into batches by a token budget, and start each before the previous one is done.
+"""Cut inputs into batches by a token budget, and start a batch before the previous has finished.
 
 A token budget is the maximum number of tokens in a batch.
 """
@@ -41,9 +41,9 @@ class Started(NamedTuple):
 
 
 def collect_all(started: Iterable[Started], out: Vectors) -> Vectors:
-    """Fill ``out``; always start the next batch before waiting for the previous one.
+    """Fill ``out`` with the results; start each batch before waiting for the previous batch.
 
-    The device then computes while the CPU prepares the next batch.
+    The device then computes one batch while the CPU prepares the next.
     """
     in_flight: deque[Started] = deque()
     for batch in started:
@@ -89,7 +89,7 @@ class BatchLauncher:
 
     @property
     def window(self) -> int:
-        """Number of inputs to tokenise together: enough to fill a batch even with short inputs."""
+        """Number of inputs to tokenise together; inputs of 16 tokens then fill a batch."""
         return max(1024, self.budget // 16)
 
     def launch(

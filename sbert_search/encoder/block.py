@@ -62,7 +62,7 @@ class Block(nn.Module):
         return self.finish(context, states[selected.rows])
 
     def finish(self, context: Tensor, states: Tensor) -> Tensor:
-        """Add the output of attention to its query states, then apply the feed-forward layer.
+        """Add the output of attention to the query states, then apply the feed-forward layer.
 
         Args:
             context: Output of attention.
@@ -75,5 +75,5 @@ class Block(nn.Module):
 
     def _add(self, output: Tensor, states: Tensor) -> Tensor:
         """Apply dropout to the output of a layer and add the residual."""
-        # Converted first, since the sum of two dtypes does not use a CPU's vector instructions.
+        # The output is converted first: a CPU adds two types without vector instructions.
         return dropout(output, self.dropout, self.training).to(states.dtype) + states

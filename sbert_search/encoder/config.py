@@ -1,4 +1,4 @@
-"""The settings of an encoder; the models of the BERT family differ in their values."""
+"""The settings of an encoder; their values distinguish the models of the BERT family."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class EncoderConfig:
     intermediate_size: int = 3072  # width of the feed-forward layer
     activation: Literal["gelu", "gelu_tanh", "relu"] = "gelu"  # of the feed-forward layer
 
-    embedding_size: int | None = None  # width of the tables before a projection; None: hidden_size
+    embedding_size: int | None = None  # width of the embedding tables; None: hidden_size
     max_positions: int = 512  # most tokens of a text
     position_embeddings: bool = True  # add a learned embedding of the absolute position
     position_offset: int = 0  # row of the first token in the position table
@@ -44,8 +44,8 @@ class EncoderConfig:
     layer_groups: int | None = None  # groups of blocks with separate weights; None: one per layer
     inner_layers: int = 1  # blocks in a group, applied one after another in each layer
 
-    # Terms of the attention scores: c is content, p is relative position; c2p has content queries
-    # and position keys.
+    # In the names of terms, c is content and p is relative position: c2p multiplies queries of the
+    # content by keys of the position, p2c queries of the position by keys of the content.
     attention_terms: tuple[AttentionTerm, ...] = ("c2c",)  # terms of the attention scores
     relative_positions: int = 0  # number of distances in each direction; 0: no relative positions
     key_bias: bool = True  # bias of the keys; DeBERTa has none
@@ -139,8 +139,8 @@ class EncoderConfig:
     def block_order(self) -> list[int]:
         """Indices of the blocks in the order in which they are applied.
 
-        Consecutive layers share a group of blocks, as in ALBERT. If the number of layers is no
-        multiple of the number of groups, some groups serve one layer more than others.
+        Consecutive layers share a group of blocks, as in ALBERT. If the number of layers is not
+        a multiple of the number of groups, some groups are applied in one layer more than others.
         """
         groups = self.layer_groups or self.layers
         return [

@@ -29,7 +29,7 @@ def flops_per_token(config: EncoderConfig, length: int) -> int:
     """Count the floating-point operations per token of a forward pass.
 
     A multiplication and an addition are two operations. Only matrix products count. The projections
-    of relative positions do not count, since the whole batch shares them.
+    of relative positions are left out, because they are computed once for a whole batch.
 
     Args:
         config: The encoder.

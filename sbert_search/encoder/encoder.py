@@ -36,7 +36,7 @@ class EncoderOutput:
 
 
 class Encoder(nn.Module):
-    """A bidirectional Transformer over packed tokens; a new one has random weights.
+    """A bidirectional Transformer over packed tokens. Its initial weights are random.
 
     In a packed batch, the tokens of all texts are concatenated without padding. Each token is one
     row of the batch, and ``total`` is the number of rows.
@@ -45,7 +45,7 @@ class Encoder(nn.Module):
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
         self.config = config
-        self.frozen = False  # whether `freeze` has replaced layers by ones that cannot be saved
+        self.frozen = False  # whether layers were replaced by layers that cannot be saved
         self.embeddings = Embeddings(config)
         if config.relative_positions:
             self.distances = nn.Embedding(2 * config.relative_positions, config.hidden_size)
@@ -66,7 +66,8 @@ class Encoder(nn.Module):
         Args:
             tokens: The batch, on the encoder's device; its texts may be in any order.
             rows: Rows of the batch whose last-layer states are returned, int64 (n,), in any order.
-                The last block then computes only these rows if it can. None: all rows.
+                If the configuration allows, the last block computes only these rows. None: all
+                rows.
             output_layers: Whether to return the states of every layer.
             output_attentions: Whether to return the attention probabilities.
 
@@ -111,11 +112,11 @@ class Encoder(nn.Module):
 
     @property
     def needs_only_starts(self) -> bool:
-        """Whether only the tensor `PackedTokens.starts` tells the encoder where a text begins.
+        """Whether the encoder finds the texts of a batch only by the tensor `PackedTokens.starts`.
 
-        If so, the encoder does not read ``PackedTokens.lengths`` for this. A CUDA graph of the
-        encoder then computes other texts if the tensor ``starts`` is overwritten. A batch may also
-        end in padding rows, which belong to no text and whose states are undefined.
+        If false, the encoder reads ``PackedTokens.lengths``. If true, the tensor ``starts`` can be
+        overwritten, and a CUDA graph of the encoder then computes other texts. A batch may also end
+        in padding rows. They belong to no text, and their states are undefined.
         """
         config, weight = self.config, self.embeddings.word.weight
         heads = weight.new_empty(0, config.head_dim)
@@ -123,11 +124,12 @@ class Encoder(nn.Module):
 
     def first_states(self, tokens: PackedTokens) -> Tensor:
         """Last-layer states of the first token of each text, float (batch, hidden)."""
-        # If gradients are on, the last block computes only first tokens.
-        # If they are off, this computation may be recorded as a CUDA graph and replayed with texts
-        # of other lengths. In the replay, `tokens.lengths` are still those of the recorded texts.
-        # The computation of selected rows reads them, so it cannot be used here. Instead, the last
-        # block computes all rows, and the first tokens are found by `tokens.starts`.
+        # With gradients, the last block computes only first tokens.
+        # Without gradients, this computation may be recorded as a CUDA graph and replayed with
+        # texts of other lengths. In the replay, `tokens.lengths` are still the lengths of the
+        # recorded texts. The computation of selected rows reads these lengths, so it would be
+        # wrong. The last block therefore computes all rows. `tokens.starts`, which the replay
+        # updates, gives the rows of the first tokens.
         if torch.is_grad_enabled():
             output: EncoderOutput = self(tokens, rows=tokens.first_rows.long())
             return output.hidden_states

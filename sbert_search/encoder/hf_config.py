@@ -48,7 +48,7 @@ def read_settings(path: Path) -> tuple[EncoderConfig, dict[str, object]]:
 
 
 def most_positions(keys: Mapping[str, object]) -> int | None:
-    """Maximum tokens of a text, by the keys of a ``config.json``; None: no limit, or unknown."""
+    """Maximum tokens of a text by a ``config.json``; None if there is no limit or it is unknown."""
     if keys.get("model_type") not in LAYOUTS:
         return None
     try:
@@ -83,9 +83,9 @@ def from_settings(keys: Mapping[str, object]) -> EncoderConfig:
 def to_settings(config: EncoderConfig) -> dict[str, object]:
     """Translate a configuration to the keys of a ``config.json``.
 
-    The keys are translated back, to check that no setting is lost. Two settings have no key.
-    Whether there is a pooler is known from its weights, so the layout must have a name for these
-    weights. Causal attention is for tests only, and is not checked.
+    The keys are translated back, to check that no setting is lost. Two settings have no key:
+    ``pooler`` and ``causal``. A reader knows from the weights whether there is a pooler, so the
+    layout must have a name for these weights. ``causal`` is for tests only, and is not checked.
 
     Raises:
         ConfigError: The file format of the model family (layout) cannot store one of the settings.
@@ -109,7 +109,7 @@ def _write_keys(config: EncoderConfig, layout: Layout) -> dict[str, object]:
         "model_type": layout.model_type,
     }
     keys |= {key: getattr(config, name) for name, key in layout.settings.items()}
-    # Two published names mean "gelu_tanh". Reversed, so that the first of them is written.
+    # Two published names mean "gelu_tanh". The reversed order makes the first of them win.
     published = {own_name: name for name, own_name in reversed(_ACTIVATIONS.items())}
     keys[layout.settings["activation"]] = published[config.activation]
     return keys | layout.write_more(config)

@@ -16,7 +16,7 @@ from sbert_search.encoder.block import Block
 from sbert_search.encoder.encoder import Encoder
 from sbert_search.runtime.device import has_onednn
 
-# The name and the variant that oneDNN's fused linear layer has for each activation.
+# oneDNN's name and variant of each activation in its fused linear layer.
 FUSED = {"gelu": ("gelu", "none"), "gelu_tanh": ("gelu", "tanh"), "relu": ("relu", "")}
 
 
@@ -40,10 +40,11 @@ class PackedLinear(nn.Module):
 class FusedLinear(nn.Module):
     """A linear layer and its activation in one pass of cuBLASLt, for half precision.
 
-    cuBLASLt has only the tanh approximation of GELU. It is used for models with the exact GELU too,
-    as in torch's fast path of `TransformerEncoderLayer`. With all-MiniLM-L6-v2, the cosine between
-    an embedding by the exact GELU and one by the approximation is 1 - 2e-6. The
-    difference between fp32 and half precision is larger: a cosine of 1 - 1e-4.
+    cuBLASLt has only the tanh approximation of GELU. This layer uses the approximation also for
+    models with the exact GELU, as torch's `TransformerEncoderLayer` does in its fast path. With
+    all-MiniLM-L6-v2, the cosine between an embedding with the exact GELU and the same embedding
+    with the approximation is 1 - 2e-6. Half precision changes an embedding more: its cosine with
+    the embedding in fp32 is 1 - 1e-4.
     """
 
     def __init__(self, linear: nn.Linear, activation: str) -> None:
@@ -61,8 +62,7 @@ def freeze(encoder: Encoder) -> Encoder:
 
     The encoder is also set to evaluation mode, and its gradients are turned off. If there is no
     faster layer (mps, float32 on CUDA, types that oneDNN does not support on a CPU), nothing else
-    is changed. If layers are replaced, this cannot be undone: the encoder can no longer be trained,
-    moved or saved.
+    is changed. An encoder with replaced layers can no longer be trained, moved or saved.
 
     Returns:
         The same encoder.

@@ -1,4 +1,4 @@
-"""oneDNN's int8 products on this CPU: whether they are right and fast, and rounding to 8 bits."""
+"""Check that oneDNN's int8 products are right and fast on this CPU; round numbers to 8 bits."""
 
 from __future__ import annotations
 
@@ -19,18 +19,19 @@ _FULL = 127  # the largest weight in 8 bits
 # 16 bits and clips the sum. With weights up to 63, no sum is clipped: 2 x 255 x 63 < 2^15.
 _NARROW = 63
 _ROWS = 16  # number of rows of the products that are checked and timed
-# A product in int8 may take `_SLOWEST` times as long as in float32, and `_OVERHEAD` seconds more. A
-# reference kernel of oneDNN takes about 1,000 times as long.
+# int8 is refused if a product takes more than `_SLOWEST` times as long as in float32, plus
+# `_OVERHEAD` seconds. If oneDNN has no fast kernel for the CPU, it uses a reference kernel, which
+# takes about 1,000 times as long.
 _SLOWEST, _OVERHEAD = 8.0, 1e-3
 _FEWEST_RUNS, _RUNS = 3, 20
-# On a CPU with AMX, oneDNN 3.12 computes products of at most this many numbers without AMX, and
-# some products of one row; the last bits of these numbers differ.
+# On a CPU with AMX, oneDNN 3.12 does not use AMX for products whose result has at most this number
+# of elements, and for some products of one row. Their last bits differ from those of AMX.
 _SMALL_PRODUCT = 256
 
 
 @typed_lru_cache(maxsize=256)
 def most_weight(outputs: int, inputs: int) -> int:
-    """Return the largest rounded weight with which products of this shape are right on this CPU.
+    """Return the largest int8 weight with which products of this shape are right on this CPU.
 
     Returns:
         127; or 63 on a CPU without VNNI instructions.
@@ -61,9 +62,10 @@ def most_weight(outputs: int, inputs: int) -> int:
 
 
 def fewest_rows(outputs: int) -> int:
-    """Return how many rows a product with this many outputs needs at least.
+    """Return the minimum number of rows of a product with this number of outputs.
 
-    With fewer rows, a row can differ in its last bits from the same row among others.
+    In a product of fewer rows, the last bits of a row can differ from those of the same row in a
+    larger product.
     """
     return max(2, _SMALL_PRODUCT // outputs + 1)
 
@@ -80,7 +82,7 @@ def quantize(values: Tensor, levels: tuple[float, int]) -> Tensor:
         return values.mul(1 / scale).round_().add_(zero_point).clamp_(0, 255).to(torch.uint8)
     _silence_deprecation()
     rounded = torch.quantize_per_tensor(values, scale, zero_point, torch.quint8)
-    # The memory of `rounded` is used as it is, since `rounded.int_repr()` would copy it slowly.
+    # The result shares the memory of `rounded`; `rounded.int_repr()` would make a slow copy.
     return torch.empty(0, dtype=torch.uint8).set_(
         rounded.untyped_storage(), 0, rounded.shape, rounded.stride()
     )
@@ -122,8 +124,9 @@ def _fastest_seconds(work: Callable[[], object], enough: float = 0.0) -> float:
     There are several runs because most of them may be interrupted on a busy machine.
 
     Args:
-        work: What is timed.
-        enough: After at least 3 runs, no further run is made if the fastest took at most this time.
+        work: Function to time.
+        enough: Number of seconds. After 3 or more runs, no further run is made if the fastest run
+            took at most this time.
     """
     fastest = math.inf
     for number in range(_RUNS):

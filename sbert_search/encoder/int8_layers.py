@@ -3,11 +3,12 @@
 The weights of a layer have one scale for each output channel. Its inputs have one scale and one
 zero point, which a calibration fixes before the first text is encoded, so the states of a text do
 not depend on the other texts of a batch. oneDNN computes the product, the bias, the activation and,
-between the two feed-forward layers, the rounding of the output to 8 bits in one pass. All other
-operations of the encoder (layer norms, attention, residuals, pooling) are computed as without int8.
+between the two feed-forward layers, the rounding of the output to 8 bits in one pass. Int8
+does not change the other operations of the encoder: layer norms, attention, residuals and pooling.
 
-A channel with large inputs would leave few of the 256 levels to the others. Each input channel is
-therefore divided by a factor, and its weights are multiplied by the same factor.
+If one channel had much larger inputs than the others, few of the 256 levels would be left for the
+others. Each input channel is therefore divided by a factor, and its weights are multiplied by the
+same factor.
 
 Sources: Jacob et al. 2018, section 2 (arXiv:1712.05877); Xiao et al. 2023, SmoothQuant, section 4
 (arXiv:2211.10438). docs/decisions.md: "int8 with scales fixed by a calibration".
@@ -71,11 +72,12 @@ class Levels(NamedTuple):
 
 
 class RangeCounter:
-    """Counts the inputs of int8 layers, and those beyond the calibrated range.
+    """Counts the input values of int8 layers, and how many of them exceed the calibrated range.
 
     Attributes:
-        values: Number of inputs.
-        beyond: Number of inputs beyond the calibrated range, which were rounded to its limits.
+        values: Number of input values.
+        beyond: Number of input values beyond the calibrated range. They were rounded to the limits
+            of the range.
     """
 
     def __init__(self) -> None:
@@ -83,7 +85,11 @@ class RangeCounter:
         self._lock = threading.Lock()
 
     def count(self, levels: Tensor) -> None:
-        """Add the inputs of one product, uint8 of any shape."""
+        """Count the inputs of one product.
+
+        Args:
+            levels: The rounded inputs, uint8 of any shape.
+        """
         beyond = 0
         if levels.numel() and (levels.amax() > _HIGHEST or levels.amin() < _LOWEST):
             array = levels.numpy()
@@ -94,7 +100,7 @@ class RangeCounter:
 
     @property
     def share(self) -> float:
-        """Share of the inputs that were beyond the calibrated range."""
+        """Share of the input values that were beyond the calibrated range."""
         return self.beyond / max(self.values, 1)
 
 
@@ -103,13 +109,14 @@ class Int8Linear(nn.Module):
 
     Args:
         linear: The layer in float32 on the CPU.
-        inputs: The layer's inputs in the calibration.
-        counter: Counts inputs beyond the calibrated range.
+        inputs: Ranges of the layer's inputs, measured by a calibration.
+        counter: Counts the input values, and those beyond the calibrated range.
         activation: gelu, gelu_tanh, relu or None.
         dtype: Type of the outputs, float32 or bfloat16.
-        levels: Levels of the inputs, if the layer before rounds its outputs to these. None: the
-            inputs are floats, whose channels are divided by factors and rounded here.
-        output_levels: Levels to which the outputs are rounded, for a next layer with these
+        levels: Levels of the inputs, if the previous layer rounds its outputs to these levels.
+            None: the inputs are floats. This layer divides their channels by factors and rounds
+            them.
+        output_levels: Levels to which the outputs are rounded; the next layer must have them as
             ``levels``. None: the outputs are of type ``dtype``.
     """
 
@@ -138,7 +145,7 @@ class Int8Linear(nn.Module):
         self._zero_points = torch.zeros(len(weight), dtype=torch.int32)
         self._weight = torch.ops.onednn.qlinear_prepack(rounded, None)
         bias = torch.zeros(len(weight)) if linear.bias is None else linear.bias.detach().float()
-        # Rounding the weights shifts the mean of each output; the bias takes this back.
+        # Rounding the weights shifts the mean of each output. The bias compensates for this.
         lost = weight - rounded * self._scales[:, None] * self._inverse
         self._bias = bias + lost @ inputs.mean
         self._fused, self._variant = FUSED[activation] if activation else ("none", "")
@@ -150,8 +157,8 @@ class Int8Linear(nn.Module):
         """Transform (rows, inputs) to (rows, outputs), without gradients.
 
         Args:
-            states: Floats; or uint8, the output of a layer whose ``output_levels`` are the
-                ``levels`` of this one.
+            states: Floats, or uint8 levels. Levels are the output of a layer whose
+                ``output_levels`` are the ``levels`` of this layer.
         """
         if states.dtype != torch.uint8:
             states = quantize(states.float() * self._inverse, self._levels)
@@ -188,11 +195,11 @@ class _ExactLinear(PackedLinear):
 
 @dataclass(frozen=True, eq=False)
 class Calibration:
-    """What `freeze_int8` needs to know about the inputs of the layers of an encoder.
+    """Measurements of an encoder on some texts, which `freeze_int8` needs.
 
     Attributes:
-        ranges: Ranges of the inputs of each layer, by the names of `linear_layers`.
-        exact: Names of the layers that are not computed in int8.
+        ranges: Ranges of the inputs of each linear layer, by its name in `linear_layers`.
+        exact: Names of the layers that are too inexact in int8 and are not computed in int8.
     """
 
     ranges: Mapping[str, ChannelRange]
@@ -212,22 +219,23 @@ def linear_layers(encoder: Encoder) -> Iterator[tuple[str, nn.Module, str]]:
 def freeze_int8(
     encoder: Encoder, calibration: Calibration, exact: torch.dtype = torch.float32
 ) -> RangeCounter:
-    """Replace the linear layers of an encoder by int8 ones, in place.
+    """Replace the linear layers of an encoder by int8 layers, in place.
 
     This cannot be undone: the encoder can no longer be trained, moved or saved. Embeddings, layer
     norms, residuals and relative positions stay in float32.
 
     Args:
         encoder: The encoder in float32 on the CPU.
-        calibration: Ranges of the inputs of its layers.
-        exact: float32 or bfloat16, the type of attention and of the layers in
-            ``calibration.exact``. On a CPU without bfloat16 it is float32.
+        calibration: Ranges of the inputs of the encoder's linear layers.
+        exact: Type of attention and of the layers in ``calibration.exact``: float32 or bfloat16. On
+            a CPU without fast bfloat16 kernels, float32 is used.
 
     Returns:
-        The counter of the inputs of all layers.
+        The counter of the input values of all int8 layers.
 
     Raises:
-        ConfigError: This CPU computes int8 products wrongly, or by a kernel that is far too slow.
+        ConfigError: torch has no oneDNN, or this CPU computes int8 products wrongly or far too
+            slowly.
     """
     encoder.eval().requires_grad_(False)
     encoder.frozen = True
@@ -240,7 +248,7 @@ def freeze_int8(
 
 
 def joint_levels(inputs: ChannelRange) -> Levels:
-    """Return levels for the inputs of a layer whose channels are not divided by factors."""
+    """Return levels for the inputs of a layer, the same for all channels, without factors."""
     return Levels.of_range(float(inputs.low.min()), float(inputs.high.max()))
 
 
@@ -256,10 +264,10 @@ def replace_layers(
 
     Args:
         block: The block in float32 on the CPU.
-        number: Its number in the encoder.
+        number: Number of the block in the encoder, from 0.
         config: Settings of the encoder.
         calibration: As for `freeze_int8`.
-        counter: Counts inputs beyond the calibrated range.
+        counter: Counts the input values, and those beyond the calibrated range.
         exact: As for `freeze_int8`.
 
     Raises:
@@ -295,7 +303,7 @@ def replace_layers(
     between = None  # levels of the states between the feed-forward layers, if both are in int8
     if not {f"{number}.up", f"{number}.down"} & kept:
         between = joint_levels(ranges[f"{number}.down"])
-    # Terms of relative positions are added to the scores in float32.
+    # The terms of relative positions are float32, and so must be the queries and keys beside them.
     plain = config.attention_terms == ("c2c",) and config.key_bias
     replace(block.attention, "qkv", dtype=exact if plain else torch.float32)
     replace(block.attention, "output")
@@ -307,7 +315,7 @@ def replace_layers(
 def _smoothing_factors(weight: Tensor, inputs: ChannelRange) -> Tensor:
     """Return the factor by which each input channel is divided, float32 (in_features,).
 
-    Channels and weights that are nearly 0 get a factor as if they were a little larger, so that no
+    Channels and weights that are nearly 0 are treated as if they were a little larger, so that no
     factor is extreme.
     """
     channel = torch.maximum(inputs.low.abs(), inputs.high.abs())
@@ -318,7 +326,7 @@ def _smoothing_factors(weight: Tensor, inputs: ChannelRange) -> Tensor:
 
 
 def _rounded_weight(weight: Tensor) -> tuple[Tensor, Tensor]:
-    """Round a weight to int8; return it and the scale of each output channel."""
+    """Round a weight to int8; return the rounded weight and the scale of each output channel."""
     most = most_weight(*weight.shape)
     scales = weight.abs().amax(dim=1).clamp(min=_TINY) / most
     return (weight / scales[:, None]).round().clamp(-most, most).to(torch.int8), scales

@@ -25,7 +25,7 @@ class Layout:
 
     Attributes:
         model_type: Value of ``model_type`` in ``config.json``.
-        architecture: Class in transformers of the encoder without a head.
+        architecture: Name of the class of the encoder without a head in the library transformers.
         prefix: Text before the name of each encoder parameter if the model has a head.
         settings: Maps a field of `EncoderConfig` to its key in ``config.json``.
         defaults: The published default of each key that ``config.json`` may omit.
@@ -34,8 +34,8 @@ class Layout:
         required: Maps a key of ``config.json`` to its only value that this encoder supports.
         names: Maps a parameter of `Encoder` outside the blocks to its published names.
         block: Published prefix of the names in a block. The placeholder ``{block}`` is the number
-            of the block. ALBERT's placeholders are ``{group}``, a group of blocks that layers
-            share, and ``{inner}``, the block in this group.
+            of the block. ALBERT has two other placeholders: ``{group}``, the number of a group of
+            blocks that several layers share, and ``{inner}``, the number of the block in the group.
         block_names: Maps a parameter of a block to its published names.
         per_head: Names in a block of the joint projections of queries, keys and values that are
             published head by head: first the rows of query, key and value of the first attention
@@ -319,8 +319,8 @@ DEBERTA = replace(
     },
     per_head=frozenset({"attention.qkv.weight"}),
     model_heads=(
-        # The position table of the mask decoder, in models without position embeddings in the
-        # input.
+        # The position table of the mask decoder. It is a part of a head only in models whose input
+        # has no position embeddings.
         "embeddings.position_embeddings.",
         "cls.",
         "lm_predictions.",

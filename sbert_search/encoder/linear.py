@@ -17,8 +17,8 @@ from torch import Tensor, nn
 from sbert_search.runtime.device import has_onednn
 
 _HAS_ONEDNN = torch._C._has_mkldnn and torch.backends.cpu.get_cpu_capability() == "AVX512"
-# If a bf16 weight has more than this number of rows per row of states, its conversion to oneDNN's
-# layout costs more time than it saves.
+# If a weight in bf16 has more rows than the states times this number, its conversion to oneDNN's
+# layout takes more time than it saves.
 _MOST_WEIGHT = 8
 
 
@@ -71,7 +71,7 @@ class _Product(torch.autograd.Function):
 
 
 def _product(states: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    # The private operator of torch.compile's CPU backend is called, since no public function of
-    # torch calls oneDNN for these products.
+    # This private operator belongs to torch.compile's CPU backend. No public function of torch
+    # calls oneDNN for these products.
     product = torch.ops.mkldnn._linear_pointwise
     return cast(Tensor, product(states.contiguous(), weight.contiguous(), bias, "none", [], ""))

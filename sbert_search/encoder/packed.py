@@ -19,12 +19,12 @@ from torch import Tensor
 from sbert_search.runtime.device import send
 
 # Attention with dropout on a CPU pads adjacent texts to one length if their lengths round up to the
-# same multiple of this.
+# same multiple of this number of tokens.
 _WINDOW = 16
 
 
 class Run(NamedTuple):
-    """Adjacent texts of equal length, in the rows ``start`` to ``start + texts * length``."""
+    """Adjacent texts of equal length, in the rows ``start`` to ``start + texts * length - 1``."""
 
     start: int
     texts: int
@@ -40,7 +40,7 @@ class Window(NamedTuple):
     """Adjacent texts of similar length, which attention pads to one length and computes together.
 
     Attributes:
-        rows: Rows of these texts in any (total, ...) matrix of the batch.
+        rows: Rows of the window's texts in any (total, ...) matrix of the batch.
         texts: Number of texts.
         length: Number of tokens of each text, padding included.
         padded_rows: Row of each token in a padded (texts x length, ...) matrix, int64 (n,). None:
@@ -76,19 +76,19 @@ class ByLength(NamedTuple):
         return values if self.rows is None else values[self._back]
 
     def ordered_rows(self, rows: Tensor) -> Tensor:
-        """Translate rows of the original batch to rows of the reordered one; int64 (n,)."""
+        """Translate rows of the original batch to rows of the reordered batch, int64 (n,)."""
         return rows if self.rows is None else self._back[rows]
 
     @property
     def _back(self) -> Tensor:
-        """Row in the reordered batch of each row of the original one, int64 (total,)."""
+        """For each row of the original batch, its row in the reordered batch, int64 (total,)."""
         assert self.rows is not None
         back = torch.empty_like(self.rows)
         back[self.rows] = torch.arange(len(back), device=back.device)
         return back
 
     def restore_texts(self, values: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        """Put values of the texts of the reordered batch into the original order."""
+        """Put one value per text, in the reordered order, into the original order of the texts."""
         if self.texts is None:
             return tuple(values)
         in_order = sorted(zip(self.texts, values, strict=True), key=itemgetter(0))
@@ -103,9 +103,10 @@ class PackedTokens:
         input_ids: Token ids, int64 (total,).
         lengths: Number of tokens of each text, at least 1; their sum is ``total``.
         token_type_ids: Segment id of each token, int64 (total,); None: all are 0.
-        starts_buffer: Tensor that `starts` returns; None: ``lengths`` gives `starts`. See
-            `with_buffers`.
-        positions_buffer: Tensor that `positions` returns; None: ``lengths`` gives `positions`.
+        starts_buffer: Tensor that `starts` returns; None: `starts` is computed from ``lengths``.
+            See `with_buffers`.
+        positions_buffer: Tensor that `positions` returns; None: `positions` is computed from
+            ``lengths``.
 
     Raises:
         ValueError: A text has no tokens, or the sum of the lengths is not the number of tokens.
@@ -176,9 +177,9 @@ class PackedTokens:
         """Return a copy of the batch whose `starts` and `positions` are these tensors.
 
         A CUDA graph reads its inputs from fixed addresses. To replay it for another batch, the
-        caller overwrites these tensors with the starts and positions of that other batch. The other
-        batch must have the same number of rows and texts, and no text longer than the longest one
-        here.
+        caller overwrites these tensors with the starts and positions of the other batch. The other
+        batch must have the same number of rows and texts as this batch, and no text that is longer
+        than the longest text of this batch.
         """
         return replace(self, starts_buffer=starts, positions_buffer=positions)
 

@@ -1,7 +1,7 @@
 """Measure in which precision a CPU computes the layers of an encoder fastest.
 
-One block of the encoder, with its own weights, is timed in each precision that is exact enough.
-This module is in the package `encoder`, since embedding, reranking and training all use it.
+One block of the encoder, with the weights of the encoder, is timed in each precision. Embedding,
+reranking and training use this module.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ EXACT = {"fp32": torch.float32, "bf16": torch.bfloat16}
 _SENTENCES = (8, 12, 16, 16, 20, 20, 24, 32)  # lengths of texts in tokens
 _PASSAGES = (160, 224, 256, 96)
 _PROBE = (16, 16)
-# Operations of one trial of inference, which takes 2 to 10 ms; a longer one would seldom run
-# uninterrupted.
+# Operations of one trial of inference. It takes 2 to 10 ms; on a busy machine, a longer trial would
+# seldom run without an interruption.
 _OPERATIONS = 0.8e9
 _TRAINING = 4e9  # operations of one trial of training, forward and backward
 _FEWEST_TOKENS, _MOST_TOKENS = 64, 1024
-_FEWEST_WEIGHTS = 1 << 17  # a block with fewer takes too little time to be worth a choice
+_FEWEST_WEIGHTS = 1 << 17  # with fewer weights in a block, fp32 is used without a measurement
 
 
 def inference_precision(encoder: Encoder) -> Verdict | None:
-    """Find the precision in which this CPU computes a frozen encoder fastest.
+    """Find the precision in which this CPU computes an encoder fastest in inference.
 
     Args:
         encoder: The encoder in float32 on the CPU; it is not changed.
@@ -73,7 +73,7 @@ def training_precision(encoder: Encoder, *, tokens: int, length: int) -> Verdict
     tokens = _power_of_2(max(_FEWEST_TOKENS, min(tokens, _tokens(encoder, _TRAINING / 3))))
     length = min(tokens, _power_of_2(length), encoder.config.max_positions)
     texts = _cut((length, max(1, 3 * length // 4), max(1, length // 2)), tokens)
-    with torch.random.fork_rng(devices=[]):  # dropout draws numbers
+    with torch.random.fork_rng(devices=[]):  # dropout draws random numbers
         return verdict_on(
             "precision of training",
             {**_shapes(encoder), "tokens": tokens, "length": length},
@@ -105,7 +105,7 @@ def _trained(encoder: Encoder, dtype: torch.dtype, texts: Sequence[int]) -> Cand
 
 
 def fastest_with_int8(encoder: Encoder, calibration: Calibration) -> Verdict | None:
-    """Find the fastest of the exact precisions and int8 for a frozen encoder on this CPU.
+    """Find the fastest of fp32, bf16 and int8 for an encoder in inference on this CPU.
 
     Args:
         encoder: As for `inference_precision`.
@@ -157,7 +157,7 @@ def _frozen(encoder: Encoder, dtype: torch.dtype, batches: Sequence[Sequence[int
 def _timed(
     encoder: Encoder, block: Block, dtype: torch.dtype, batches: Sequence[Sequence[int]]
 ) -> Candidate:
-    """Prepare the timing of a block, on hidden states of this type."""
+    """Prepare the timing of a block on hidden states of type ``dtype``."""
 
     def timed(lengths: Sequence[int]) -> Timed:
         tokens = _packed(lengths)
@@ -189,13 +189,13 @@ def _states(
 
 
 def _tokens(encoder: Encoder, operations: float) -> int:
-    """Return how many tokens a block processes with this number of operations, within limits."""
+    """Return how many tokens a block processes with ``operations`` operations, 64 to 1,024."""
     tokens = int(operations / (2 * _weights(encoder)))
     return max(_FEWEST_TOKENS, min(_MOST_TOKENS, tokens))
 
 
 def _power_of_2(number: int) -> int:
-    """Round down to a power of 2, so that similar work shares a verdict."""
+    """Round down to a power of 2, so that similar batches share one measurement."""
     return 1 << max(0, number.bit_length() - 1)
 
 
@@ -206,7 +206,7 @@ def _weights(encoder: Encoder) -> int:
 
 
 def _cut(lengths: Sequence[int], tokens: int) -> list[int]:
-    """Repeat texts of these lengths until they have ``tokens`` tokens in total; cut the last."""
+    """Repeat ``lengths`` until their sum is ``tokens``; the last length is cut to fit."""
     texts: list[int] = []
     while (left := tokens - sum(texts)) > 0:
         texts.append(min(lengths[len(texts) % len(lengths)], left))

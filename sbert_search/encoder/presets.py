@@ -1,7 +1,7 @@
 """The published configurations of the BERT family, by name.
 
-The small generator of ELECTRA is the one that google-research/electra released, which is as wide as
-its discriminator. The generator in the paper has a quarter of that width.
+The small generator of ELECTRA has the sizes of the model that google-research/electra published: it
+is as wide as the small discriminator. In the paper, it has a quarter of this width.
 
 Sources: google-research/bert (tiny to large), Wang et al. 2020 (MiniLM, arXiv:2002.10957),
 Liu et al. 2019 (RoBERTa, table 9), google-research/albert (version 2), Sanh et al. 2019

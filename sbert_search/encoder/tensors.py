@@ -20,7 +20,7 @@ _PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt")
 
 
 def read_tensors(folder: Path) -> dict[str, Tensor]:
-    """Read all tensors of a model folder into memory, as float32, not memory-mapped.
+    """Read all tensors of a model folder into memory as float32; files are not memory-mapped.
 
     Raises:
         ModelError: There is no safetensors file. If there is a pickle file, the message says how
@@ -38,8 +38,8 @@ def read_tensors(folder: Path) -> dict[str, Tensor]:
                 f"{file} is damaged or cut off ({error}). Copy or download it again."
             ) from error
     for name, tensor in tensors.items():
-        # The sum is not finite if a value is not. It is faster than a test of each value, and only
-        # finite values whose sum exceeds 3.4e38 would be refused by mistake.
+        # If a value is not finite, the sum is not finite either. The sum is faster than a test of
+        # each value. Finite values would be refused only if their sum exceeded 3.4e38.
         if not tensor.sum().isfinite():
             raise WeightsError(f"{folder}: {name} holds NaN or infinity. Take another checkpoint.")
     return tensors

@@ -32,7 +32,7 @@ _NEW_NORM = {"gamma": "weight", "beta": "bias"}
 
 @dataclass(frozen=True, eq=False)
 class Checkpoint:
-    """The content of a model folder, checked.
+    """The content of a model folder, after a check of the names and shapes of its tensors.
 
     Attributes:
         encoder: The encoder, in float32 and evaluation mode.
@@ -73,8 +73,8 @@ def save_encoder(
 
     Raises:
         ConfigError: The layout cannot store this encoder.
-        ModelError: The folder already contains a model, or `inference_layers.freeze` has replaced
-            layers of the encoder by ones that are for inference only.
+        ModelError: The folder already contains a model, or layers of the encoder were replaced by
+            layers for inference only, which cannot be saved.
     """
     if encoder.frozen:
         raise ModelError(
@@ -127,7 +127,7 @@ def read_checkpoint(folder: str | Path) -> Checkpoint:
 def _check_sizes(config: EncoderConfig, tensors: Mapping[str, Tensor], folder: Path) -> None:
     """Refuse sizes in ``config.json`` that are far larger than those of the weights.
 
-    It runs before the encoder is constructed, because that allocates memory of these sizes.
+    The check runs before the encoder is made, because an encoder allocates memory of these sizes.
     """
     largest = max((size for tensor in tensors.values() for size in tensor.shape), default=0)
     positions = config.max_positions + config.position_offset
@@ -151,7 +151,7 @@ def _check_sizes(config: EncoderConfig, tensors: Mapping[str, Tensor], folder: P
 
 
 class _SkipInit(TorchFunctionMode):
-    """Context in which modules skip their random initialisation; weights of a file follow."""
+    """Context in which modules skip random initialisation, since weights of a file replace it."""
 
     def __torch_function__(
         self,
@@ -238,10 +238,11 @@ def _order_heads(
 
     Args:
         tensor: The parameter.
-        name: Its name in `Encoder`.
+        name: Name of the parameter in `Encoder`.
         config: The encoder's configuration.
         layout: The layout.
-        published: Whether to reorder to the published order; if false, from it.
+        published: Whether the result has the published order. If false, ``tensor`` has the
+            published order, and the result has the order of `Encoder`.
     """
     if not name.endswith(tuple(layout.per_head)):
         return tensor

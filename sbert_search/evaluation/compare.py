@@ -46,12 +46,13 @@ class ItemChange:
 
     Attributes:
         item: Id of a query, or index of a pair or triplet in its file.
-        first: Value of the metric for this item in the first run. For a correlation, which has no
-            value for one item: the difference between the predicted and the gold rank of the pair,
-            as a share of the number of pairs (lower is better). For a function of sums, such as F1:
-            the value of another metric, such as accuracy.
-        second: The same for the second run.
-        gain: Improvement of the second run over the first.
+        first: Value of the item in the first run. This is the value of the metric, with two
+            exceptions. For a correlation, it is the absolute difference between the predicted and
+            the gold rank of the pair, divided by the number of pairs (lower is better). For a
+            metric that is computed from sums over all items, such as F1, it is the value of another
+            metric, such as accuracy.
+        second: Value of the item in the second run.
+        gain: Improvement of the second run over the first; positive is better.
     """
 
     item: str
@@ -72,8 +73,8 @@ class Comparison:
         difference: Second minus first, with interval and p-value.
         corrected: The p-value, corrected for the number of comparisons (Holm).
         changes: All items, by descending gain.
-        differs: Settings, properties of the model, commit and seed that differ between the two
-            runs of this task, by name.
+        differs: Values in the first and the second run of each setting or property of the model
+            that differs, of the commit and of the seed, by name.
     """
 
     task: str
@@ -116,7 +117,7 @@ def compare_runs(
     Args:
         first: A JSON record that an evaluation wrote, or a folder of such records.
         second: Another record or folder, of the same tasks.
-        metrics: Metrics to compare, each once; (): the main metric of each task.
+        metrics: Metrics to compare; repetitions are ignored. (): the main metric of each task.
         draws: Number of resamples for each interval and of permutations for each test.
         seed: Seed of resamples and permutations.
 
@@ -183,7 +184,7 @@ def _paired(
 
 
 def _why_not_comparable(first: EvaluationRecord, second: EvaluationRecord) -> Iterator[str]:
-    """Yield each difference of the two runs in kind, split, data, counts or items."""
+    """Yield a message for each difference of two runs in kind, split, data, counts or items."""
     tasks = first["task"], second["task"]
     if tasks[0]["kind"] != tasks[1]["kind"]:
         yield f"kind {tasks[0]['kind']} and {tasks[1]['kind']}"
@@ -208,9 +209,9 @@ def _why_not_comparable(first: EvaluationRecord, second: EvaluationRecord) -> It
 
 
 def _other_items(first: EvaluationRecord, second: EvaluationRecord) -> Iterator[str]:
-    """Yield why items of equal names are different ones."""
+    """Yield reasons why items with the same name in both runs are not the same items."""
     orders = [list(record["manifest"]["data_sha256"].values()) for record in (first, second)]
-    numbered = first["task"]["kind"] in ("classify", "tag")  # the items of all files together
+    numbered = first["task"]["kind"] in ("classify", "tag")  # through all files
     if numbered and sorted(orders[0]) == sorted(orders[1]) and orders[0] != orders[1]:
         yield "their files are in another order, and so are their items"
     if first["per_item"].get("gold") != second["per_item"].get("gold"):
@@ -218,7 +219,7 @@ def _other_items(first: EvaluationRecord, second: EvaluationRecord) -> Iterator[
 
 
 def _hashes_by_name(data_sha256: Mapping[str, str]) -> dict[str, list[str]]:
-    """Return the sorted hashes of the files of each name; folders of the two runs may differ."""
+    """Return the sorted hashes of all files with a name; the names of their folders are ignored."""
     found: dict[str, list[str]] = {}
     for path, sha256 in sorted(data_sha256.items(), key=lambda item: item[1]):
         found.setdefault(Path(path).name, []).append(sha256)
@@ -245,7 +246,7 @@ def _compared(
 
 
 def _comparable(record: EvaluationRecord) -> list[str]:
-    """Return the metrics of a record that can be computed from what it has of each item."""
+    """Return the metrics that can be compared by the values of items in a record."""
     items = record["per_item"]
     return [
         metric
@@ -277,8 +278,8 @@ def _compared_sums(
 ) -> tuple[Difference, list[ItemChange]]:
     """Compare a metric that is a function of sums over items, such as F1.
 
-    Such a metric has no value for one item. The changes therefore show the first metric in the
-    records that has one, such as accuracy.
+    Such a metric has no value for one item. The returned changes therefore show another metric,
+    such as accuracy: the first one in the records that has a value for each item.
 
     Raises:
         EvaluationError: The metric is computed from class numbers, and a number means one class in

@@ -18,8 +18,8 @@ class ExpectedScore:
     Attributes:
         value: The expected score.
         tolerance: Maximum accepted distance from the expected score.
-        published: The published score of the same weights, if there is one.
-        source: Where that score is published.
+        published: The published score of the same weights; None if there is none.
+        source: Publication of the published score.
     """
 
     value: float

@@ -16,7 +16,8 @@ from sbert_search.search.stages.dense import nearest_documents
 from sbert_search.search.stages.fusion import Fusion, fuse
 from sbert_search.search.stages.lexical import matching_documents
 
-# The fusions that are compared: those that options of a search can choose.
+# The fusions that are compared: weighted sums with dense weights from 0 to 1 in steps of 0.1, and
+# reciprocal rank fusion.
 CANDIDATES = (
     *(Fusion(dense_weight=tenths / 10) for tenths in range(11)),
     Fusion(method="rrf"),
@@ -28,12 +29,12 @@ class FusionChoice:
     """The selected fusion and its scores.
 
     Attributes:
-        fusion: The best fusion over all queries; or the default, if selection does not beat it on
-            held-out queries.
-        scores: Mean score of each fusion over all queries, by name.
-        held_out: Cross-validated mean score: the score of each query is that of the fusion that is
-            best on the other folds. It estimates the score on new queries.
-        default: Mean score of the default fusion, ``Fusion()``, over all queries.
+        fusion: The best fusion over all queries if ``held_out`` is above ``default``; otherwise the
+            default fusion, ``Fusion()``.
+        scores: Mean score of each fusion over all queries, by name of the fusion.
+        held_out: Cross-validated mean score, an estimate of the score on new queries. Each query is
+            scored with the fusion that is best on the folds without this query.
+        default: Mean score of the default fusion over all queries.
         folds: For each fold, the name of the fusion that is best on the other folds.
     """
 
@@ -65,11 +66,11 @@ def choose_fusion(
     Args:
         index: The index, with lexical data.
         embedder: The model of the index.
-        queries: Queries of which each has an entry in ``qrels``; they must not be those of a test
-            set.
-        qrels: The judgements.
+        queries: Queries that have judgements. Do not pass the queries of a test set, whose scores
+            would then be too high.
+        qrels: The judgements of all queries.
         measure: The metric to maximise.
-        folds: Number of random parts of the queries.
+        folds: Number of parts into which the queries are split at random.
         seed: Seed of the split.
 
     Raises:

@@ -38,17 +38,20 @@ def evaluate_classify(
 
     Args:
         task: A task whose path is a file of labelled texts.
-        predictor: A classifier of texts. If its class number 3 has the default name ``LABEL_3``,
-            the label ``3`` in the file also means this class.
+        predictor: A classifier of texts. The file contains the names of its classes. If a class has
+            a default name such as ``LABEL_3``, the file may also name it ``3``.
         data: Folder that the task's path is relative to.
         seed: Seed of the interval of the main metric; the scores have no random part.
 
     Returns:
-        If the model gives each text one class: accuracy, macro F1, Matthews correlation, and the
-        expected calibration error (ECE), at the model's temperature and at 1. If it gives a text
-        several classes: F1 over all labels, the share of texts whose classes are all right, and
-        both ECE. If it predicts a number: Spearman and Pearson correlation; Spearman's is the main
-        metric unless the task names Pearson's.
+        An evaluation with metrics that depend on the model:
+
+        - One class for each text: accuracy, macro F1, Matthews correlation, and the expected
+          calibration error (ECE) at the model's temperature and at temperature 1.
+        - Several classes for a text: F1 over all labels, the share of texts whose classes are all
+          right (accuracy), and the ECE at both temperatures.
+        - A number for each text: Spearman and Pearson correlation. Spearman is the main metric,
+          unless the task names Pearson.
 
     Raises:
         CorpusError: The file cannot be read, a row is bad, or a label is not a class of the model.
@@ -165,7 +168,7 @@ def evaluate_qa(task: EvalTask, predictor: Predictor, *, data: Path, seed: int =
     questions, ids = list[Question](), list[str]()
     for path, file in zip((task.path, *task.more), files, strict=True):
         own = read_questions(file)
-        prefix = f"{path.as_posix()}: " if task.more else ""  # files may have equal ids
+        prefix = f"{path.as_posix()}: " if task.more else ""  # two files may use the same id
         questions += own
         ids += [f"{prefix}{question.question_id}" for question in own]
     found = predictor.answer([(question.text, question.context) for question in questions])
@@ -180,7 +183,7 @@ def evaluate_qa(task: EvalTask, predictor: Predictor, *, data: Path, seed: int =
         if rows.any() and not rows.all():
             scores[f"F1 {name}"] = overlap[rows].mean()
             scores[f"exact match {name}"] = exact[rows].mean()
-    threshold = predictor.no_answer_threshold  # may be infinite, which JSON has no number for
+    threshold = predictor.no_answer_threshold  # may be infinite; JSON has no infinite numbers
     shown = threshold if math.isfinite(threshold) else str(threshold)
     return Evaluation(
         task=task,
@@ -226,8 +229,8 @@ def _of_classes(
         "ECE": error(model.temperature),
         "ECE at temperature 1": error(1.0),
     }
-    # A class is stored as its place among the sorted names. Models that have the same classes in
-    # different orders then store the same numbers.
+    # The stored number of a class is its index in the sorted names of the classes. Two models with
+    # the same classes in different orders then store the same numbers.
     places = np.argsort(np.argsort(model.labels))
     classes = zip(CLASSES, (places[truth].tolist(), places[predicted].tolist()), strict=True)
     return scores, _items({"accuracy": right.tolist(), **dict(classes)})

@@ -25,7 +25,10 @@ FORMAT = 1
 
 
 class Manifest(TypedDict):
-    """Everything that a score depends on, and running times; see `make_manifest`."""
+    """Everything that the scores of an evaluation depend on, and its running times.
+
+    `make_manifest` describes the fields.
+    """
 
     data_sha256: dict[str, str]
     model: dict[str, object]
@@ -39,7 +42,7 @@ class Manifest(TypedDict):
 
 
 class TaskRecord(TypedDict):
-    """The fields of an `EvalTask` that readers of a record use; the JSON has all of its fields."""
+    """The fields of an `EvalTask` that readers of a record use; the JSON has all fields."""
 
     name: str
     kind: Kind
@@ -66,12 +69,13 @@ class Evaluation:
     Attributes:
         task: The task.
         scores: Value of each metric, including the main metric.
-        per_item: ``per_item[metric][item]`` is the value of one query, pair or triplet. In STS the
-            two "metrics" are the predicted and the gold score of each pair, by its index in the
-            file.
+        per_item: ``per_item[metric][item]`` is the value of one query, pair, triplet or text. If a
+            metric has no value for one item, the values from which it is computed are stored under
+            other names, such as the predicted and the gold score of each pair for a correlation.
         counts: Numbers of queries, documents, skipped pairs and so on.
         manifest: Data, model, settings, code and machine of the evaluation; see `make_manifest`.
-        run: For retrieval and reranking, the score of each document found, by query; else None.
+        run: For retrieval and reranking, the score of each document found, by query. None for other
+            tasks.
 
     Raises:
         EvaluationError: The main metric of the task is not among the scores.
@@ -98,7 +102,10 @@ class Evaluation:
 
     @property
     def interval(self) -> tuple[float, float] | None:
-        """95 % interval of the main metric; None: it is neither a mean nor a function of sums."""
+        """95 % interval of the main metric.
+
+        None if the main metric is neither a mean over items nor a function of sums over items.
+        """
         metric, seed = self.task.main_metric, self.manifest["seed"]
         if values := self.per_item.get(metric):
             return mean_interval([*values.values()], within=(0, 1), seed=seed)
@@ -121,7 +128,7 @@ class Evaluation:
 
 @dataclass(slots=True)
 class Stopwatch:
-    """Measures the seconds of the parts of an evaluation; making the object starts the first part.
+    """Measures the time of each part of an evaluation; making the object starts the first part.
 
     Attributes:
         started: Date and time (UTC) at which the object was made.
@@ -151,10 +158,10 @@ def make_manifest(
 
     Args:
         data: sha256 of each data file.
-        model: Identity of the model; if its name is a path, only the last component is kept.
+        model: Identity of the model. Of its name, only the part after the last slash is kept.
         settings: Settings that affect the score, such as the index and the number of hits.
         seed: Seed of the interval of the main metric.
-        clock: Start time and seconds of the parts.
+        clock: Start time of the evaluation, and seconds of each of its parts.
     """
     return {
         "data_sha256": dict(data),
@@ -173,8 +180,8 @@ def read_evaluation(path: Path) -> EvaluationRecord:
     """Read a record written by `Evaluation.to_json`.
 
     Raises:
-        EvaluationError: The file is absent, is no such record, or lacks a part that comparisons
-            need.
+        EvaluationError: The file is absent, is no such record, or lacks a field that a comparison
+            needs.
     """
     try:
         record: EvaluationRecord = json.loads(path.read_text(encoding="utf-8"))
@@ -188,7 +195,7 @@ def read_evaluation(path: Path) -> EvaluationRecord:
 
 
 def _wrong_parts(record: Mapping[str, object]) -> Iterator[str]:
-    """Yield what is missing in a record, or is of the wrong kind."""
+    """Yield a message for each field of a record that is missing or has a wrong type."""
     parts: dict[str, Mapping[str, object]] = {}
     for name in ("task", "scores", "counts", "manifest", "per_item"):
         if not isinstance(part := record.get(name), Mapping):
@@ -207,7 +214,7 @@ def _wrong_parts(record: Mapping[str, object]) -> Iterator[str]:
 
 
 def _wrong_values(per_item: Mapping[str, object]) -> Iterator[str]:
-    """Yield which values of items are no numbers."""
+    """Yield a message for each value of an item that is no finite number."""
     for metric, values in per_item.items():
         if not isinstance(values, Mapping):
             yield f"per_item.{metric} is no JSON object"

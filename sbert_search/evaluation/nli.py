@@ -13,7 +13,7 @@ from sbert_search.evaluation.tasks import EvalTask, check_files
 from sbert_search.records import TextPair
 from sbert_search.search.rerankers.reranker import Reranker
 
-NO_LABEL = "-"  # SNLI's label of pairs without annotator agreement
+NO_LABEL = "-"  # SNLI's label of pairs on which the annotators did not agree
 
 
 def evaluate_nli(task: EvalTask, model: Reranker, *, data: Path, seed: int = 0) -> Evaluation:

@@ -39,8 +39,10 @@ class MaskedMetrics:
         masked: Number of masked tokens.
         unigram_entropy: Entropy of the text's token frequencies, in nats. It is the loss of the
             best model that ignores context.
-        pseudo_perplexity: Perplexity with each token masked in turn; None if not requested.
-        pseudo_tokens: Number of tokens over which ``pseudo_perplexity`` is computed; 0 if none.
+        pseudo_perplexity: Perplexity of all tokens, each predicted from the other tokens of its
+            example; None if not requested.
+        pseudo_tokens: Number of tokens over which ``pseudo_perplexity`` is computed; 0 if it was
+            not requested.
     """
 
     loss: float
@@ -70,11 +72,12 @@ def evaluate_masked(
         max_len: Maximum tokens of an example, special tokens included. Examples are filled with
             whole sentences.
         most: Maximum number of examples, which are chosen at even intervals.
-        pseudo: Maximum number of examples for the pseudo-perplexity. It is slow: the model reads a
-            copy of the example for each of its tokens, with this token masked. 0: none.
+        pseudo: Maximum number of examples for the pseudo-perplexity. It is slow: for each token,
+            the model reads a copy of the example in which only this token is masked. 0: the
+            pseudo-perplexity is not computed.
         rate: Share of masked tokens; 80 % become [MASK], 10 % a random token, 10 % stay.
-        wrapped: Whether the lines of the texts were wrapped at a width, as in books, so that a line
-            end inside a paragraph does not end a sentence.
+        wrapped: Whether the lines of the texts were wrapped at a fixed width, as in books. If true,
+            a line end inside a paragraph does not end a sentence.
 
     Raises:
         ConfigError: ``most`` is below 1, or ``pseudo`` is negative.
@@ -126,7 +129,7 @@ def unigram_entropy(shards: TokenShards, tokenizer: TextTokenizer) -> float:
 def _masked_loss(
     model: MaskedLanguageModel, corpus: MaskedCorpus, rows: Ints
 ) -> tuple[float, int, int]:
-    """Return the sum of losses, the number of correct predictions and of masked tokens."""
+    """Return the sum of losses, the number of correct predictions, and that of masked tokens."""
     loss, right, masked = 0.0, 0, 0
     with progress("Predicting masked tokens", len(rows), "examples") as advance:
         for part in np.array_split(rows, math.ceil(len(rows) / _ROWS)):
@@ -141,10 +144,10 @@ def _masked_loss(
 
 @torch.no_grad()
 def _pseudo_loss(model: MaskedLanguageModel, corpus: MaskedCorpus, rows: Ints) -> tuple[float, int]:
-    """Mask each token of some examples in turn, except special tokens.
+    """Predict each token of some examples, except special tokens, while only this token is masked.
 
     Returns:
-        The sum of the losses, and the number of tokens.
+        The sum of the losses, and the number of predicted tokens.
     """
     loss, tokens = 0.0, 0
     mask_id = SpecialTokens.of(model.tokenizer).mask_id

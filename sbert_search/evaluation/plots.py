@@ -1,4 +1,4 @@
-"""Draw records of evaluations as SVG."""
+"""Draw the record of an evaluation as SVG."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ def draw(record: EvaluationRecord) -> str:
 
     For a correlation, the drawing is a scatter plot of predicted over gold scores, and a histogram
     of predicted scores. For another metric, it shows the value of every item in descending order.
-    A metric such as F1 has no values of single items. The first metric of the record that has them
-    is shown in its place.
+    If the metric has no value for one item, such as F1, the drawing shows another metric: the first
+    one of the record that has a value for each item.
 
     Args:
         record: A record as `manifest.read_evaluation` returns it.

@@ -72,14 +72,16 @@ Table = tuple[list[str], list[list[str]]]
 def score_table(evaluations: Sequence[Evaluation], suite: EvalSuite | None = None) -> Table:
     """Return the columns and rows of a table of scores, with one row per task.
 
-    The row of an absent task, which the suite names as not runnable, shows the reason. The mean of
-    the main metric is added only if the suite requests it, no task is absent, and the tasks of the
-    mean have the same main metric. The interval is
-    that of the first task's main metric; it is empty for a task with another main metric.
+    The suite may list absent tasks, which cannot be run. Their rows show the reason.
+    A row with the mean of the main metric is added only if the suite requests it, no task is
+    absent, and the tasks of the mean have the same main metric.
+
+    The column of the 95 % interval is for the main metric of the first task. In the row of a task
+    with another main metric, it is empty.
 
     Args:
         evaluations: At least one evaluation.
-        suite: A suite that names its tasks as the evaluations do; see `suite_of`.
+        suite: A suite with the same names of tasks as the evaluations; see `suite_of`.
     """
     first = evaluations[0]
     units = _UNITS[first.task.kind]
@@ -154,7 +156,8 @@ def refuse_overwriting(tasks: Sequence[EvalTask], out: Path, read: Iterable[Path
     Args:
         tasks: The tasks.
         out: The folder for the reports.
-        read: Inputs of the evaluation; a folder stands for the files directly in it.
+        read: Inputs of the evaluation: files, and folders whose files are inputs (without those in
+            subfolders).
 
     Raises:
         ConfigError: A report would overwrite an input, or ``out`` is a file.
@@ -177,8 +180,8 @@ def write_reports(
 ) -> list[Path]:
     """Write ``KIND.md``, and ``TASK.json`` and ``TASK.svg`` for each task.
 
-    Evaluations with a run (retrieval and reranking) also get a run file, ``TASK.trec``. The files
-    of the systems in ``beside`` are written to one subfolder for each system.
+    Retrieval and reranking also write ``TASK.trec``, with the scores by query and document. The
+    files of the systems in ``beside`` are written to one subfolder for each system.
 
     Returns:
         Paths of the files.

@@ -41,9 +41,9 @@ def rerank(
 ) -> Reranked:
     """Score every candidate and compute the metrics of the resulting ranking.
 
-    Candidates with equal scores are ordered by a hash of query and candidate. In the order of the
-    file, relevant texts often come first, so a model that gives all texts one score would get the
-    best metrics.
+    Candidates with equal scores are ordered by a hash of query and candidate, and not as in the
+    file. In a file, relevant texts often come first. A model that gives all texts the same score
+    would then get the best metrics.
 
     Args:
         candidates: The queries with their candidates; a query without a relevant candidate scores
@@ -65,7 +65,7 @@ def rerank(
 
 
 def _by_hash(candidates: Candidates) -> list[str]:
-    """Return the ids of the candidates in an order that depends on the texts only."""
+    """Return the ids of the candidates, sorted by a hash of the query and the candidate's text."""
     hashes = {
         doc_id: xxhash.xxh3_64_intdigest(f"{candidates.query}\0{text}".encode())
         for doc_id, text in candidates.texts.items()
@@ -88,7 +88,7 @@ def evaluate_rerank(task: EvalTask, reranker: Reranker, *, data: Path, seed: int
         EvaluationError: The hash of the file is not the one in the task, the model has several
             labels, or no query is left to evaluate.
     """
-    score_run({}, {}, [task.main_metric])  # an unknown metric is refused before the work
+    score_run({}, {}, [task.main_metric])  # an unknown metric is refused before the scoring
     clock = Stopwatch()
     if reranker.num_labels != 1:
         raise EvaluationError(

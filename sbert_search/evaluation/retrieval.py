@@ -24,7 +24,7 @@ from sbert_search.search.options import SearchOptions
 from sbert_search.search.rerankers.maxp import BestWindow
 from sbert_search.shards.index import open_index
 
-# Options that `_settings` states by other names, or that change no score.
+# Options that `_settings` does not copy: they have other names there, or they change no score.
 _STATED = {"k", "mode", "fusion", "rerank_depth", "full_text", "answer_depth"}
 
 
@@ -47,10 +47,10 @@ def evaluate_retrieval(
         data: Folder that the task's path is relative to.
         index: An index of the collection to search. None: an index with exact search is built in
             a temporary folder.
-        search: How documents are found and ordered; ``task.depth`` is the number of documents that
-            are found for a query. None: dense search.
+        search: Options of the search, such as its mode. The number of documents that are found for
+            a query is ``task.depth``, not an option. None: dense search.
         reranker: Reranks the first ``search.rerank_depth`` documents of each query, but at most
-            ``task.depth``. They stay before the other documents. None: no reranking.
+            ``task.depth``. The reranked documents stay before the others. None: no reranking.
         seed: Seed of the interval of the main metric; the scores have no random part.
 
     Raises:
@@ -95,7 +95,8 @@ def evaluate_retrieval(
 def _put_first(reranked: Run, retrieved: Run) -> dict[str, dict[str, float]]:
     """Put the reranked documents of each query before its other retrieved documents.
 
-    The scores only express the order: the last document has the score 1, the one before it 2.
+    The scores of the result only express the order: 1 for the last document of a query, 2 for the
+    document before it, and so on.
     """
     ordered = {
         query: [*reranked[query], *(d for d in docs if d not in reranked[query])]
@@ -110,7 +111,7 @@ def _put_first(reranked: Run, retrieved: Run) -> dict[str, dict[str, float]]:
 def _settings(
     index: Index, search: SearchOptions, depth: int, reranker: BestWindow | None
 ) -> dict[str, object]:
-    """Return the settings that change the scores, without those of stages that are not used."""
+    """Return the settings on which the scores depend, without those of unused stages."""
     store = index.state.manifest.settings
     fusion = to_mapping(search.fusion)
     weight = fusion.pop("rerank_weight")
@@ -131,7 +132,7 @@ def _settings(
         settings |= to_mapping(store.lexical)
     defaults, values = to_mapping(SearchOptions()), to_mapping(search)
     others = {name for name in values if values[name] != defaults[name]} - _STATED
-    plain = json.loads(json.dumps(values, default=str))  # boosts may have dates, unlike JSON
+    plain = json.loads(json.dumps(values, default=str))  # JSON has no dates, but boosts may
     settings |= {name.replace("_", " "): plain[name] for name in values if name in others}
     if search.mode == "hybrid":
         settings |= {f"fusion {name}": value for name, value in fusion.items()}
@@ -151,10 +152,10 @@ def _settings(
 def _opened(
     task: EvalTask, folder: Path, embedder: TextEmbedder, index: Path | None
 ) -> Iterator[tuple[Index, dict[str, int]]]:
-    """Open an index, or build one with exact search that is removed when the context is left.
+    """Open an index, or build an index with exact search and remove it on leaving the context.
 
     Yields:
-        The index, and counts of its build if it was built here.
+        The index; and counts of its build, which are empty for an existing index.
     """
     if index is not None:
         yield open_index(index), {}

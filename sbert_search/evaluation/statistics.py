@@ -1,7 +1,8 @@
-"""Metrics of task heads that are functions of sums over items: F1, Matthews correlation.
+"""Metrics of task heads that are computed from sums over all items, such as F1.
 
-An evaluation record stores, under the names below, what each item (a text or a sentence) adds to
-the sums, so that confidence intervals and comparisons can be computed from the record.
+An item is a text or a sentence. An evaluation record stores the values that each item adds to the
+sums, under the names in `CLASSES` or `COUNTS`. Confidence intervals and comparisons are computed
+from these values.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 from sbert_search.metrics.classification import f1, macro_f1_of, matthews_of, share
 from sbert_search.metrics.sums import Statistic
 
-CLASSES = ("gold class", "predicted class")  # class numbers; 0 is the first class by name
+CLASSES = ("gold class", "predicted class")  # class numbers, in the order of class names
 COUNTS = ("matched", "predicted", "gold")  # numbers of entities or labels of an item
 
 _OF_CLASSES = {"Matthews": matthews_of, "macro F1": macro_f1_of}
@@ -31,15 +32,16 @@ Floats = NDArray[np.float64]
 def summed(
     metric: str, per_item: PerItem, n_classes: int | None = None
 ) -> tuple[Floats, Statistic] | None:
-    """Return what each item adds to sums, (n, sums), and the function from sums to the metric.
+    """Return the values that each item adds to the sums, and a function from sums to the metric.
 
     Args:
         metric: Name of the metric.
         per_item: Values of each item, as in an evaluation record.
-        n_classes: Number of classes; None: one more than the largest index.
+        n_classes: Number of classes; None: the largest class number in ``per_item`` plus one.
 
     Returns:
-        None if the metric is no function of sums, or if the record lacks the values.
+        The values, (n, sums), and the function. None if the metric is not computed from sums, or if
+        ``per_item`` lacks the values.
     """
     if metric in _OF_COUNTS and all(name in per_item for name in COUNTS):
         return np.array([[*per_item[name].values()] for name in COUNTS]).T, _OF_COUNTS[metric]
@@ -60,5 +62,5 @@ def summed(
 
 
 def class_count(*records: PerItem) -> int:
-    """Return the number of classes of records: one more than the largest index in them."""
+    """Return the number of classes in records: the largest class number plus one."""
     return 1 + int(max(max(record[name].values()) for record in records for name in CLASSES))

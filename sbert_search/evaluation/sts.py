@@ -1,7 +1,8 @@
 """Evaluate a model on semantic textual similarity (STS), by correlation with gold scores.
 
 The correlation is computed in the "all" setting: over the pairs of all subsets together, as in the
-tables of SimCSE and MTEB. Older papers report the mean over subsets, which has other values.
+tables of SimCSE and MTEB. Older papers report the mean of the correlations of the subsets, which is
+another number.
 """
 
 from __future__ import annotations
@@ -40,7 +41,8 @@ def evaluate_sts(
 
     Args:
         task: A task whose path is a file of scored pairs.
-        model: An embedder, whose prediction is the cosine, or a cross-encoder with one score.
+        model: An embedder, which predicts the cosine of the two vectors; or a cross-encoder that
+            predicts one score for a pair.
         data: Folder that the task's path is relative to.
         trained_on: Training pairs of the model; they are skipped in the task (see `unseen_pairs`).
         seed: Seed of the interval of the main metric; the scores have no random part.
@@ -121,8 +123,9 @@ def _predict_by_cosine(
     """Embed every distinct text once and compute the cosine of each pair.
 
     Cosines are computed in float64 and rounded to float32, so that the cosine of equal texts is
-    exactly 1; that of a text whose vector is zero, as of a static model without a known token, is
-    0. Pairs with a gold score of at least `ALIKE` are the positive pairs of the alignment.
+    exactly 1. If a vector is zero, its cosines are 0; a static model gives the zero vector for a
+    text without a known token. Pairs with a gold score of at least `ALIKE` are the positive pairs
+    of the alignment.
     """
     texts = list(dict.fromkeys(text for pair in pairs for text in (pair.text1, pair.text2)))
     tokens = embedder.tokenize(texts)
@@ -148,8 +151,8 @@ def unseen_pairs(
     case and white space are ignored.
 
     Returns:
-        For the pairs that are not skipped, their indices in the file, as strings, and the pairs
-        themselves; and the number of skipped pairs.
+        The indices in the file of the pairs that are not skipped, as strings; these pairs; and the
+        number of skipped pairs.
 
     Raises:
         CorpusError: The pairs cannot be read.

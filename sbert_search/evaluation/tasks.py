@@ -1,4 +1,4 @@
-"""Evaluation tasks: a data set with the hashes of its files, its split, licence and main metric."""
+"""Evaluation tasks: data sets with the hashes of their files, split, licence and main metric."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class EvalTask:
     Attributes:
         name: Name of the task; by default the file's name without its ending.
         kind: ``sts`` (scored pairs), ``retrieval`` (a BEIR folder), ``rerank`` (pairs with a grade;
-            those with the same first text are one query), ``nli`` (pairs with a label),
+            pairs with the same first text belong to one query), ``nli`` (pairs with a label),
             ``triplets``, ``classify`` (texts with a label), ``tag`` (sentences with tags) or ``qa``
             (questions).
         path: Data file or BEIR folder, relative to the data folder.
@@ -71,10 +71,11 @@ class EvalTask:
         licence: Licence of the data, as its source states it.
         source: Where the data files come from.
         note: A remark for readers of the score.
-        on_error: Whether a bad document stops the evaluation or is skipped and counted.
+        on_error: Treatment of a bad document of a ``retrieval`` task. ``stop``: it ends the
+            evaluation. ``skip``: it is skipped and counted.
         columns: Columns of the texts and of the score or label.
-        bad_tags: Whether tags that break their scheme are an error, or are read as ``conlleval``
-            reads them.
+        bad_tags: Treatment of tags that break the rules of their scheme, such as IOB2. ``refuse``:
+            they are an error. ``repair``: they are read as ``conlleval`` reads them.
         depth: Number of documents retrieved per query of a ``retrieval`` task.
         queries: ``raw``: all judged queries; ``clean``, for reranking: only queries with relevant
             and irrelevant candidates.
@@ -114,7 +115,7 @@ class EvalSuite:
     Attributes:
         title: Title of the report.
         tasks: Names of the tasks.
-        absent: The tasks that cannot be run: by name of the task, the reason.
+        absent: Tasks that cannot be run: the reason, by task name.
         average: Whether the report shows the mean over ``tasks``, as publications do.
         beside: Names of further tasks to report, which the mean does not include.
     """
@@ -132,7 +133,7 @@ class EvalSuite:
 
 
 def suite_of(suite: EvalSuite, tasks: Sequence[EvalTask]) -> EvalSuite:
-    """Return a suite that names its tasks as `distinct_tasks` names them in reports.
+    """Return a copy of a suite with the unique task names that `distinct_tasks` makes for reports.
 
     Args:
         suite: A suite, which may name a task by its path or twice.
@@ -172,8 +173,8 @@ def find_task(kind: Kind, name: str, *, split: str = "test") -> EvalTask:
 
     Args:
         kind: Required kind of the task.
-        name: A task file (``.toml``), the name of one under ``eval/tasks``, a BEIR folder or a data
-            file.
+        name: A task file (``.toml``), the name of a task file under ``eval/tasks`` without
+            ``.toml``, a BEIR folder or a data file.
         split: Split of the judgements, if ``name`` is a data path.
 
     Raises:
@@ -198,7 +199,7 @@ def find_task(kind: Kind, name: str, *, split: str = "test") -> EvalTask:
 
 
 def _remedy(kind: Kind) -> str:
-    """Say what to name instead of a task that was not found."""
+    """Return the remedy for an unknown task name, as the end of a message."""
     known = ", ".join(sorted(file.stem for file in SHIPPED.glob("*.toml")))
     if known:
         return f"Shipped: {known}."
@@ -211,9 +212,9 @@ def _remedy(kind: Kind) -> str:
 def distinct_tasks(tasks: Sequence[EvalTask]) -> list[EvalTask]:
     """Remove repeated tasks and make task names unique, since report files are named after them.
 
-    Different tasks with the same name get the names of their data files. If these are the same too,
-    the names of as many parent folders as needed are put before the task's name, as in ``a-pairs``
-    and ``b-pairs``. If this does not make the names different, a number is added.
+    Different tasks with the same name get the names of their data files. If the files have the same
+    name too, names of parent folders are put before the task's name, as in ``a-pairs`` and
+    ``b-pairs``. If this does not make the names different, a number is added.
     """
     kept = [task for index, task in enumerate(tasks) if task not in tasks[:index]]
     groups: dict[str, list[EvalTask]] = {}
@@ -248,12 +249,12 @@ def check_files(task: EvalTask, data: Path, files: Sequence[Path]) -> dict[str, 
     """Hash the files of a task and compare them with the hashes in the task.
 
     Returns:
-        sha256 of each file, by its path relative to the data folder. A file outside this folder is
-        named by its file name, or by its path if another file has this name.
+        sha256 of each file, by its path relative to the data folder. For a file outside the data
+        folder, the key is the file name, or the path if another file has the same name.
 
     Raises:
         EvaluationError: A file is absent, its hash differs from the one in the task, or the task
-            has a hash of a file that it does not read.
+            has a hash for a file that is not in ``files``.
     """
     hashes: dict[str, str] = {}
     for file in files:

@@ -1,1 +1,1 @@
-"""Hand an index over to other engines, and build one from vectors that another engine holds."""
+"""Export an index to other search engines; build an index from vectors of another engine."""

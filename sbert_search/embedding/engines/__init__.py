@@ -1,1 +1,1 @@
-"""The engines of an `Embedder`: what computes the vectors of token ids."""
+"""The engines of an `Embedder`: the software that computes vectors from token ids."""

@@ -35,15 +35,17 @@ Record = Callable[[Work], Work]
 
 
 class Replayed:
-    """Computes packed batches; small ones by replaying a graph. Threads may share it.
+    """Computes packed batches; small batches are computed by replaying a CUDA graph.
 
-    In a packed batch, the tokens of all texts are concatenated without padding.
+    In a packed batch, the tokens of all texts are concatenated without padding. Several threads may
+    call the same object.
 
     Args:
-        compute: Maps a packed batch to float (batch, width). It must find the texts in the batch by
-            the tensor ``PackedTokens.starts`` and not by the Python numbers
-            ``PackedTokens.lengths``, which do not change when a graph is replayed (see
-            `Encoder.needs_only_starts`). The weights of its model must keep their addresses.
+        compute: Maps a packed batch to float (batch, width). It must find the texts of the batch by
+            the tensor ``PackedTokens.starts``, which is overwritten before a graph is replayed. It
+            must not use the Python numbers ``PackedTokens.lengths``, which are those of the
+            recording (see `Encoder.needs_only_starts`). The weights of the model must keep their
+            memory addresses.
         device: Device of the model.
         longest: Maximum tokens of a text.
         record: Records the kernels that a function launches. It returns a function that replays

@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from onnx import ModelProto
 
 _ALIGNMENT = 4096  # bytes of a memory page; each tensor starts a page, so that it can be mapped
-_IN_GRAPH = 1024  # largest tensor in bytes, such as a shape, that stays in the graph's file
+_IN_GRAPH = 1024  # tensors of up to this number of bytes, such as shapes, stay in the graph's file
 
 
 def export_graph(model: BiEncoder, graph: Path, weights: Path) -> None:
-    """Write a model as an ONNX graph from input_ids and attention_mask to embeddings.
+    """Write a model as an ONNX graph that maps input_ids and attention_mask to embeddings.
 
     Args:
         model: Model in float32 on the CPU.
@@ -71,7 +71,7 @@ def _let_through_failures_of_the_machine(error: BaseException) -> None:
     """Raise the cause of an export's error if memory ran out or a system call failed."""
     cause: BaseException | None = error
     while cause is not None:
-        # PyTorch raises an OSError without a number if it finds no source code.
+        # PyTorch also raises an OSError if it finds no source code; this error has no errno.
         if ran_out_of_memory(cause) or (isinstance(cause, OSError) and cause.errno):
             raise cause
         cause = cause.__cause__

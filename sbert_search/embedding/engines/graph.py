@@ -2,8 +2,8 @@
 
 The graph of a model is exported once and stored in a folder in the user's cache. The name of this
 folder is a digest of the weights, the encoder's settings and the modules after the encoder. A
-manifest in the folder has the sha256 of each file. If a file does not match, it is not opened, and
-the graph is exported again.
+manifest in the folder has the sha256 of each file. If a file has another sha256, the graph is not
+opened but exported again.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class GraphEngine:
         return vectors
 
     def start(self, tokens: TokenizedTexts) -> Callable[[], Vectors]:
-        """Compute at once; the returned function does not wait."""
+        """Compute the vectors in this call; the returned function returns them without waiting."""
         vectors = self(tokens)
         return lambda: vectors
 
@@ -182,10 +182,10 @@ def make_graph(folder: ModelFolder) -> Path:
 
 
 def _publish(partial: Path, path: Path, folder: ModelFolder) -> None:
-    """Move a new graph into its place, unless another process has put the same graph there."""
+    """Move a new graph to ``path``, unless another process has already put the same graph there."""
     try:
         files.disk.replace(partial, path)
-    except OSError:  # the place is taken: a rename replaces only an empty folder
+    except OSError:  # `path` exists: a rename replaces a folder only if it is empty
         if cached_graph(folder) is None:
             files.remove_tree(path)
             files.disk.replace(partial, path)
@@ -224,7 +224,7 @@ def _native_vectors(model: BiEncoder) -> Vectors:
 
 def _require_close(engine: GraphEngine, expected: Vectors) -> None:
     difference = float(np.abs(engine(_check_texts(engine.tokenizer)) - expected).max())
-    if not difference <= _TOLERANCE:  # also true of NaN
+    if not difference <= _TOLERANCE:  # this form also refuses NaN
         raise ModelError(
             f"The output of the exported graph differs by {difference:.2g} from the model's, more "
             f"than {_TOLERANCE:g}; use --engine native."

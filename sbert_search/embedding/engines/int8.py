@@ -1,8 +1,9 @@
 """Open a model in int8: find its calibration in the user's cache, or make it.
 
-A calibration belongs to a model (weights, tokenizer and settings) and to the texts that it was made
-with. The name of its file is a digest of all of these. The file starts with its checksum; a damaged
-file is made again.
+A calibration has the ranges of the inputs of a model's linear layers, measured on some texts. It is
+stored in a file whose name is a digest of the model (weights, tokenizer and settings) and of the
+texts. The file starts with a checksum of its content. If the checksum does not match, the
+calibration is made again.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from sbert_search.runtime.device import DTYPES, Precision, resolve_device
 from sbert_search.runtime.progress import note, progress, warn
 
 FOLDER = "calibrations"  # in the user's cache
-FORMAT = 1  # increase it with every change of how a calibration is made
+FORMAT = 1  # increase it whenever the method of calibration changes
 _CHECKSUM = 32  # bytes
 _BATCH = 2048  # number of tokens at which a batch is full
 _JOINED = (6, 11)  # numbers of consecutive texts that are joined into one long text
@@ -42,7 +43,7 @@ _FEWEST = 16  # least number of texts of a calibration
 
 
 class NamedEngine(Protocol):
-    """An engine, for texts or for pairs of texts."""
+    """An engine that computes single texts or pairs of texts."""
 
     name: EngineName
 
@@ -71,8 +72,8 @@ def open_int8(
         texts: Texts for the calibration.
 
     Raises:
-        ConfigError: The device is not a CPU that computes int8 products rightly and fast, or this
-            package's encoder does not support the model.
+        ConfigError: The device is not the CPU, this CPU computes int8 products wrongly or slowly,
+            or this package's encoder does not support the model.
         CorpusError: The texts cannot be read, or are too few.
         ModelError: The output in int8 differs too much from that in fp32.
     """
@@ -102,13 +103,14 @@ def choose_fastest(
         folder: Folder of the model.
         engine: The model in float32 on the CPU.
         device: Name of a device.
-        texts: Texts for the calibration, which this function makes if the cache has none.
+        texts: Texts for the calibration. The model is calibrated if the cache has no calibration.
 
     Returns:
-        "auto" if the device is not the CPU, or if int8 cannot compute the model, or if the model is
-        so small that its precision does not matter.
+        The fastest precision; or "auto" if the device is not the CPU, if int8 cannot compute the
+        model, or if the model is so small that its precision does not matter.
 
     Raises:
+        ConfigError: The device is unknown or not available.
         CorpusError: The texts cannot be read, or are too few.
     """
     if resolve_device(device).type != "cpu" or not isinstance(engine, PackedEngine):
@@ -123,7 +125,15 @@ def choose_fastest(
 
 
 def calibration_texts(texts: CalibrationTexts) -> list[str]:
-    """Return the texts that a calibration is made with; arguments are those of `open_int8`."""
+    """Return the texts that a calibration is made with, without empty texts.
+
+    Args:
+        texts: A list, or the path of a UTF-8 file with a text in each line. None: the texts that
+            this package contains.
+
+    Raises:
+        CorpusError: The file cannot be read, or there are fewer than 16 texts.
+    """
     if texts is None:
         ours = resources.files(__package__) / "calibration_texts.txt"
         return ours.read_text(encoding="utf-8").splitlines()
@@ -140,7 +150,7 @@ def calibration_texts(texts: CalibrationTexts) -> list[str]:
 
 
 def calibration_sha256(texts: Sequence[str]) -> str:
-    """Return the hash that identifies the texts of a calibration and the way it is made."""
+    """Return the hash that identifies the texts of a calibration and the method (`FORMAT`)."""
     return digest_of([FORMAT, list(texts)])
 
 

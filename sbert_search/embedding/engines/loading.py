@@ -25,14 +25,14 @@ PRECISIONS = {torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp1
 
 
 class MovableEngine(Protocol):
-    """An engine, for texts or for pairs of texts, that can move its model."""
+    """An engine that can move its model to another device and precision."""
 
     name: EngineName
 
     def fastest_precision(self) -> Verdict | None:
         """Measure whether the CPU computes the model faster in fp32 or in bf16.
 
-        The model is on the CPU in fp32, and `move` was not called.
+        This method must be called before `move`, while the model is on the CPU in fp32.
 
         Returns:
             The verdict; None if fp32 is used without a measurement.
@@ -80,7 +80,8 @@ def open_engine(
 
     Args:
         load: Loads an engine on the CPU in fp32.
-        move_and_check: Moves the engine; raises ModelError if its output changes too much.
+        move_and_check: Moves the engine to the device and the precision. It raises ModelError if
+            the output of the engine changes too much.
         device: Name of a device, or auto.
         precision: Precision of the model's weights and matrix products.
 
@@ -116,12 +117,12 @@ def describe_object(
 
     Args:
         model: The model.
-        description: Its description.
-        engine: The engine that runs it.
+        description: Settings of the model that change its output.
+        engine: The engine that runs the model.
         asked: The caller's values of ``device``, ``precision`` and ``engine``.
 
     Raises:
-        ConfigError: The device, precision or engine is neither the default nor that of the model.
+        ConfigError: An argument in ``asked`` is neither the default nor the value of the model.
     """
     weights = next(model.parameters())
     opened = OpenedModel(

@@ -22,11 +22,13 @@ from sbert_search.runtime.memory import let_freed_memory_stay
 from sbert_search.runtime.processor.verdicts import Verdict
 from sbert_search.runtime.progress import warn
 
-# Largest size of a batch's states between the two feed-forward layers, on devices other than CUDA.
+# Largest size of a batch's states between the two linear layers of the feed-forward network, on
+# devices other than CUDA.
 # Decision: docs/decisions.md, "A step on the CPU keeps its widest states within 12 MiB".
 _WIDEST_BYTES = 12 << 20
-# Share of inputs beyond the calibrated range above which int8 warns. With texts of other kinds than
-# those of the calibration, all-MiniLM-L6-v2 has a share of about 0.000004.
+# A warning is printed if more than this share of the inputs of int8 layers is beyond the calibrated
+# range. For all-MiniLM-L6-v2 and texts of other kinds than those of its calibration, the share is
+# about 0.000004.
 _MOST_BEYOND = 1e-4
 
 
@@ -59,8 +61,8 @@ class PackedEngine:
     def move(self, device: torch.device, dtype: torch.dtype) -> None:
         """Move the model and convert its encoder to a precision, for inference only.
 
-        Modules after the encoder stay in fp32. `freeze` replaces linear layers of the encoder by
-        faster ones, if there are any for the device; these can be neither trained nor saved.
+        Modules after the encoder stay in fp32. If the device has faster linear layers, `freeze`
+        puts them into the encoder. The model can then be neither trained nor saved.
         """
         freeze(self._module.to(device).encoder.to(dtype))
         self._use_device(device)
@@ -73,11 +75,14 @@ class PackedEngine:
         return self._module.encoder
 
     def batches(self, texts: Sequence[str]) -> Iterator[PackedTokens]:
-        """Pack texts for a calibration; an engine for pairs joins each text with the next."""
+        """Pack texts into batches for a calibration.
+
+        An engine for pairs of texts makes a pair of each text and the text after it.
+        """
         raise NotImplementedError
 
     def quantize(self, calibration: Calibration, exact: torch.dtype) -> None:
-        """Convert the encoder, on the CPU in fp32, to int8 for inference only.
+        """Convert the encoder, which must be on the CPU in fp32, to int8 for inference only.
 
         Args:
             calibration: Ranges of the inputs of the encoder's linear layers.
@@ -91,7 +96,7 @@ class PackedEngine:
 
     @property
     def beyond_calibration(self) -> float:
-        """Share of the inputs of int8 layers, so far, that were beyond the calibrated range."""
+        """Share of the input values of int8 layers so far that exceeded the calibrated range."""
         return 0.0 if self.counter is None else self.counter.share
 
     @torch.inference_mode()
@@ -109,7 +114,7 @@ class PackedEngine:
         return launched
 
     def _use_device(self, device: torch.device) -> None:
-        """Choose the size of a batch for a device, and the function that computes one there."""
+        """Choose the batch size for a device, and the function that computes a batch on it."""
         if device.type == "cpu":
             let_freed_memory_stay()
         encoder = self._module.encoder

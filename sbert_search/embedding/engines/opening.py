@@ -1,4 +1,4 @@
-"""Open a model folder with an engine that uses torch: load it, convert it and check its output."""
+"""Open a model with an engine that uses torch: load it, convert it and check its output."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ class CheckedChange(Protocol[C]):
 
         Args:
             engine: The engine, on the CPU in fp32.
-            change: Moves it to a device or converts it to a precision.
-            precision: Precision after the change, which decides what difference is allowed.
+            change: Moves the engine to a device or converts it to a precision.
+            precision: Precision after the change. It determines the largest allowed difference.
             where: Engine, device and precision, for the message.
 
         Raises:
@@ -61,8 +61,8 @@ def open_folder(
     Args:
         model: A folder or a name; None: the default model.
         load: Loads the model of a folder on the CPU in fp32. It uses the named engine if that
-            engine can compute the model, and otherwise another one.
-        check: Converts the engine and compares its outputs.
+            engine can compute the model, and otherwise another engine.
+        check: Converts the engine, and compares the outputs before and after the conversion.
         device: Name of a device, or auto.
         engine: Name of an engine.
         precision: Precision of the model's weights and matrix products.
@@ -70,6 +70,7 @@ def open_folder(
 
     Raises:
         ConfigError: The device, the engine or the precision is unknown or not available.
+        CorpusError: The texts in ``calibrate`` cannot be read, or are too few.
         ModelError: The model cannot be found or loaded, or its output is wrong.
     """
     check_engine(engine)

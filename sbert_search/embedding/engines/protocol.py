@@ -18,12 +18,15 @@ EngineName = Literal["native", "onnx", "sentence-transformers"]
 
 
 def pair_engine(engine: EngineName) -> EngineName:
-    """Return the engine for a reranker, given the embedder's; onnx cannot run cross-encoders."""
+    """Return the engine of a reranker that is used with an embedder of the given engine.
+
+    It is the same engine, except that native takes the place of onnx, which cannot run rerankers.
+    """
     return "native" if engine == "onnx" else engine
 
 
 class Engine(Protocol):
-    """The software that computes a model; it computes the vectors of one batch at a time.
+    """The software that runs a model; a call computes the vectors of one batch.
 
     Attributes:
         name: Name of the engine.

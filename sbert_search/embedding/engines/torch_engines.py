@@ -1,4 +1,4 @@
-"""The engines of an `Embedder` that use torch, and the function that opens one."""
+"""The engines of an `Embedder` that use torch, and a function that opens a model with them."""
 
 from __future__ import annotations
 
@@ -47,14 +47,17 @@ class NativeEngine(PackedEngine):
         return self.launch(tokens.ids)
 
     def batches(self, texts: Sequence[str]) -> Iterator[PackedTokens]:
-        """Pack texts for a calibration; the model's prompts are put before them in turn."""
+        """Pack texts for a calibration.
+
+        The texts get, in turn, no prompt, the first prompt of the model, the second and so on.
+        """
         prompts = ["", *filter(None, self.model.prompts.values())]
         joined = [prompt + text for prompt, text in zip(cycle(prompts), texts, strict=False)]
         return packed_batches(self.tokenizer.encode(joined)[0])
 
 
 class LibraryEngine:
-    """Any sentence-transformers model, computed by that library."""
+    """Any sentence-transformers model; the library sentence-transformers computes it."""
 
     name: EngineName = "sentence-transformers"
     batch_tokens = 16_384
@@ -68,7 +71,7 @@ class LibraryEngine:
             return self.model.encode(tokens.texts, tokens.prompt)
 
     def start(self, tokens: TokenizedTexts) -> Callable[[], Vectors]:
-        """Compute at once; the returned function does not wait."""
+        """Compute the vectors in this call; the returned function returns them without waiting."""
         vectors = self(tokens)
         return lambda: vectors
 
@@ -82,7 +85,7 @@ class LibraryEngine:
 
 
 TorchEngine = NativeEngine | LibraryEngine
-# Minimum cosine similarity of a vector to that of the CPU in fp32.
+# Minimum cosine similarity of a vector to the vector of the same text on the CPU in fp32.
 _COSINES = {"fp32": 0.99999, "bf16": 0.999, "fp16": 0.999, "int8": INT8_COSINE}
 
 
@@ -99,8 +102,9 @@ def open_model(
     A model in memory stays on its device and in its precision; it is put into evaluation mode.
 
     Raises:
-        ConfigError: The device, the engine or the precision is unknown or not available, or is
-            another than that of a model in memory.
+        ConfigError: The device, the engine or the precision is unknown or not available, or differs
+            from that of a model in memory.
+        CorpusError: The texts in ``calibrate`` cannot be read, or are too few.
         ModelError: The model cannot be found or loaded, or its output is wrong.
     """
     asked = {"device": device, "precision": precision, "engine": engine}

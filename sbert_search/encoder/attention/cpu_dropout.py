@@ -1,10 +1,11 @@
-"""Attention with dropout for training on a CPU, with a gradient computed here, not by autograd.
+"""Attention with dropout for training on a CPU, with a backward pass written by hand.
 
-torch has no fused CPU kernel with dropout. With a gradient from autograd, each group of texts of
+torch has no fused CPU kernel with dropout. If autograd derives the gradient, each group of texts of
 equal length takes some forty small operations and copies. oneDNN also compiles a kernel for every
-new shape. Here texts of similar length are padded to one length, so there are fewer groups and
-shapes.
-docs/decisions.md: "Attention with dropout has its own gradient on a CPU".
+new shape. In this module, texts of similar length are padded to one length, so that there are fewer
+groups and shapes.
+
+Decision: docs/decisions.md, "Attention with dropout has its own gradient on a CPU".
 """
 
 from __future__ import annotations
@@ -44,7 +45,8 @@ def dropout_attention(
 class _Attention(torch.autograd.Function):
     """Attention with dropout over windows of adjacent texts, which are padded to one length.
 
-    For the gradient it saves queries, keys, values, probabilities and dropout factors.
+    The forward pass saves queries, keys, values, probabilities and dropout factors for the
+    backward pass.
     """
 
     @staticmethod
@@ -107,7 +109,7 @@ def _softmax_type(values: Tensor) -> torch.dtype:
 
 
 def _softmax_gradient(grad_probs: Tensor, probs: Tensor) -> Tensor:
-    """Return the gradient of the scores from that of their softmax."""
+    """Return the gradient of the scores from the gradient of their softmax."""
     dtype = _softmax_type(probs)
     wide = torch._softmax_backward_data(grad_probs.to(dtype), probs.to(dtype), -1, dtype)
     return wide.to(probs.dtype)
@@ -118,7 +120,7 @@ def _spread(part: Tensor, window: Window) -> Tensor:
 
     Args:
         part: Queries, keys, values or a gradient of all tokens, (total, heads, head_dim).
-        window: The window.
+        window: The rows of the window and the places of its padding.
     """
     part = part[window.rows]
     if window.padded_rows is not None:

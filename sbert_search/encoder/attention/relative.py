@@ -12,9 +12,9 @@ from torch import Tensor
 class RelativeHeads(NamedTuple):
     """Embeddings of relative positions, projected to keys and queries.
 
-    Each is (2 x reach, heads, head_dim), or None if it is not used. Row ``reach + d`` belongs to
-    the distance ``d`` = query position - key position, for -reach <= d < reach. Larger distances
-    use the last row, smaller ones the first.
+    Each field is a tensor (2 x reach, heads, head_dim), or None if its term is not used. Row
+    ``reach + d`` belongs to the distance ``d`` = query position - key position, for
+    -reach <= d < reach. Distances above this range use the last row, distances below it the first.
     """
 
     key: Tensor | None
@@ -31,17 +31,20 @@ class RelativeHeads(NamedTuple):
         """
         length = query.shape[2]
         total = query.new_zeros(())
-        if self.key is not None:  # row i: query i times the distances i - j, for j ascending
+        if self.key is not None:  # row i: query i times the key of distance i - j, j ascending
             descending = _rows_by_distance(self.key, length).flip(0)
             total = total + _shift(query @ descending.permute(1, 2, 0))
-        if self.query is not None:  # row j: key j times the distances i - j, for i ascending
+        if self.query is not None:  # row j: key j times the query of distance i - j, i ascending
             ascending = _rows_by_distance(self.query, length)
             total = total + _shift(key @ ascending.permute(1, 2, 0)).transpose(-1, -2)
         return total
 
 
 def _rows_by_distance(table: Tensor, length: int) -> Tensor:
-    """Rows of the distances from 1 - length to length - 1, (2 x length - 1, heads, head_dim)."""
+    """Return rows of ``table`` for all distances between two tokens of a text, in ascending order.
+
+    The distances are 1 - length to length - 1; the result is (2 x length - 1, heads, head_dim).
+    """
     reach = table.shape[0] // 2
     distances = torch.arange(1 - length, length, device=table.device)
     return table[(distances + reach).clamp(0, 2 * reach - 1)]

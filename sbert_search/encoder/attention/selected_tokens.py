@@ -36,7 +36,7 @@ class SelectedTokens:
     def of(cls, rows: Tensor, tokens: PackedTokens) -> SelectedTokens:
         """Select the tokens at some rows of a batch; the rows must be in ascending order."""
         texts = tokens.text_of_row[rows]
-        # Not by bincount, for which the CPU would have to wait for the device.
+        # `bincount` is not used, because the CPU would have to wait for the device.
         counts = texts.new_zeros(len(tokens.lengths))
         return cls(rows, texts, counts.index_add_(0, texts, torch.ones_like(texts)))
 

@@ -1,15 +1,17 @@
 """Self-attention over packed tokens: the tokens of all texts concatenated without padding.
 
-Two functions compute it. `packed_attention` is the fast one. On CUDA in half precision, it uses a
-kernel for texts of different lengths. Without this kernel it computes one group of adjacent texts
-after the other: a run of texts of equal length, or, for dropout on a CPU, a window of texts of
-similar length. On a CPU, if attention is not causal, it uses matrix products in two cases: for
-dropout, and for inference in bfloat16 on runs of at least 192 tokens. Otherwise, it uses torch's
-fused attention.
+`packed_attention` is the fast function. It computes attention in one of these ways:
+
+- On CUDA in half precision, a kernel computes all texts at once, whatever their lengths.
+- For training with dropout on a CPU, if attention is not causal, `cpu_dropout` computes one window
+  after the other. A window is a group of adjacent texts of similar length.
+- In all other cases, one run is computed after the other. A run is a group of adjacent texts of
+  equal length. For inference in bfloat16 on a CPU, if attention is not causal, runs of at least 192
+  tokens are computed by matrix products. Torch's fused attention computes all other runs.
 
 `explicit_attention` computes the scores as a tensor. It is used for relative positions, because
-these are added to the scores. `Attention` also uses it for callers that need the probabilities, and
-for dropout that neither the CUDA kernel nor the products on a CPU compute.
+their terms are added to the scores. `Attention` also uses this function for callers that need the
+probabilities, and for dropout that neither the CUDA kernel nor `cpu_dropout` computes.
 """
 
 from __future__ import annotations
@@ -45,10 +47,11 @@ class Heads(NamedTuple):
     value: Tensor
 
     def by_run(self, runs: Sequence[Run]) -> Iterator[list[Tensor]]:
-        """Yield queries, keys and values of each run, (texts, heads, length, head_dim), uncopied.
+        """Yield views of queries, keys and values of each run, (texts, heads, length, head_dim).
 
-        One `torch.split` serves all runs, because the gradient of each single slice would be a
-        tensor as large as the batch. docs/decisions.md: "Heads are split once into runs".
+        `torch.split` is called once for all runs. If each run were a slice, the gradient of each
+        slice would be a tensor as large as the batch. docs/decisions.md: "Heads are split once into
+        runs".
         """
         sizes = [run.texts * run.length for run in runs]
         for run, parts in zip(
@@ -99,22 +102,22 @@ def packed_attention(
 
 
 def _supports_dropout(query: Tensor, *, causal: bool) -> bool:
-    """Whether the CUDA kernel or the products on a CPU compute dropout for these queries."""
+    """Whether the CUDA kernel or `cpu_dropout` computes dropout for these queries."""
     return has_varlen_kernel(query) or (query.device.type == "cpu" and not causal)
 
 
 def _are_products_faster(query: Tensor) -> bool:
-    is_training = torch.is_grad_enabled()  # then autograd would keep all scores in memory
+    is_training = torch.is_grad_enabled()  # autograd would keep all scores in memory
     return query.device.type == "cpu" and query.dtype == torch.bfloat16 and not is_training
 
 
 def _product_attention(query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
     """Compute attention by two plain matrix products.
 
-    As many scores are computed at a time as fit into the cache of a core. torch's fused kernel
-    multiplies small blocks, at a quarter of the speed of one large product. torch's softmax is slow
-    over rows that do not fill its vector registers. Keys are therefore padded to a multiple of 32,
-    and the scores of the padding are set to -inf. docs/decisions.md: "bf16 attention on a CPU as
+    torch's fused kernel multiplies small blocks, at a quarter of the speed of large products. The
+    products here have as many scores as fit into the cache of a core. torch's softmax is slow over
+    rows that do not fill its vector registers. Keys are therefore padded to a multiple of 32, and
+    the scores of the padding are set to -inf. docs/decisions.md: "bf16 attention on a CPU as
     plain products".
 
     Args:
@@ -217,12 +220,12 @@ class Attention(nn.Module):
             queries: States from which queries are computed, (total, hidden); None: ``states``.
                 DeBERTa's mask decoder passes states with absolute positions added.
             distances: Embeddings of relative positions, (2 x reach, hidden), for the distances from
-                -reach to reach - 1; None: there are none.
+                -reach to reach - 1; None: attention has no relative positions.
             output_probs: Whether to return the probabilities.
 
         Returns:
-            Float (total, hidden); and the probabilities of each text, (heads, length, length). If
-            they are not requested, the second value may be empty.
+            The output, float (total, hidden), and the probabilities of each text, (heads, length,
+            length). If ``output_probs`` is false, the probabilities may be empty.
         """
         config = self.config
         scale = (config.head_dim * len(config.attention_terms)) ** -0.5

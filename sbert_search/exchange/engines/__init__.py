@@ -1,1 +1,1 @@
-"""One module for each engine: its schema, its client and the code that searches it."""
+"""One module for each search engine: schema, upload, and example code that searches."""

@@ -23,16 +23,16 @@ from sbert_search.index.storage.manifest import Metric
 from sbert_search.runtime.disk.files import NewFile, write_new
 
 METRICS: Mapping[Metric, str] = {"cosine": "COSINE", "dot": "IP", "euclidean": "L2"}
-MAX_BYTES = 65_535  # of a text, a limit of Milvus
-MAX_ITEMS = 4096  # of a list, a limit of Milvus
+MAX_BYTES = 65_535  # largest text in Milvus, in bytes
+MAX_ITEMS = 4096  # largest number of values of a list in Milvus
 _ID_BYTES = 36
-_FILE_BYTES = 512 << 20  # a bulk import reads files in parallel; Milvus takes up to 16 GiB
+_FILE_BYTES = 512 << 20  # size of a file; a bulk import reads several in parallel
 _TYPES = {
     "string": "VARCHAR",
     "int64": "INT64",
     "float64": "DOUBLE",
     "bool": "BOOL",
-    "timestamp": "VARCHAR",  # ISO 8601 in UTC, which sorts as the times do
+    "timestamp": "VARCHAR",  # ISO 8601 in UTC; text order is time order
     "date": "VARCHAR",
 }
 _BUSY = ("rate limit", "unavailable", "timeout", "deadline", "not ready", "connect")
@@ -43,9 +43,9 @@ class Field:
     """A field of a collection.
 
     Attributes:
-        name: Its name.
-        kind: A name of pymilvus' ``DataType``.
-        element: The type of the values of an ARRAY; "" for other kinds.
+        name: Name of the field.
+        kind: Name of a member of pymilvus' enumeration ``DataType``.
+        element: Type of the values of an ARRAY, also a ``DataType``; "" for other kinds.
         params: Further parameters, such as ``max_length``.
     """
 
@@ -56,7 +56,7 @@ class Field:
 
 
 def fields_of(plan: ExportPlan) -> list[Field]:
-    """Return the fields of the collection: ids, number of the passage, texts, metadata, vector."""
+    """Return the fields of the collection, the vector last."""
     text, optional = {"max_length": MAX_BYTES}, {"nullable": True}
     fields = [
         Field(name=ID, kind="VARCHAR", params={"max_length": _ID_BYTES, "is_primary": True}),
@@ -78,7 +78,7 @@ def fields_of(plan: ExportPlan) -> list[Field]:
 
 
 def index_of(plan: ExportPlan) -> dict[str, object]:
-    """Return the index of the vectors: FLAT if the exported index is exact, else HNSW."""
+    """Return the settings of the vector index: FLAT if the exported index is exact, else HNSW."""
     index = {"field_name": VECTOR, "metric_type": METRICS[plan.metric]}
     if plan.exact:
         return {**index, "index_type": "FLAT", "params": {}}
@@ -86,7 +86,7 @@ def index_of(plan: ExportPlan) -> dict[str, object]:
 
 
 class MilvusReceiver:
-    """A collection of Milvus.
+    """Uploads passages to a collection of Milvus.
 
     Raises:
         ConfigError: pymilvus is not installed, or the server or the file cannot be opened.
@@ -99,7 +99,7 @@ class MilvusReceiver:
         try:
             self._client = pymilvus.MilvusClient(url, token=api_key or "")
         except (pymilvus.MilvusException, OSError, ValueError) as error:
-            raise cannot_be_opened("Milvus", url, error) from None  # its text may show the password
+            raise cannot_be_opened("Milvus", url, error) from None  # may have the password
 
     def exists(self) -> bool:
         """Whether there is a collection of this name."""
@@ -110,7 +110,7 @@ class MilvusReceiver:
         self._client.drop_collection(self._name)
 
     def create(self) -> None:
-        """Make the collection with an index of its vectors."""
+        """Make the collection and its vector index."""
         kinds = self._milvus.DataType
         schema = self._client.create_schema(auto_id=False, enable_dynamic_field=False)
         for field in fields_of(self._plan):
@@ -126,12 +126,12 @@ class MilvusReceiver:
         self._client.upsert(self._name, [{**row, VECTOR: vector} for row, vector in rows])
 
     def finish(self) -> None:
-        """Let the server write its memory to disk and load the collection, for searches."""
+        """Let the server write new data to disk and load the collection for searches."""
         self._client.flush(self._name)
         self._client.load_collection(self._name)
 
     def count(self) -> int:
-        """Count the entities."""
+        """Count the entities; each is one passage."""
         counted = self._client.query(
             self._name, filter="", output_fields=["count(*)"], consistency_level="Strong"
         )
@@ -145,7 +145,7 @@ class MilvusReceiver:
         return isinstance(error, ConnectionError)
 
     def close(self) -> None:
-        """Close the connection, or the file, which other processes can then open."""
+        """Close the connection or the file; other processes can then open the file."""
         self._client.close()
         if "://" not in self._url:
             from milvus_lite.server_manager import server_manager_instance
@@ -170,7 +170,7 @@ def write_files(plan: ExportPlan, folder: Path) -> list[Path]:
     """Write the Parquet files of a bulk import, and the schema of its collection.
 
     Args:
-        plan: What to write.
+        plan: The state of the index, and the names of the exported columns.
         folder: An existing, empty folder.
 
     Raises:
@@ -203,7 +203,7 @@ def write_files(plan: ExportPlan, folder: Path) -> list[Path]:
 
 
 def query_of(plan: ExportPlan, url: str, name: str) -> str:
-    """Return code that searches the collection."""
+    """Return Python code that searches the collection."""
     return (
         "from pymilvus import MilvusClient\n\n"
         f"{question_vector(plan)}"

@@ -18,7 +18,7 @@ from sbert_search.index.storage.manifest import Metric
 from sbert_search.runtime.disk.files import NewFile, write_new
 
 SPACES: Mapping[Metric, str] = {"cosine": "cosinesimil", "dot": "innerproduct", "euclidean": "l2"}
-BULK_BYTES = 10 << 20  # of a file; OpenSearch advises 5 to 15 MB, and refuses more than 100 MB
+BULK_BYTES = 10 << 20  # of a bulk request; OpenSearch advises 5 to 15 MB, and refuses over 100 MB
 PIPELINE: Mapping[str, object] = {
     "description": "Join lexical and dense scores as sbert-search does by default",
     "phase_results_processors": [
@@ -41,15 +41,15 @@ _TYPES = {
     "timestamp": "date",
     "date": "date",
 }
-_KEYWORD = {"type": "keyword", "ignore_above": 8191}  # Lucene refuses words above 32,766 bytes
-_ANALYZERS = (  # OpenSearch's analyzers by language, under the stemmer's names of the languages
+_KEYWORD = {"type": "keyword", "ignore_above": 8191}  # Lucene refuses words over 32,766 bytes
+_ANALYZERS = (  # languages of the index for which OpenSearch has an analyzer of the same name
     *("arabic", "armenian", "basque", "catalan", "czech", "danish", "dutch", "english", "finnish"),
     *("french", "german", "greek", "hindi", "hungarian", "indonesian", "irish", "italian"),
     *("lithuanian", "norwegian", "portuguese", "romanian", "russian", "spanish", "swedish"),
     "turkish",
 )
 _BUSY = (408, 429, 502, 503, 504)
-_SHOWN = 5  # documents named in an error
+_SHOWN = 5  # maximum number of documents that an error names
 
 
 def index_body(plan: ExportPlan) -> dict[str, object]:
@@ -89,7 +89,7 @@ def index_body(plan: ExportPlan) -> dict[str, object]:
 
 
 def lines(batch: Passages, plan: ExportPlan) -> Iterator[tuple[str, bytes]]:
-    """Yield, for each passage, the id of its document and its two lines of a bulk request."""
+    """Yield, for each passage, the id of its document and the two lines of a bulk request."""
     rows = zip(batch.ids, records(batch, plan.kinds), batch.vectors, strict=True)
     for point, record, vector in rows:
         action = json.dumps({"index": {"_id": point}})
@@ -101,7 +101,7 @@ def write_files(plan: ExportPlan, folder: Path) -> list[Path]:
     """Write the request bodies that create the index and the search pipeline, and bulk requests.
 
     Args:
-        plan: What to write.
+        plan: The state of the index, and the names of the exported columns.
         folder: An existing, empty folder.
 
     Raises:
@@ -122,7 +122,7 @@ def write_files(plan: ExportPlan, folder: Path) -> list[Path]:
 
 
 class OpenSearchReceiver:
-    """An index of OpenSearch.
+    """Uploads passages to an index of OpenSearch.
 
     Raises:
         ConfigError: opensearch-py is not installed, or the URL does not begin with http or https.
@@ -150,7 +150,7 @@ class OpenSearchReceiver:
         self._client.indices.delete(index=self._name)
 
     def create(self) -> None:
-        """Make the search pipeline and the index, which is not refreshed while it is filled."""
+        """Make the search pipeline and the index; turn refreshing off until `finish`."""
         self._client.http.put(f"/_search/pipeline/{self._name}", body=dict(PIPELINE))
         self._client.indices.create(index=self._name, body=index_body(self._plan))
         self._refresh_every("-1")
@@ -160,7 +160,7 @@ class OpenSearchReceiver:
 
         Raises:
             ExchangeError: The server refused passages; the message names their documents.
-            _Busy: The server was too busy for some of them.
+            _Busy: The server was too busy for some passages; send the batch again.
         """
         pairs = list(lines(batch, self._plan))
         answer = self._client.bulk(index=self._name, body=b"".join(pair for _, pair in pairs))
@@ -213,7 +213,7 @@ class _Busy(Exception):  # noqa: N818 (it is caught, and the batch is sent again
 
 
 def query_of(plan: ExportPlan, url: str, name: str) -> str:
-    """Return code that searches the index: exactly if the exported index is exact, else by HNSW."""
+    """Return Python code that searches the index: exactly if ``plan.exact``, else by HNSW."""
     lexical = plan.snapshot.settings.lexical
     weight = lexical.title_weight if lexical else 1
     knn = f"{{'knn': {{{VECTOR!r}: {{'vector': vector, 'k': 100}}}}}}"

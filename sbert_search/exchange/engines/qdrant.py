@@ -13,7 +13,7 @@ from sbert_search.exchange.url import cannot_be_opened
 from sbert_search.index.storage.manifest import Metric
 
 DISTANCES: Mapping[Metric, str] = {"cosine": "Cosine", "dot": "Dot", "euclidean": "Euclid"}
-PAYLOAD_INDEXES = {  # Qdrant's type of an index over a column, by the type of the column
+PAYLOAD_INDEXES = {  # Qdrant's type of a payload index, by the type of the metadata column
     "string": "keyword",
     "int64": "integer",
     "float64": "float",
@@ -21,12 +21,12 @@ PAYLOAD_INDEXES = {  # Qdrant's type of an index over a column, by the type of t
     "timestamp": "datetime",
     "date": "datetime",
 }
-_THRESHOLD_KB = 10_000  # Qdrant's default of the size from which a segment gets an HNSW graph
+_THRESHOLD_KB = 10_000  # Qdrant's default: larger segments get an HNSW graph
 _BUSY = (408, 429, 500, 502, 503, 504)
 
 
 class QdrantReceiver:
-    """A collection of Qdrant.
+    """Uploads passages to a collection of Qdrant.
 
     Raises:
         ConfigError: qdrant-client is not installed, or the folder cannot be opened.
@@ -46,7 +46,7 @@ class QdrantReceiver:
                     url=url, api_key=api_key, timeout=60, check_compatibility=False
                 )
         except (RuntimeError, ValueError, OSError) as error:
-            raise cannot_be_opened("Qdrant", url, error) from None  # it may have the password
+            raise cannot_be_opened("Qdrant", url, error) from None  # may have the password
 
     def exists(self) -> bool:
         """Whether there is a collection of this name."""
@@ -57,7 +57,7 @@ class QdrantReceiver:
         self._client.delete_collection(self._name)
 
     def create(self) -> None:
-        """Make the collection; Qdrant builds its HNSW graph after `finish`."""
+        """Make the collection; Qdrant builds no HNSW graph before `finish`."""
         models = self._models
         self._client.create_collection(
             self._name,
@@ -88,7 +88,7 @@ class QdrantReceiver:
         self._client.update_collection(self._name, optimizers_config=threshold)
 
     def count(self) -> int:
-        """Count the points."""
+        """Count the points; each is one passage."""
         return int(self._client.count(self._name, exact=True).count)
 
     def is_transient(self, error: Exception) -> bool:
@@ -98,12 +98,12 @@ class QdrantReceiver:
         return isinstance(error, (self._errors.ResponseHandlingException, ConnectionError))
 
     def close(self) -> None:
-        """Close the connection, or the folder."""
+        """Close the connection to the server, or the folder of the local mode."""
         self._client.close()
 
 
 def query_of(plan: ExportPlan, url: str, name: str) -> str:
-    """Return code that searches the collection."""
+    """Return Python code that searches the collection."""
     is_local = "://" not in url
     place = f"path={url!r}" if is_local else f"url={url!r}"
     exact = f"    search_params=models.SearchParams(exact={plan.exact}),\n"
@@ -115,7 +115,7 @@ def query_of(plan: ExportPlan, url: str, name: str) -> str:
         f"    {name!r},\n"
         "    query=vector,\n"
         "    limit=10,\n"
-        f"{'' if is_local else exact}"  # the local mode is always exact, and warns of the parameter
+        f"{'' if is_local else exact}"  # local mode is always exact
         ").points\n"
         "for hit in hits:\n"
         "    print(hit.payload['doc_id'], hit.payload['chunk'], hit.score)\n"

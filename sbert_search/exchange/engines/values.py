@@ -1,4 +1,4 @@
-"""Passages as records of JSON values, which engines store with the vectors."""
+"""Passages as records of JSON values, which search engines store with the vectors."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from sbert_search.exchange.passages import Passages
 
 
 def records(batch: Passages, fields: Iterable[str]) -> Iterator[dict[str, object]]:
-    """Yield, for each passage, its document's id, its number, title, text and metadata.
+    """Yield a record of each passage.
 
-    Dates and times become strings in ISO 8601, which sort in the order of time. A missing value is
-    left out.
+    The fields of a record are ``doc_id`` (id of the document), ``chunk`` (number of the passage in
+    the document), ``title``, ``text``, and the metadata in ``fields``. Dates and times become
+    strings in ISO 8601, whose text order is the time order. A missing value has no field.
     """
     names = ("doc_id", "chunk", "title", "text", *fields)
     for row in batch.table.select(names).to_pylist():
@@ -20,7 +21,7 @@ def records(batch: Passages, fields: Iterable[str]) -> Iterator[dict[str, object
 
 
 def plain(value: object) -> object:
-    """Return a value of a column as a value of JSON."""
+    """Convert a value of a column to a JSON value."""
     if isinstance(value, datetime):
         moment = value.astimezone(UTC).replace(tzinfo=None)
         return f"{moment.isoformat(timespec='microseconds')}Z"
@@ -32,10 +33,10 @@ def plain(value: object) -> object:
 
 
 def scalar(kind: str) -> tuple[str, bool]:
-    """Return the type of a column's values, and whether the column has lists of them."""
+    """Return the type of single values of a column, and whether the column contains lists."""
     return (kind[5:-1], True) if kind.startswith("list[") else (kind, False)
 
 
 def typed(kinds: Mapping[str, str], types: Mapping[str, str]) -> dict[str, str]:
-    """Return the engine's type of each field; that of a list is the type of its values."""
+    """Return the engine's type of each field; a list has the type of its values."""
     return {name: types[scalar(kind)[0]] for name, kind in kinds.items()}
