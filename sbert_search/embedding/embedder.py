@@ -447,9 +447,7 @@ def _open(
 def _check_engine(engine: str) -> None:
     if engine not in get_args(EngineName):
         *others, last = get_args(EngineName)
-        raise ConfigError(
-            f"The engine {engine!r} cannot run this model; use {', '.join(others)} or {last}."
-        )
+        raise ConfigError(f"There is no engine {engine!r}; use {', '.join(others)} or {last}.")
 
 
 def _check_dim(truncate_dim: int | None) -> None:
@@ -475,7 +473,7 @@ def _refuse_for_hashing(options: EmbedderOptions) -> None:
             raise TypeError(unknown_name(name, name, known, "option of a model"))
         if value is not None and name in _FOR_HASHING and value not in _FOR_HASHING[name]:
             raise ConfigError(
-                f"{name} is {value!r}, which the model 'hashing' does not have; leave it out."
+                f"The model 'hashing' does not support {name} = {value!r}; leave {name} out."
             )
 
 

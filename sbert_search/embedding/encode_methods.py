@@ -203,8 +203,8 @@ class EncodeMethods(ABC):
         output = options.get("output_value", "sentence_embedding")
         if output != "sentence_embedding":
             raise ConfigError(
-                f"output_value is {output!r}, but an Embedder gives one vector for a text and not "
-                "those of its tokens; use SentenceTransformer.encode for these."
+                f"output_value is {output!r}, but an Embedder returns no vectors of tokens; use "
+                "SentenceTransformer.encode."
             )
         precision = options.get("precision", "float32")
         if precision not in get_args(VectorPrecision):

@@ -45,8 +45,8 @@ def quantized(
         return bits if precision == "ubinary" else (bits - np.int16(128)).astype(np.int8)
     if len(vectors) == 1:
         raise ConfigError(
-            f"precision is {precision!r}, whose steps divide the range of each dimension over the "
-            "texts of a call; one text has no range. Encode more texts together, or use float32."
+            f"precision {precision!r} needs at least two texts in a call, because it scales each "
+            "dimension by its range over these texts. Encode more texts together, or use float32."
         )
     if len(vectors) == 0:
         return np.empty(vectors.shape, np.int8) if precision == "int8" else vectors.astype(np.uint8)

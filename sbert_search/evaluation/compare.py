@@ -213,9 +213,9 @@ def _other_items(first: EvaluationRecord, second: EvaluationRecord) -> Iterator[
     orders = [list(record["manifest"]["data_sha256"].values()) for record in (first, second)]
     numbered = first["task"]["kind"] in ("classify", "tag")  # through all files
     if numbered and sorted(orders[0]) == sorted(orders[1]) and orders[0] != orders[1]:
-        yield "their files are in another order, and so are their items"
+        yield "their data files are in different orders, so that equal numbers are other items"
     if first["per_item"].get("gold") != second["per_item"].get("gold"):
-        yield "their gold scores differ, as of different columns"
+        yield "their gold scores differ, for example because they come from different columns"
 
 
 def _hashes_by_name(data_sha256: Mapping[str, str]) -> dict[str, list[str]]:

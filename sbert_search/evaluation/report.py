@@ -35,9 +35,9 @@ _EXPLAINED: Mapping[Kind, str] = {
     f"negatives, by Euclidean distance and by cosine. {_OF_MEAN}triplets.",
     "classify": "Accuracy, macro F1 and Matthews correlation over the texts; for several classes, "
     "F1 over all labels. ECE: expected calibration error in 15 bins, with the model's temperature. "
-    f"{_OF_MEAN}texts; that of another metric is a percentile bootstrap over them.",
+    f"{_OF_MEAN}texts. The interval of another metric is a percentile bootstrap interval.",
     "tag": "Precision, recall and F1 over entities, as conlleval counts them: type and both ends "
-    "must be right. The interval is a percentile bootstrap over the sentences.",
+    "must be right. The interval is a percentile bootstrap interval over the sentences.",
     "qa": "SQuAD's exact match and F1: the best value over the accepted answers. "
     f"{_OF_MEAN}questions.",
 }

@@ -145,7 +145,7 @@ def upload(
         _tried(receiver, receiver.drop, again)
         exists = False
     command = "command again without --replace" if replace_old else "same command again"
-    again = f"Run the {command}: it goes on from there."
+    again = f"Run the {command}: it continues the upload."
     if not exists:
         replace(start, done=_BEING_MADE).write(path)
         _tried(receiver, partial(_create, receiver, itertools.count()), again)

@@ -362,7 +362,7 @@ def test_the_measured_precision_is_taken_unless_one_is_named(
 
 def test_impossible_settings_are_named(folder: Path) -> None:
     unknown: Any = "jax"
-    engines = "engine 'jax' cannot run this model; use native, onnx or sentence-transformers"
+    engines = "There is no engine 'jax'; use native, onnx or sentence-transformers"
     with pytest.raises(ConfigError, match=engines):
         Embedder(folder, engine=unknown)
     precisions = "precision is 'jax'; use auto, fp32, bf16, fp16, int8, fastest"

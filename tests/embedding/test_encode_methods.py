@@ -112,10 +112,10 @@ def test_without_texts_there_is_an_empty_matrix(embedder: Embedder) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"output_value": "token_embeddings"}, "use SentenceTransformer.encode for these"),
+        ({"output_value": "token_embeddings"}, "returns no vectors of tokens"),
         ({"output_value": None}, "output_value is None"),
         ({"precision": "int4"}, "Unknown precision 'int4'; did you mean 'int8'"),
-        ({"precision": "int8"}, "precision is 'int8', .* one text has no range"),
+        ({"precision": "int8"}, "precision 'int8' needs at least two texts in a call"),
         ({"prompt": 5}, "prompt is 5; it must be a text"),
         ({"prompt": b"x"}, "prompt is b'x'; it must be a text"),
         ({"batch_size": True}, "batch_size is True; pass an integer"),

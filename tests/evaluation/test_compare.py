@@ -154,7 +154,7 @@ def test_items_that_are_numbered_over_files_need_the_same_order(tmp_path: Path) 
         each = record("one", {"accuracy": [1.0, 0.0]}, kind="classify")
         each["manifest"]["data_sha256"] = hashes
         runs.append(write(tmp_path / name, each))
-    with pytest.raises(EvaluationError, match="files are in another order, and so are their items"):
+    with pytest.raises(EvaluationError, match="data files are in different orders"):
         compare_runs(runs[0], runs[1])
 
 

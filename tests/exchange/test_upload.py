@@ -82,7 +82,7 @@ def test_an_upload_of_shards_is_resumed_after_any_batch(
     assert not path.exists()
 
 
-def test_an_interrupted_replacement_says_how_it_goes_on(
+def test_an_interrupted_replacement_says_how_it_continues(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(uploads, "BATCH_ROWS", 8)
@@ -93,7 +93,9 @@ def test_an_interrupted_replacement_says_how_it_goes_on(
     start = Cursor(to="x", url="u", name="n", index="i", state="s", fields={})
     receiver = Collection()
     receiver.ids, receiver.n_batches = {"old"}, 3
-    with pytest.raises(ExchangeError, match="Run the command again without --replace: it goes on"):
+    with pytest.raises(
+        ExchangeError, match="Run the command again without --replace: it continues"
+    ):
         upload(plan, receiver, start, path, replace_old=True)
     receiver.n_batches = 100
     assert upload(plan, receiver, start, path, replace_old=False) == 24

@@ -143,8 +143,8 @@ def calibration_texts(texts: CalibrationTexts) -> list[str]:
         found, where = _lines(Path(texts)), str(texts)
     if len(found) < _FEWEST:
         raise CorpusError(
-            f"{where} has {len(found)} texts; a calibration needs at least {_FEWEST}, and some "
-            "hundreds are better."
+            f"{where} has {len(found)} texts; a calibration needs at least {_FEWEST}; several "
+            "hundred give a better one."
         )
     return found
 
