@@ -29,9 +29,9 @@ class Document:
         title: The title, or "".
         metadata: Typed values by column name; search filters can use them.
         source: Where the document was read: ``file:line`` or ``file:row group 3:row 17``.
-        fingerprint: For a document that is a whole file, or a page of a PDF: a hash from the bytes
-            of the file. An index compares this hash in place of the content, so that a file of
-            which only the modification time changed counts as unchanged. None: the document is a
+        fingerprint: For a document that is a whole file, or a page of a PDF: a hash computed from
+            the bytes of the file. An index compares this hash and not the document, so a file
+            counts as unchanged if only its modification time has changed. None: the document is a
             row of a file, or was given in memory.
     """
 
@@ -88,9 +88,9 @@ class HitAnswer:
 
     Attributes:
         text: The answer.
-        start: Index of its first character in `Hit.text`.
-        end: Index after its last character.
-        score: Its probability, from 0 to 1, by the model that read the hit.
+        start: Index of the first character of the answer in `Hit.text`.
+        end: Index after the last character of the answer.
+        score: Probability of the answer, from 0 to 1, by the model that answers questions.
     """
 
     text: str
@@ -112,19 +112,20 @@ class Hit:
         title: The document's title, or "".
         metadata: The document's metadata values by column name.
         row: Row of the document's best passage in the index.
-        passage: The best passage, with the title where the passage contains it. It is the text to
-            give to a language model.
+        passage: The text of the best passage, with the title if the passage contains the title.
+            This is the text to give to a language model.
         chunk: Number of the best passage in the document, from 0.
         span: Start and end of the best passage in ``Document.full_text``, in characters.
-        best_sentence: The sentence of the best passage that best answers the query: the one that
-            shares the rarest words with it, in any inflection. Where none shares a word, it is the
-            nearest to the query by vectors. "" if no sentence was requested.
-        matched_words: Words of the query that occur in the document, in any inflection, and in
-            fuzzy search the words of the document that matched a word of the query. Common words
+        best_sentence: The sentence of the best passage that best answers the query: the sentence
+            that shares the rarest words with the query, in any inflection. If no sentence shares a
+            word, the sentence whose vector is nearest to the vector of the query. "" if no
+            sentence was requested.
+        matched_words: Words of the query that occur in the document, in any inflection. In fuzzy
+            search, also the words of the document that matched a word of the query. Common words
             are listed only if no other word matched.
         stages: The document's rank and score by stage name, in every stage that returned it.
-        answer: The answer that a model for questions found in the passage; None: none was found, or
-            the search has no such model.
+        answer: The answer that a model for questions found in the passage; None: it found no
+            answer, or the search has no such model.
     """
 
     rank: int
@@ -208,7 +209,7 @@ class LabelledText:
 
 @dataclass(frozen=True, slots=True)
 class TaggedTokens:
-    """The tokens of a sentence, each with its tag; both have the same length."""
+    """The tokens of a sentence, and for each token its tag."""
 
     tokens: tuple[str, ...]
     tags: tuple[str, ...]
@@ -220,7 +221,7 @@ class Answer:
     """An answer to a question: a part of the context.
 
     Attributes:
-        start: Index of its first character in the context.
+        start: Index of the first character of the answer in the context.
         text: The answer.
     """
 
@@ -257,8 +258,8 @@ class RowCounts:
         indexed: Rows with an id that the index did not hold.
         replaced: Rows that replaced a document of the same id and other content.
         duplicate: Rows whose id the index already holds with the same content; nothing was done.
-        rejected: Rows that could not be read, or whose id the index holds with other content, if
-            rows may not replace documents.
+        rejected: Rows that could not be read. If rows may not replace documents, also rows whose
+            id the index holds with other content.
     """
 
     indexed: int = 0

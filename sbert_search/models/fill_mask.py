@@ -17,7 +17,7 @@ class FilledMask:
     """One predicted token for one mask.
 
     Attributes:
-        hole: Number of the mask in the text, from 0.
+        hole: Number of the mask among the masks of the text, from 0.
         rank: Rank of the token for this mask, from 1.
         token: The predicted token.
         probability: Probability of the token among the whole vocabulary.
@@ -33,18 +33,21 @@ class FilledMask:
 
 @torch.no_grad()
 def fill_mask(model: MaskedLanguageModel, text: str, *, k: int = 5) -> list[FilledMask]:
-    """Predict the token of each mask in a text; each prediction leaves the other masks as they are.
+    """Predict the token of each mask in a text.
+
+    Each prediction fills one mask. Its text still contains the other masks.
 
     Args:
         model: Model in evaluation mode.
-        text: A text with at least one mask, written [MASK] or as the model's tokenizer writes it.
+        text: A text with at least one mask, written as [MASK] or as the mask token of the
+            model's tokenizer.
         k: Number of tokens to predict for each mask.
 
     Returns:
         Predictions in the order of the masks; for each mask, the most probable token first.
 
     Raises:
-        QueryError: The text has no mask, is longer than the model reads, or ``k`` is below 1.
+        QueryError: The text has no mask or more tokens than the model reads, or ``k`` is below 1.
     """
     special = SpecialTokens.of(model.tokenizer)
     text = text.replace("[MASK]", special.mask)

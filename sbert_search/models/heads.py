@@ -112,12 +112,13 @@ class Normalize(nn.Module):
 
 @dataclass(frozen=True, slots=True)
 class SequenceHead:
-    """The layers with which a layout classifies a sequence by its first token.
+    """Names of the layers with which one layout classifies a sequence by its first token.
 
     Attributes:
         architecture: Name of the class in transformers.
-        dense: Name of the linear layer before the last layer; None: the encoder's pooler is used.
-        activation: Class of the activation after ``dense``.
+        dense: Name of the linear layer before the last layer; None: this layer is the pooler of the
+            encoder.
+        activation: Class of the activation after ``dense`` or the pooler.
         out: Name of the last layer.
     """
 
@@ -151,5 +152,6 @@ LINEAR_RANGES: dict[type[nn.Module], tuple[float, float]] = {
 }
 """Scale and shift that bring hidden states into the range where an activation is almost linear.
 
-The keys are classes of activations. `SequenceClassifier.become_linear` uses scale and shift.
+The keys are the classes of the activations. `SequenceClassifier.become_linear` uses the values to
+make a head with an activation compute a linear function.
 """

@@ -8,11 +8,15 @@ from sbert_search.encoder.config import EncoderConfig
 from sbert_search.encoder.encoder import Encoder
 from sbert_search.encoder.packed import PackedTokens
 
-STEPS = 2  # applications of the last block
+STEPS = 2  # number of times that the last block is applied
 
 
 class MaskDecoder(nn.Module):
     """Applies the encoder's last block twice, with absolute positions added to the queries.
+
+    The first queries are the input of the block plus embeddings of absolute positions. The second
+    queries are the output of the first application. Keys and values come from the input of the
+    block in both applications.
 
     Source: He et al. 2021, DeBERTa, section 3.2 (arXiv:2006.03654). The last block is applied twice
     with the same weights, as by ``emd_context_layer`` in microsoft/DeBERTa.

@@ -1,8 +1,8 @@
 """A bi-encoder over padded batches, for export as a graph of fixed operations (ONNX).
 
 It shares the embeddings, blocks and head of a `BiEncoder`, which computes packed batches without
-padding. Only attention and pooling, which combine the tokens of a text, are computed by other code
-here: they ignore padding by a mask.
+padding. Attention and pooling combine the tokens of a text. So this module has its own code for
+both, in which a mask excludes the padding.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from sbert_search.models.bi_encoder import BiEncoder
 
 
 class PaddedTokens(NamedTuple):
-    """A padded batch, with the attributes that `Embeddings` reads.
+    """A padded batch, with the attributes that `Embeddings`, the input layer of the encoder, reads.
 
     Attributes:
         input_ids: Token ids, int64 (batch, seq_len).
@@ -35,7 +35,7 @@ class PaddedTokens(NamedTuple):
 
 
 class PaddedBiEncoder(nn.Module):
-    """Computes the embeddings of a `BiEncoder`, whose modules it shares, from right-padded ids.
+    """Computes embeddings from right-padded token ids, with the modules of a `BiEncoder`.
 
     Raises:
         ModelError: The attention has relative positions or is causal, or the pooling needs

@@ -27,7 +27,7 @@ def pool(hidden_states: Tensor, tokens: PackedTokens, modes: Sequence[str]) -> T
 
     Args:
         hidden_states: Last-layer states, float (total, hidden).
-        tokens: The batch they belong to.
+        tokens: The batch of these states.
         modes: Names in `POOLINGS`.
 
     Returns:
@@ -48,12 +48,12 @@ def pool(hidden_states: Tensor, tokens: PackedTokens, modes: Sequence[str]) -> T
 def attention_mean(
     hidden_states: Tensor, tokens: PackedTokens, attentions: Sequence[Tensor]
 ) -> Tensor:
-    """Average the states of each text, weighted by the attention of its first token.
+    """Average the states of each text, weighted by the attention of its first token to each token.
 
     Args:
         hidden_states: Last-layer states, float (total, hidden).
-        tokens: The batch they belong to.
-        attentions: Last-layer probabilities of each text, (heads, length, length).
+        tokens: The batch of these states.
+        attentions: Last-layer attention probabilities of each text, (heads, length, length).
 
     Returns:
         Float32 (batch, hidden).
@@ -67,7 +67,7 @@ def check_modes(modes: Sequence[str]) -> None:
     """Refuse unknown pooling modes, and `ATTENTION_MEAN` combined with others.
 
     Raises:
-        ConfigError: A mode is unknown or cannot be combined.
+        ConfigError: No mode is given, a mode is unknown, or `ATTENTION_MEAN` is not the only mode.
     """
     known = set(POOLINGS) - {"sum"} | {ATTENTION_MEAN}
     unknown = [mode for mode in modes if mode not in known]

@@ -1,5 +1,6 @@
 """A masked language model, optionally with a classifier of segment pairs (NSP, SOP).
 
+NSP is next sentence prediction, and SOP is sentence order prediction.
 A batch is packed: its rows are the tokens of all texts, one text after the other, without padding.
 A layout is the published file format of one model family, such as bert or roberta.
 """
@@ -68,8 +69,8 @@ class MaskedLMOutput:
         token_logits: Logits over the vocabulary for the tokens to predict, (n_masked, vocab).
         pair_logits: Logits of "follows" and "does not follow", float (n, 2); None if the model has
             no ``pair_head``.
-        hidden_states: Last-layer states of all tokens of the batch, float (total, hidden); None
-            unless they are requested or the model has a mask decoder.
+        hidden_states: Last-layer states of all tokens of the batch, float (total, hidden), if they
+            are requested or the model has a mask decoder; otherwise None.
     """
 
     token_logits: Tensor
@@ -87,7 +88,8 @@ class MaskedLanguageModel(nn.Module):
         token_head: Computes logits over the vocabulary from hidden states.
         pair_head: Computes two logits from the pooled state of the first token, for NSP and SOP;
             None: the model does not classify pairs.
-        mask_decoder: DeBERTa's decoder between the encoder and the token head; None: not used.
+        mask_decoder: DeBERTa's decoder between the encoder and the token head; None: the token head
+            reads the states of the encoder.
     """
 
     def __init__(
@@ -101,9 +103,9 @@ class MaskedLanguageModel(nn.Module):
         """Add new heads to an encoder.
 
         Raises:
-            ConfigError: ``pairs`` is true and the layout has no classifier of pairs or the encoder
-                has no pooler; or ``mask_decoder`` is true and the layout has no decoder or the
-                encoder has position embeddings.
+            ConfigError: ``pairs`` is true, but the layout has no classifier of pairs or the encoder
+                has no pooler. Or ``mask_decoder`` is true, but the layout has no mask decoder or
+                the encoder has position embeddings.
             WeightsError: The tokenizer does not fit the encoder.
         """
         super().__init__()
@@ -139,9 +141,9 @@ class MaskedLanguageModel(nn.Module):
         Args:
             tokens: The batch.
             positions: Row of each token to predict, int64 (n_masked,).
-            output_states: Whether to return the last-layer states of all tokens. If not, the last
-                block of a model without a mask decoder computes only keys and values for the tokens
-                that no head reads.
+            output_states: Whether to return the last-layer states of all tokens. If not, a model
+                without a mask decoder saves time: for tokens that no head reads, its last block
+                computes only keys and values.
         """
         if self.mask_decoder is not None:
             return self._decoded(tokens, positions)
@@ -189,11 +191,11 @@ class MaskedLanguageModel(nn.Module):
 
     @classmethod
     def load(cls, path: str | Path) -> MaskedLanguageModel:
-        """Load a folder with a masked-language head, in float32 on the CPU, in evaluation mode.
+        """Load a masked language model from a folder, in float32 on the CPU, in evaluation mode.
 
         Raises:
-            ModelError: The folder contains no such model, or `Encoder` does not implement its
-                architecture.
+            ModelError: The folder contains no masked language model, or `Encoder` does not
+                implement its architecture.
             WeightsError: The weights are damaged or do not fit the model's settings.
         """
         folder = read_folder(Path(path))
@@ -239,13 +241,13 @@ class MaskedLanguageModel(nn.Module):
         return sorted(head.keys() - known - {self.layout.decoder})
 
     def _given(self, head: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Return the weights of heads that a checkpoint has, by parameter name of this model."""
+        """Return the head weights in a checkpoint, by the parameter names of this model."""
         published = self._published().items()
         # Reversed, so that the first of several published names overwrites the others.
         return {own: head[n] for own, names in published for n in reversed(names) if n in head}
 
     def _published(self) -> dict[str, tuple[str, ...]]:
-        """Published names of each parameter of a head; `save` uses the first of them."""
+        """Published names of each head parameter of this model; `save` uses the first name."""
         layout = self.layout
         names: dict[str, tuple[str, ...]] = {"token_head.bias": layout.biases}
         for part in ("weight", "bias"):

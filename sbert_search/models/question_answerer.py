@@ -19,9 +19,9 @@ class QuestionAnswerer(PerTokenModel):
     If there is no answer, start and end are the first token of the input, such as [CLS].
 
     Attributes:
-        no_answer_threshold: There is no answer if the score of the first token minus the score of
-            the best span is larger than this. The score of a span is the start logit of its first
-            token plus the end logit of its last token.
+        no_answer_threshold: The score of a span is the start logit of its first token plus the end
+            logit of its last token. There is no answer if the score of the span of only the first
+            token of the input, minus the score of the best span, is larger than this threshold.
     """
 
     TASK, OUT = "ForQuestionAnswering", "qa_outputs"
@@ -36,7 +36,7 @@ class QuestionAnswerer(PerTokenModel):
         side: SideFile | None = None,
     ) -> None:
         super().__init__(encoder, tokenizer, labels=labels, segments=segments, side=side)
-        self.dropout.p = 0.0  # the models in transformers have no dropout here
+        self.dropout.p = 0.0  # models for questions in transformers have no dropout before ``out``
         self.no_answer_threshold = self.side.no_answer_threshold
 
     def _side(self) -> SideFile:

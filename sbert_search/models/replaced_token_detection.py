@@ -50,8 +50,8 @@ class ReplacedTokenModel(nn.Module):
     """A discriminator and a generator that share their embeddings.
 
     Attributes:
-        generator: Masked language model. The discriminator's loss does not train it, except for the
-            embeddings that both share.
+        generator: Masked language model. The discriminator's loss trains only its embeddings, which
+            generator and discriminator share.
         encoder: The discriminator's encoder, which is used after pre-training.
         tokenizer: Turns texts into token ids.
 
@@ -66,7 +66,7 @@ class ReplacedTokenModel(nn.Module):
         Args:
             encoder: The discriminator's encoder.
             generator: Shape of the generator.
-            tokenizer: The tokenizer of both.
+            tokenizer: The tokenizer of discriminator and generator.
 
         Raises:
             ConfigError: The file format (layout) is not electra's, or the embedding tables of the
@@ -114,7 +114,9 @@ class ReplacedTokenModel(nn.Module):
         return logits.squeeze(-1)
 
     def save(self, path: str | Path) -> None:
-        """Write the discriminator as ElectraForPreTraining, and the generator to a folder inside.
+        """Write the discriminator as ElectraForPreTraining to a folder.
+
+        The generator is written to the folder `GENERATOR` inside this folder.
 
         Raises:
             ModelError: The folder already contains a model.
@@ -139,10 +141,10 @@ class ReplacedTokenModel(nn.Module):
                 layer.load_state_dict({part: read.head[name] for part, name in names.items()})
 
     def take_generator(self, read: Checkpoint) -> None:
-        """Load the weights of a trained generator, except for the embeddings, which are shared.
+        """Load the weights of a trained generator, except for the shared embeddings.
 
         Raises:
-            ConfigError: The generator has another shape.
+            ConfigError: The trained generator has another shape than the generator of this model.
         """
         config = self.generator.encoder.config
         if read.encoder.config != replace(config, pooler=read.encoder.config.pooler):

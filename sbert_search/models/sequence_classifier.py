@@ -41,18 +41,21 @@ class SequenceClassifier(nn.Module):
     """A classifier or regressor of texts, or of pairs of texts.
 
     Attributes:
-        encoder: Computes hidden states; it has a pooler in the layouts that classify with one.
+        encoder: Computes hidden states; it has a pooler if the layout classifies with a pooler.
         dense: Linear layer before ``out``; None in layouts that classify with the pooler.
         out: Last layer, with one output per label.
         labels: Names of the classes; a model of the kind "number" has one label.
         kind: What the model predicts for a text: "class", one class; "several", any number of
             classes; "number", a number.
-        pooling: State that the head reads: "cls", of the first token, or "mean", of all tokens.
-        tokenizer: Turns texts into token ids; its ``max_len`` is the limit of the model.
-        gets_segment_ids: Whether the model gets segment ids, which tell the two texts apart.
+        pooling: State that the head reads: "cls", the state of the first token; or "mean", the mean
+            of the states of all tokens.
+        tokenizer: Turns texts into token ids; its ``max_len`` is the maximum number of tokens of a
+            text or pair.
+        gets_segment_ids: Whether the model gets segment ids, which tell the two texts of a pair
+            apart.
         temperature: Divides the logits before they are turned into probabilities; `forward` does
             not apply it.
-        threshold: Probability from which on a class is predicted, for the kind "several".
+        threshold: For the kind "several", the lowest probability at which a class is predicted.
     """
 
     def __init__(
@@ -92,9 +95,10 @@ class SequenceClassifier(nn.Module):
 
     @property
     def needs_only_starts(self) -> bool:
-        """Whether the encoder finds the texts of a batch by `PackedTokens.starts` alone.
+        """Whether the encoder finds each text of a batch only by `PackedTokens.starts`.
 
-        If so, a batch may end in padding tokens, which belong to no text; see
+        This tensor has the row of the first token of each text. If no other data tells the encoder
+        where a text begins, a batch may end in padding tokens, which belong to no text; see
         `Encoder.needs_only_starts`.
         """
         return self.encoder.needs_only_starts
@@ -104,7 +108,7 @@ class SequenceClassifier(nn.Module):
         return self.classify(self.states(tokens))
 
     def states(self, tokens: PackedTokens) -> Tensor:
-        """Compute the state of each text that the head reads, float (batch, hidden)."""
+        """Compute for each text the state that the head reads, float (batch, hidden)."""
         if self.pooling == "cls":
             return self.encoder.first_states(tokens)
         return pool(self.encoder(tokens).hidden_states, tokens, ["mean"])
@@ -128,12 +132,13 @@ class SequenceClassifier(nn.Module):
 
     @torch.no_grad()
     def become_linear(self, layer: nn.Linear) -> None:
-        """Set the weights of the head so that its logits are ``layer(states)``.
+        """Set the weights of the head so that its logits are almost ``layer(states)``.
 
-        The relative error of the logits is up to 1e-4. The classifiers of transformers have another
-        linear layer and an activation before ``out``. The weights of that layer are set so that it
-        only scales and shifts the states into a range in which the activation is almost linear. So
-        transformers computes the same logits from the saved model.
+        The relative error of the logits is up to 1e-4. In transformers, a classifier has another
+        linear layer and an activation before ``out``. This method sets that layer so that it only
+        scales and shifts the states into a range in which the activation is almost linear. It sets
+        ``out`` so that it undoes scale and shift and applies ``layer``. So transformers computes
+        the same logits from the saved model.
 
         Args:
             layer: A linear layer, from hidden to labels.
@@ -148,11 +153,11 @@ class SequenceClassifier(nn.Module):
         """Turn texts or pairs into token ids.
 
         Args:
-            texts: Each is a text and its second text. The second text is None for all, or for none.
+            texts: Pairs of a text and its second text. For single texts, all second texts are None.
 
         Raises:
             CorpusError: Some texts have a second text and others have none, or a text has a lone
-                surrogate.
+                surrogate, which UTF-8 cannot encode.
         """
         pairs = [(first, second) for first, second in texts if second is not None]
         if len(pairs) == len(texts):
@@ -176,8 +181,8 @@ class SequenceClassifier(nn.Module):
     def save(self, path: str | Path) -> None:
         """Write a folder that transformers loads as a sequence classifier.
 
-        If ``pooling`` is "cls", transformers computes the same logits. If it is "mean", its logits
-        differ, since its classifiers always read the first token.
+        If ``pooling`` is "cls", transformers computes the same logits. If ``pooling`` is "mean",
+        transformers computes other logits, since its classifiers always read the first token.
 
         Raises:
             ModelError: The folder already contains a model.
@@ -242,9 +247,9 @@ class SequenceClassifier(nn.Module):
             labels: Names of the classes.
             kind: What the model predicts.
             max_len: Most tokens of a text or pair; None: the limit of the model in ``path``.
-            side: Further settings of the head.
-            random_weights: Whether the encoder starts from random weights instead, in the same
-                shape.
+            side: Settings of the head that ``config.json`` cannot hold; None: the defaults.
+            random_weights: Whether to replace the weights of the encoder in ``path`` by random
+                weights of the same shape.
 
         Raises:
             ModelError: The folder contains no model, or `Encoder` does not implement its
@@ -279,7 +284,7 @@ class SequenceClassifier(nn.Module):
 def start_encoder(
     path: str | Path, max_len: int | None, *, random_weights: bool
 ) -> tuple[Encoder, TextTokenizer]:
-    """Load the encoder and the tokenizer that a head is put on; arguments as for `start`."""
+    """Load encoder and tokenizer for a new head; arguments as for `SequenceClassifier.start`."""
     folder = read_folder(Path(path))
     encoder, tokenizer = load_encoder(folder.transformer_path), load_tokenizer(folder)
     if random_weights:
@@ -290,7 +295,7 @@ def start_encoder(
 
 
 def with_pooler(encoder: Encoder, pooler: bool) -> Encoder:
-    """Add a new pooler to an encoder that has none, or take its pooler away."""
+    """Return the encoder with or without a pooler; a pooler that is added has random weights."""
     if (encoder.pooler is not None) == pooler:
         return encoder
     other = Encoder(replace(encoder.config, pooler=pooler))
@@ -299,12 +304,15 @@ def with_pooler(encoder: Encoder, pooler: bool) -> Encoder:
 
 
 def read_labels(read: Checkpoint, out: str, path: Path) -> list[str]:
-    """Names of the classes. A class without a name is LABEL_0 and so on, as in transformers.
+    """Names of the classes. If class n has no name, it is called LABEL_n, as in transformers.
 
     Args:
         read: The weights and settings of the model folder.
         out: Published name of the last layer.
         path: The folder, for the message.
+
+    Raises:
+        WeightsError: The folder has no weights of the last layer.
     """
     if f"{out}.weight" not in read.head:
         raise WeightsError(f"{path} holds no {out}.weight; it is not a classifier.")
@@ -337,7 +345,10 @@ def fill_head(layers: Mapping[str, nn.Linear], read: Checkpoint, path: Path) -> 
 
 
 def _kind(read: Checkpoint, n_labels: int, path: Path) -> LabelKind:
-    """Return what a model predicts: by its ``problem_type``, else by its number of labels."""
+    """Return the kind of label that a model predicts.
+
+    ``problem_type`` in ``config.json`` decides; without this key, the number of labels decides.
+    """
     stated = read.settings.get("problem_type")
     if stated is None:
         return "number" if n_labels == 1 else "class"

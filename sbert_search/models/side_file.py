@@ -1,7 +1,7 @@
 """Settings and tensors of a task head that have no place in the folder format of transformers.
 
-They are in two further files of the model folder, `SETTINGS` and `TENSORS`, which transformers
-ignores. In a folder without `SETTINGS`, all settings have their defaults.
+They are stored in two further files of the model folder, `SETTINGS` and `TENSORS`, which
+transformers ignores. In a folder without `SETTINGS`, all settings have their defaults.
 """
 
 from __future__ import annotations
@@ -32,17 +32,20 @@ class SideFile:
     """Settings of a task head that ``config.json`` has no key for.
 
     Attributes:
-        pooling: State that a sequence classifier reads: "cls", of the first token, or "mean", of
-            all tokens.
+        pooling: State that the head of a sequence classifier reads: "cls", the state of the first
+            token; or "mean", the mean of the states of all tokens.
         temperature: Divides the logits before they are turned into probabilities.
-        threshold: Probability from which on a class is predicted, if a text may have several.
+        threshold: If a text may have several classes, the lowest probability at which a class is
+            predicted.
         no_answer_threshold: A question has no answer if the score of "no answer" minus the score
-            of the best span is larger than this.
-        overlap: Tokens that neighbouring windows of a long text share.
+            of the best span is larger than this threshold.
+        overlap: Number of tokens that neighbouring windows of a long text share.
         max_question: Maximum number of tokens of a question.
         max_answer: Maximum number of tokens of an answer.
-        scheme: Scheme of the labels of entities; None: the labels are no tags of entities.
-        crf: Whether a token classifier has a CRF; `TENSORS` holds its scores.
+        scheme: Tagging scheme of the labels of a token classifier; None: the labels do not mark
+            entities.
+        crf: Whether a token classifier has a conditional random field (CRF); `TENSORS` then holds
+            the scores of the CRF.
 
     Raises:
         ConfigError: A value is out of range.

@@ -22,7 +22,9 @@ class Span(NamedTuple):
 def best_spans(
     starts: NDArray[np.float32], ends: NDArray[np.float32], *, n: int = 20, max_tokens: int = 30
 ) -> list[Span]:
-    """Return the spans of the highest scores, best first; of equal ones, the earlier first.
+    """Return the spans with the highest scores, best first.
+
+    Of spans with equal scores, the span that begins earlier comes first.
 
     Args:
         starts: Logit of each token as the first of the span, float (tokens,).
@@ -37,7 +39,7 @@ def best_spans(
     gap = np.arange(length)[None, :] - np.arange(length)[:, None]
     scores = np.where((gap >= 0) & (gap < max_tokens), scores, -np.inf).ravel()
     lowest = -np.inf if n >= len(scores) else np.partition(scores, -n)[-n]
-    order = np.flatnonzero(scores >= lowest)  # more than n if several equal `lowest`
+    order = np.flatnonzero(scores >= lowest)  # more than n spans if several scores equal `lowest`
     order = order[np.argsort(-scores[order], kind="stable")][:n]
     return [
         Span(float(scores[place]), *divmod(int(place), length))

@@ -7,7 +7,8 @@ from sbert_search.encoder.encoder import Encoder
 from sbert_search.errors import ConfigError
 from sbert_search.models.pretraining import MaskedLanguageModel
 
-# The layout may differ: it only names the file format, such as distilbert for layers of BERT.
+# Settings that student and teacher must have in common. The layout is not among them, since it only
+# names the file format: a student in the format of distilbert can copy the layers of a BERT.
 _SAME = (
     "vocab_size",
     "hidden_size",
@@ -26,14 +27,16 @@ _SAME = (
 def make_student(teacher: MaskedLanguageModel, config: EncoderConfig) -> MaskedLanguageModel:
     """Make a student with copies of the embeddings, some blocks and the token head of its teacher.
 
+    Segment embeddings are not copied.
+
     Args:
         teacher: The model to copy from.
         config: Configuration of the student's encoder, with at most as many layers as the teacher.
-            Segment embeddings are not copied.
 
     Raises:
-        ConfigError: Vocabulary, widths, heads, positions or attention of the two differ, the
-            student has more layers, or layers of one of the two share weights.
+        ConfigError: Student and teacher differ in vocabulary, widths, heads, positions or
+            attention; the student has more layers; or layers of the student or of the teacher
+            share weights.
 
     Source: Sanh et al. 2019, DistilBERT, section 3 (arXiv:1910.01108), which takes every other
     layer.

@@ -47,8 +47,10 @@ class PerTokenModel(nn.Module):
         encoder: Computes hidden states; it has no pooler.
         out: The linear layer.
         labels: Names of the outputs.
-        tokenizer: Turns texts into token ids; its ``max_len`` is the limit of the model.
-        gets_segment_ids: Whether the model gets segment ids, which tell two texts apart.
+        tokenizer: Turns texts into token ids; its ``max_len`` is the maximum number of tokens of an
+            input.
+        gets_segment_ids: Whether the model gets segment ids, which tell the two texts of a pair
+            apart.
         temperature: Divides the logits before they are turned into probabilities; `forward` does
             not apply it.
     """
@@ -77,9 +79,10 @@ class PerTokenModel(nn.Module):
 
     @property
     def needs_only_starts(self) -> bool:
-        """Whether only `PackedTokens.starts` tells the encoder where each text of a batch begins.
+        """Whether the encoder finds each text of a batch only by `PackedTokens.starts`.
 
-        If so, a batch may end in padding tokens, which belong to no text; see
+        This tensor has the row of the first token of each text. If no other data tells the encoder
+        where a text begins, a batch may end in padding tokens, which belong to no text; see
         `Encoder.needs_only_starts`.
         """
         return self.encoder.needs_only_starts
@@ -108,7 +111,7 @@ class PerTokenModel(nn.Module):
         return logits
 
     def save(self, path: str | Path) -> None:
-        """Write a folder that transformers loads with equal logits.
+        """Write a folder from which transformers computes the same logits.
 
         Raises:
             ModelError: The folder already contains a model.
@@ -155,7 +158,7 @@ class PerTokenModel(nn.Module):
 
     @classmethod
     def _of(cls, folder: ModelFolder, read: Checkpoint) -> Self:
-        """Make the model of a folder, without the weights of its last layer."""
+        """Make the model of a folder; only its last layer still has random weights."""
         return cls(
             read.encoder,
             load_tokenizer(folder),
@@ -180,9 +183,9 @@ class PerTokenModel(nn.Module):
             path: A model folder.
             labels: Names of the outputs.
             max_len: Most tokens of a text or pair; None: the limit of the model in ``path``.
-            side: Further settings of the head.
-            random_weights: Whether the encoder starts from random weights instead, in the same
-                shape.
+            side: Settings of the head that ``config.json`` cannot hold; None: the defaults.
+            random_weights: Whether to replace the weights of the encoder in ``path`` by random
+                weights of the same shape.
 
         Raises:
             ModelError: The folder contains no model, or `Encoder` does not implement its
@@ -194,11 +197,12 @@ class PerTokenModel(nn.Module):
 
 
 class TokenClassifier(PerTokenModel):
-    """A classifier of tokens: the label of a word is that of its first token.
+    """A classifier of tokens: the label of a word is the label of its first token.
 
     Attributes:
-        scheme: Scheme of the labels; None: they are no tags of entities.
-        crf: Scores of neighbouring labels; None: the label of each word is chosen by itself.
+        scheme: Tagging scheme of the labels; None: the labels do not mark entities.
+        crf: Conditional random field (CRF), which scores neighbouring labels; None: the label of
+            each word is chosen without regard to its neighbours.
     """
 
     TASK, OUT = "ForTokenClassification", "classifier"
@@ -217,14 +221,18 @@ class TokenClassifier(PerTokenModel):
         self.crf = LinearChainCrf(self.labels, self.scheme) if self.side.crf else None
 
     def decode(self, emissions: Tensor | NDArray[np.float32]) -> list[int]:
-        """Choose the label of each word of one text from its emissions, float (words, labels)."""
+        """Choose the label of each word of one text.
+
+        Args:
+            emissions: The logits of the words, float (words, labels).
+        """
         if self.crf is not None:
             return self.crf.decode(emissions)
         chosen: list[int] = emissions.argmax(-1).tolist()
         return chosen
 
     def save(self, path: str | Path) -> None:
-        """Write a folder as `PerTokenModel.save` does; the CRF lies in a file of its own."""
+        """Write a folder as `PerTokenModel.save` does, and the CRF to a further file in it."""
         super().save(path)
         if self.crf is not None:
             write_side_tensors(Path(path), self.crf.state_dict(prefix="crf."))
@@ -244,7 +252,7 @@ class TokenClassifier(PerTokenModel):
 
 
 def _scheme(labels: Sequence[str]) -> Scheme | None:
-    """Return the scheme of labels; None if they are no tags of entities."""
+    """Return the tagging scheme of labels; None if the labels do not mark entities."""
     try:
         prefixes = [split_tag(label)[0] for label in labels]
     except ValueError:

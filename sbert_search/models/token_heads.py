@@ -27,10 +27,11 @@ class TokenHeadLayout:
         biases: Names of the bias over the vocabulary; a checkpoint has one or more of them, and
             `MaskedLanguageModel.save` writes the first.
         decoder: Name of the output matrix, which equals the embedding table.
-        activation: Activation after ``dense``; None: the one of the encoder.
+        activation: Activation after ``dense``; None: the activation of the encoder.
         paired: Class in transformers that also classifies pairs of segments; None: the layout has
             no such class.
-        pair: Name of the classifier of ``paired``, which follows the pooler.
+        pair: Name of the classifier of segment pairs in ``paired``, which reads the output of the
+            pooler; None: as for ``paired``.
         settings: Keys of ``config.json`` that the head needs, with their values.
         positions: Name of the position table of DeBERTa's enhanced mask decoder, which adds
             absolute positions before the token head; None: the layout has no such decoder.

@@ -19,8 +19,9 @@ _TABLE = "embeddings.word.weight"
 def extend_vocabulary(read: Checkpoint, old: TextTokenizer, new: TextTokenizer) -> Checkpoint:
     """Add an embedding for each new word piece to a model.
 
-    The old tokenizer splits a new piece into old pieces; the new embedding is the mean of their
-    embeddings. A head over the vocabulary is extended in the same way, in its matrix and its bias.
+    The old tokenizer splits a new piece into old pieces; the new embedding is the mean of the
+    embeddings of these old pieces. If the model has a head over the vocabulary, the matrix and the
+    bias of the head are extended in the same way.
 
     Args:
         read: The model; its tensors do not change.

@@ -19,13 +19,13 @@ Floats = NDArray[np.float64]
 
 @dataclass(slots=True)
 class AskedText:
-    """A text with a question, and the logits of its windows as they become known.
+    """A text with a question, and the logits of its windows, which are filled in later.
 
     Attributes:
         text: The text.
-        windows: Overlapping parts of it, each with the question.
+        windows: Overlapping parts of the text, each encoded together with the question.
         logits: Logits of start and end by the index of the window, float32 (1 + tokens of the text
-            in the window, 2); the first row is "no answer".
+            in the window, 2); the first row stands for "no answer".
     """
 
     text: str
@@ -34,23 +34,29 @@ class AskedText:
 
 
 def rows_of(window: Window) -> list[int]:
-    """Return the tokens of a window whose logits count: the first token, and those of the text."""
+    """Return the indices of the tokens whose logits `best_answer` needs.
+
+    These tokens are the first token of the window, which stands for "no answer", and the tokens of
+    the text.
+    """
     return [0, *range(window.start, window.start + len(window.offsets))]
 
 
 def best_answer(
     model: QuestionAnswerer, asked: AskedText, *, max_tokens: int, threshold: float
 ) -> TextAnswer:
-    """Choose the span with the highest sum of the logits of its ends, over all windows.
+    """Choose the span with the highest score among the spans of all windows.
 
-    The score of "no answer" is the lowest of its scores in the windows, since a window that does
-    not contain the answer rightly says that it has none.
+    The score of a span is the start logit of its first token plus the end logit of its last token.
+    The score of "no answer" is its lowest score in any window. In a window without the answer, the
+    score of "no answer" is rightly high, even if another window contains the answer.
 
     Args:
         model: The model, which gives the temperature.
         asked: A text of which all windows have logits.
         max_tokens: Maximum number of tokens of an answer.
-        threshold: There is no answer if "no answer" exceeds the best span by more than this.
+        threshold: There is no answer if the score of "no answer" exceeds the score of the best span
+            by more than this threshold.
     """
     tables = [asked.logits[number] for number in range(len(asked.windows))]
     null = min(float(table[0].sum()) for table in tables)
@@ -68,16 +74,17 @@ def best_answer(
         return TextAnswer("", 0, 0, _chance(tables, null, null, model.temperature), margin)
     offsets = asked.windows[-number].offsets
     start, end = offsets[first][0], offsets[last][1]
-    answer = asked.text[start:end].rstrip()  # the tokens of some tokenizers contain a blank
+    answer = asked.text[start:end].rstrip()  # tokens may begin or end with a blank
     end = start + len(answer)
     answer = answer.lstrip()
     return TextAnswer(answer, end - len(answer), end, chance, margin)
 
 
 def _chance(tables: Sequence[Vectors], score: float, null: float, temperature: float) -> float:
-    """Probability of a span: that of its start times that of its end, among all windows' tokens.
+    """Probability of a span: the probability of its start times the probability of its end.
 
-    "No answer" is one more start and one more end. Each has half of the score ``null``.
+    Both are softmax probabilities over the tokens of all windows and "no answer". "No answer"
+    counts as one more start and one more end, each with the logit ``null / 2``.
     """
     logs = 0.0
     for column in (0, 1):

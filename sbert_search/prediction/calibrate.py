@@ -30,7 +30,7 @@ from sbert_search.prediction.predictor import Predictor, Text
 from sbert_search.records import LabelKind, LabelledText
 from sbert_search.runtime.progress import note
 
-_RELEVANCE = ("0", "1")  # labels of pairs for a model with a single score
+_RELEVANCE = ("0", "1")  # labels of pairs (unrelated, related) for a model with a single score
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,12 +60,12 @@ def calibrate(model: Path, source: Path, *, device: str = "auto") -> Calibration
     Args:
         model: Folder of a classifier, or of a cross-encoder.
         source: Labelled texts or pairs. For a cross-encoder with a single score, the label is 1 for
-            a pair that belongs together and 0 for one that does not.
+            a related pair, such as a query and a relevant passage, and 0 for an unrelated pair.
         device: Device that computes the logits.
 
     Raises:
-        ConfigError: The model is no folder or has no probabilities.
-        CorpusError: A row of the source is bad, or its label is not a class of the model.
+        ConfigError: The model is no folder, or its outputs are no probabilities.
+        CorpusError: A row of the source is bad, or the label of a row is not a class of the model.
         ModelError: The model cannot be loaded.
     """
     if not model.is_dir():
@@ -81,7 +81,8 @@ def calibrate(model: Path, source: Path, *, device: str = "auto") -> Calibration
     labels = _RELEVANCE if single else None
     try:
         rows = read_labelled_texts(source, kind="class" if single else kind, labels=labels)
-    except MissingColumnError as error:  # calibration has no option to name columns
+    except MissingColumnError as error:
+        # The whole message names an option for columns, which calibration does not have.
         raise CorpusError(f"{error.problem}.") from None
     texts: list[Text] = [row.text if row.text2 is None else (row.text, row.text2) for row in rows]
     logits = predictor.logits(texts)

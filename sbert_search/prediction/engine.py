@@ -41,7 +41,7 @@ _LOADERS: dict[str, Callable[[ModelFolder], Head]] = {
     "ForQuestionAnswering": QuestionAnswerer.from_folder,
 }
 # Largest allowed difference from the logits on the CPU in fp32. The difference is divided by the
-# largest absolute value of these logits, or by 1 if all of them are smaller.
+# largest absolute value of the logits on the CPU, or by 1 if this value is below 1.
 _TOLERANCES = {"fp32": 1e-3, "bf16": 0.1, "fp16": 0.05}
 
 
@@ -49,7 +49,7 @@ class HeadEngine(PackedEngine):
     """Runs a task head on packed batches.
 
     Attributes:
-        model: The head.
+        model: The model: an encoder with the task head.
         task: What the head does: classify, tag or qa.
     """
 
@@ -69,7 +69,8 @@ class HeadEngine(PackedEngine):
         if isinstance(self.model, SequenceClassifier):
             super().move(device, dtype)
             return
-        # Recorded CUDA graphs give one row for each text, and these heads one for each token.
+        # `PackedEngine.move` may record CUDA graphs, whose output has one row for each text. This
+        # model has one row for each token in its output, so it runs without CUDA graphs.
         freeze(self.model.to(device).encoder.to(dtype))
         self._use_device(device)
 
@@ -82,11 +83,11 @@ class HeadEngine(PackedEngine):
         Args:
             ids: Token ids of each text.
             types: Segment ids of each text; None: all are 0.
-            rows: Indices of the tokens of each text whose logits are returned.
+            rows: For each text, the indices of its tokens whose logits are returned.
 
         Returns:
-            A function that waits for the batch and returns the logits of all these tokens, first
-            those of the first text, float32 (tokens, labels).
+            A function that waits for the batch and returns the logits of all these tokens, text
+            after text, float32 (tokens, labels).
         """
         assert isinstance(self.model, PerTokenModel)
         device = next(self.model.parameters()).device
@@ -106,8 +107,8 @@ def open_head(
     A model in memory stays on its device and in its precision, in evaluation mode.
 
     Raises:
-        ConfigError: The device or the precision is not available, or is another than that of a
-            model in memory.
+        ConfigError: The device or the precision is not available, or a model in memory has another
+            device or precision.
         ModelError: The model cannot be found or loaded, is no task head, or computes wrong logits.
     """
     if isinstance(model, (SequenceClassifier, PerTokenModel)):
@@ -138,13 +139,16 @@ def _load(folder: ModelFolder) -> HeadEngine:
 def _check_change(
     engine: HeadEngine, change: Callable[[], None], *, precision: str, where: str
 ) -> None:
-    """Move a model from the CPU and fp32, and compare its logits with those before the move.
+    """Move a model to its device, and compare its logits before and after the move.
 
     Args:
         engine: The engine with the model, on the CPU in fp32.
-        change: Moves it to its device and its precision.
-        precision: That precision, which decides how much the logits may differ.
-        where: Engine, device and precision, for the message.
+        change: Moves the model to its device and converts it to its precision.
+        precision: The precision after the move, which decides how much the logits may differ.
+        where: Engine, device and precision after the move, for the message.
+
+    Raises:
+        ModelError: A logit is not finite, or the logits differ too much.
     """
     ids, _ = engine.tokenizer.encode(list(SELF_CHECK_TEXTS))
     reference = _logits(engine, ids)
@@ -169,8 +173,9 @@ def per_token_logits(
     Args:
         engine: A head that gives logits for each token.
         launcher: Cuts texts into batches.
-        windows: Groups of texts: the number of each text, its token ids and segment ids, and the
-            indices of its tokens whose logits are needed.
+        windows: Groups of texts. A group has four sequences with one item for each text: its
+            number, its token ids, its segment ids (None: all are 0 in this group), and the indices
+            of its tokens whose logits are needed.
 
     Yields:
         The number of a text and its logits, float32 (rows, labels), in any order.
@@ -214,7 +219,7 @@ def _split(
 
 
 def require_finite(logits: Vectors) -> Vectors:
-    """Return logits, from which no label follows if one is NaN or infinite.
+    """Return the same logits after a check that none is NaN or infinite.
 
     Raises:
         ModelError: A logit is not finite.

@@ -31,7 +31,7 @@ COLUMNS: Mapping[TaskName, Mapping[str, tuple[str, ...]]] = {
     "tag": {"text": ("text", "sentence")},
     "qa": {"text": ("question", "query"), "text2": ("context", "text", "passage")},
 }
-"""Default column names of the parts of an input row by task, in order of preference."""
+"""Default column names, in order of preference, for each task and each part of an input row."""
 
 _ROWS, _CHARS = 1024, 1 << 22  # most rows and characters that are predicted together
 _PLACE = [pa.field("row", pa.int64()), pa.field("id", pa.string())]
@@ -61,7 +61,7 @@ class PredictedRow:
 
     Attributes:
         number: Line or row of the file, from 1.
-        row_id: The row's id; None: it has none.
+        row_id: The row's id; None: the row has no id.
         text: The row's text, or the question.
         prediction: The prediction.
     """
@@ -79,8 +79,8 @@ class PredictedRow:
         return place | self.prediction.to_row(all_scores=all_scores)
 
 
-# Standard input is copied to a temporary file, which is deleted when the weak reference to this
-# object dies.
+# `source_files` copies standard input to a temporary file. It deletes the file when this object is
+# deleted, for which it needs a weak reference to this object.
 @dataclass(slots=True, weakref_slot=True)
 class FilePredictor:
     """Predicts for the rows of a file, batch by batch.
@@ -89,7 +89,7 @@ class FilePredictor:
         predictor: The model.
         text: Column of the text or question; None: the first column name in `COLUMNS` that occurs.
         text2: Column of the second text, or of the text to answer from; None: as for ``text``.
-        on_error: Whether a bad row stops the work, or is left out with a warning.
+        on_error: "stop": a bad row raises an error; "skip": it is left out with a warning.
         rejected: Number of rows left out so far.
 
     Raises:
@@ -102,7 +102,7 @@ class FilePredictor:
     on_error: Literal["stop", "skip"] = "stop"
     rejected: int = field(default=0, init=False)
     _log: RejectLog | None = field(default=None, init=False)
-    _unwritten: list[Reject] = field(default_factory=list, init=False)  # not in the log so far
+    _unwritten: list[Reject] = field(default_factory=list, init=False)  # not yet in the log
 
     def __post_init__(self) -> None:
         if self.text2 is not None and self.predictor.task == "tag":
@@ -118,7 +118,7 @@ class FilePredictor:
             source: A file that `read_rows` can read, or ``-`` for JSON lines on standard input.
 
         Raises:
-            CorpusError: The file or a column is absent, or a row is bad and may not be left out.
+            CorpusError: The file or a column is absent, or a row is bad and ``on_error`` is "stop".
         """
         yield from self._predicted(self._file(source))
 
@@ -171,7 +171,7 @@ class FilePredictor:
                 advance(len(batch))
 
     def _inputs(self, file: SourceFile) -> Iterator[tuple[int, str | None, Text]]:
-        """Yield number, id and text or pair of each row."""
+        """Yield for each row its number, its id, and its text or pair of texts."""
         names = field_names(file)
         if names is None:
             raise CorpusError(f"{file.shown}: holds no rows.")
@@ -179,7 +179,8 @@ class FilePredictor:
             self.predictor.task, {"text": self.text, "text2": self.text2}, names, file
         )
         if self.predictor.task == "classify" and self.text2 is None and len(columns) > 1:
-            # The model does not say whether it was trained on single texts.
+            # A model does not say whether it was trained on single texts or on pairs. So the user
+            # is told how the rows are read.
             note(
                 f"{file.shown}: each row is a pair of texts, of the columns {columns[0]} and "
                 f"{columns[1]}. If the model classifies single texts, take {columns[1]} out."

@@ -61,15 +61,17 @@ class Predictor:
     """Predicts with a task head: classes of texts, entities in texts, or answers to questions.
 
     Args:
-        model: A folder or a name on the Hugging Face hub, as ``train classify|tag|qa`` or
-            transformers write it, or a head in memory. A head in memory keeps its device and
-            precision; ``device`` and ``precision`` must be auto or name these.
+        model: A model with a task head: its folder, its name on the Hugging Face hub, or an object
+            in memory. The folder was written by ``train classify|tag|qa`` or by transformers. An
+            object in memory keeps its device and precision; ``device`` and ``precision`` must be
+            auto or name the device and precision that it has.
         device: auto, cpu, cuda, cuda:N or mps.
         precision: fp32, bf16, fp16, or auto: the faster of fp32 and bf16 on the device; fp32 if
             the logits in bf16 differ too much.
         batch_tokens: Maximum tokens of one forward pass; None: a number that is fast on the device.
-        no_answer_threshold: For questions: there is no answer if the score of "no answer" minus
-            that of the best span is larger than this. None: the threshold stored with the model.
+        no_answer_threshold: For questions: there is no answer if the score of "no answer" minus the
+            score of the best span is larger than this threshold. None: the threshold stored with
+            the model.
 
     Attributes:
         task: What the model does: classify, tag or qa.
@@ -78,8 +80,8 @@ class Predictor:
 
     Raises:
         ConfigError: A setting is invalid.
-        ModelError: The model cannot be found or loaded, is no task head, names two classes alike,
-            or its logits on this device differ too much from those on the CPU in fp32.
+        ModelError: The model cannot be found or loaded, has no task head, gives two classes the
+            same name, or its logits on this device differ too much from those on the CPU in fp32.
     """
 
     def __init__(
@@ -118,19 +120,20 @@ class Predictor:
         )
 
     def __reduce__(self) -> tuple[Callable[[], Predictor], tuple[()]]:
-        """Pickle the arguments; the process that unpickles them opens the model itself."""
+        """Pickle the arguments of the constructor; unpickling opens the model again."""
         return self._again, ()
 
     @property
     def model(self) -> Head:
-        """The head, on the device and in the precision in which it computes."""
+        """The model with its task head, on the device and in the precision in which it computes."""
         return self._engine.model
 
     @property
     def no_answer_threshold(self) -> float:
-        """For questions: there is no answer if "no answer" exceeds the best span by more than this.
+        """Threshold for questions that have no answer in the text.
 
-        The scores of both are sums of logits.
+        There is no answer if the score of "no answer" exceeds the score of the best span by more
+        than this threshold. Both scores are the sum of a start logit and an end logit.
         """
         if self._threshold is not None or not isinstance(self.model, QuestionAnswerer):
             return self._threshold or 0.0
@@ -164,8 +167,8 @@ class Predictor:
         """Predict with the method of the model's task: `classify`, `tag` or `answer`.
 
         Args:
-            texts: Texts; or pairs of texts, for a classifier of pairs. For questions, each is the
-                question and the text to answer from.
+            texts: Texts; or pairs of texts, for a classifier of pairs; or pairs of a question and
+                the text to answer from, for a model that answers questions.
             show_progress_bar: Whether to show progress on stderr.
 
         Raises:
@@ -205,7 +208,10 @@ class Predictor:
         return [self._label(model, row) for row in chances.tolist()]
 
     def logits(self, texts: Sequence[Text], *, show_progress_bar: bool = False) -> Vectors:
-        """Compute a classifier's logits, float32 (n, labels), not divided by the temperature."""
+        """Compute a classifier's logits, float32 (n, labels), not divided by the temperature.
+
+        Arguments and errors as for `predict`. A model that is no classifier raises a ConfigError.
+        """
         model = self.model
         if not isinstance(model, SequenceClassifier):
             raise ConfigError(f"{self.opened.name} is no classifier of texts; use predict.")
@@ -293,13 +299,14 @@ class Predictor:
 
         Args:
             questions: Pairs of a question and the text to answer it from.
-            max_answer_tokens: Maximum number of tokens of an answer; None: that of the model.
+            max_answer_tokens: Maximum number of tokens of an answer; None: the maximum stored with
+                the model.
             show_progress_bar: Whether to show progress on stderr.
 
         Raises:
             ConfigError: The model does not answer questions.
             CorpusError: A text contains a lone surrogate, which UTF-8 cannot encode; or an element
-                is no pair.
+                of ``questions`` is no pair of texts.
         """
         model = self.model
         if not isinstance(model, QuestionAnswerer):
@@ -357,7 +364,7 @@ class Predictor:
     def _compute_tags(
         self, model: TokenClassifier, texts: Sequence[TaggingText], show_progress_bar: bool
     ) -> None:
-        """Fill the logits of all words."""
+        """Compute the logits of all words and store them in ``texts``."""
         order = sorted(texts, key=lambda text: -len(text.text))
         with progress("Tagging", len(texts), "texts", hidden=not show_progress_bar) as advance:
             for start in range(0, len(order), self._launcher.window):
@@ -381,10 +388,10 @@ class Predictor:
 
 
 def _check_threshold(threshold: float | None) -> None:
-    """Refuse a threshold with which no score can be compared; infinite ones can.
+    """Refuse a threshold that is NaN or no number; an infinite threshold is allowed.
 
     Raises:
-        ConfigError: It is NaN or no number.
+        ConfigError: The threshold is NaN or no number.
     """
     if threshold is None or (isinstance(threshold, Real) and not math.isnan(threshold)):
         return

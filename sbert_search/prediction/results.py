@@ -16,11 +16,11 @@ class TextLabel:
 
     Attributes:
         label: Name of the most probable class. For a model that gives a number, its only label.
-        score: Probability of this class, from 0 to 1; or the number.
+        score: Probability of this class, from 0 to 1. For a model that gives a number, the number.
         labels: The classes of the text. For a model that gives several classes, those whose
             probability is at least the model's threshold, most probable first; otherwise ``label``
             alone.
-        scores: Probability of every class by name.
+        scores: Probability of every class by name, or the number by the only label.
     """
 
     label: str
@@ -38,14 +38,15 @@ class TextLabel:
 
 @dataclass(frozen=True, slots=True)
 class TextEntity:
-    """An entity in a text; or a word, if the model's tags are no tags of entities.
+    """An entity in a text; or a word with its tag, if the tags of the model do not mark entities.
 
     Attributes:
-        label: Type of the entity.
-        start: Its first character in the text.
-        end: The character after its last.
-        text: The characters between the two.
-        score: Lowest of the probabilities of its words' tags, from 0 to 1.
+        label: Type of the entity; or the tag of the word.
+        start: Index of the first character of the entity in the text.
+        end: Index after the last character of the entity.
+        text: The text of the entity.
+        score: Each word of the entity has a tag with a probability; this is the lowest of these
+            probabilities, from 0 to 1.
     """
 
     label: str
@@ -76,12 +77,12 @@ class TextAnswer:
     """The answer to a question in a text.
 
     Attributes:
-        text: The answer; "" if the text has none.
-        start: Its first character in the text; 0 if there is none.
-        end: The character after its last; 0 if there is none.
-        score: Probability of the answer, from 0 to 1; or of there being none.
+        text: The answer; "" if there is no answer.
+        start: Index of the first character of the answer in the text; 0 if there is no answer.
+        end: Index after the last character of the answer; 0 if there is no answer.
+        score: Probability of the answer, from 0 to 1; or of "no answer", if there is no answer.
         margin: Score of the best span minus the score of "no answer", in logits. There is no
-            answer if it is below minus the threshold of the model.
+            answer if the margin is below ``-no_answer_threshold`` of the `Predictor`.
     """
 
     text: str

@@ -20,20 +20,20 @@ from sbert_search.tokens.word_spans import TRUNCATED, CharSpan, encode_words
 
 # A word may begin with "@" or "#", and have signs inside, as in "U.S" or "rock'n'roll". Every other
 # character that is no blank is a word of its own.
-# A word goes on over marks, such as combining accents, vowel signs and soft hyphens; a mark alone
-# is no word. The pattern is applied to texts in which `_MARK` stands for every mark.
+# A mark, such as a combining accent, a vowel sign or a soft hyphen, belongs to the word before it.
+# A mark alone is no word. `words_of` replaces each mark by `_MARK` before it applies the pattern.
 _MARK = "\u0300"
-_MARKS = ("Mn", "Mc", "Me", "Cf")  # categories of Unicode
+_MARKS = ("Mn", "Mc", "Me", "Cf")  # Unicode categories of marks
 _WORD = re.compile(
     rf"[@#]?\w[\w{_MARK}]*(?:[-'\u2019.&_]{_MARK}*\w[\w{_MARK}]*)*|[^\w\s{_MARK}]{_MARK}*"
 )
-_ZERO_WIDTH_SPACE = "\u200b"  # of a category of marks, but it separates words
+_ZERO_WIDTH_SPACE = "\u200b"  # its category, Cf, is in `_MARKS`, but it separates words
 
 _CONTEXT = 32  # words that a part of a long text repeats from the part before it, as context
 
 
 def words_of(text: str) -> list[CharSpan]:
-    """Return the span of each word: the indices of its first character and after its last one."""
+    """Return the start and end of each word, in characters; the end is after its last character."""
     if not text.isascii():
         text = "".join(
             _MARK if unicodedata.category(c) in _MARKS else c
@@ -44,17 +44,17 @@ def words_of(text: str) -> list[CharSpan]:
 
 @dataclass(slots=True)
 class TaggingText:
-    """A text whose words get their logits part by part, if it is too long for the model.
+    """A text to tag. If it is too long for the model, its logits are computed part by part.
 
     Attributes:
         text: The text.
-        words: Its words.
+        words: Start and end of each word in the text, in characters.
         n_labels: Number of labels of the model.
         logits: Logits of the words, float32 (words, labels).
-        known: Whether the logits of a word are computed, bool (words,). They are not if the
-            tokenizer makes no token of it.
-        start: The first word of the part to compute next.
-        need: The first word whose logits are missing.
+        known: Whether the logits of each word have been computed, bool (words,). A word that the
+            tokenizer turns into no token never gets logits.
+        start: Index of the first word of the part to compute next.
+        need: Index of the first word whose logits are still to be computed.
     """
 
     text: str
@@ -75,19 +75,24 @@ class TaggingText:
         return self.need >= len(self.words)
 
     def next_part(self, n_words: int) -> tuple[str, list[CharSpan]]:
-        """Return the text of ``n_words`` words (or fewer) from `start`, and their spans in it."""
+        """Return the text of at most ``n_words`` words from the word `start` on.
+
+        The second result has the span of each of these words in the returned text.
+        """
         words = self.words[self.start : self.start + n_words]
         first, last = words[0][0], words[-1][1]
         return self.text[first:last], [(a - first, b - first) for a, b in words]
 
     def move(self, end: int, n_words: int) -> None:
-        """Choose the next part, after one of ``n_words`` words.
+        """Choose the next part of the text.
 
-        That part gave the logits of the words before ``end``. If it gave none, ``end`` is 0.
+        Args:
+            end: Index after the last word whose logits the last part gives; 0: it gives none.
+            n_words: Number of words of the last part.
         """
         if end > self.need:
             self.start, self.need = max(self.start + 1, end - _CONTEXT), end
-        elif self.start < self.need:  # the context fills the model: go on without it
+        elif self.start < self.need:  # the context fills the model: leave it out
             self.start = self.need
         else:  # the tokenizer makes no token of these words
             self.start = self.need = self.start + n_words
@@ -96,13 +101,14 @@ class TaggingText:
 def encode_parts(
     model: TokenClassifier, texts: Sequence[TaggingText]
 ) -> tuple[list[Ids], list[list[int]], list[list[int]]]:
-    """Encode the next part of each text and move the text to the part after it.
+    """Encode the next part of each text, and choose the part of the text after it.
 
     Returns:
-        Token ids of each part; the indices in the text of the words whose logits it gives; the
-        index in the part's ids of the first token of each of these words.
+        Three lists with one item for each text: the token ids of the part; the indices, in the
+        text, of the words whose logits the part gives; and the index, in the token ids, of the
+        first token of each of these words.
     """
-    limit = model.tokenizer.max_len  # more words than this have no room
+    limit = model.tokenizer.max_len  # the model can read no more words than tokens
     parts = [text.next_part(limit) for text in texts]
     encoded = encode_words(model.tokenizer, [part for part, _ in parts], [w for _, w in parts])
     numbers, rows = [], []
@@ -121,8 +127,8 @@ def encode_parts(
 def tags_of_words(model: TokenClassifier, text: TaggingText) -> list[tuple[str, float]]:
     """Return the tag of each word and its probability.
 
-    A word of which the tokenizer makes no token is ``O``. If the model's labels are no tags of
-    entities and ``O`` is not one of them, the word has the first label.
+    A word that the tokenizer turns into no token has the tag ``O``. If the labels of the model do
+    not mark entities and do not contain ``O``, such a word has the first label.
     """
     outside = OUTSIDE if OUTSIDE in model.labels or model.scheme else model.labels[0]
     tagged = [(outside, 1.0)] * len(text.words)
@@ -137,7 +143,7 @@ def tags_of_words(model: TokenClassifier, text: TaggingText) -> list[tuple[str, 
 
 
 def entities_of(model: TokenClassifier, text: TaggingText) -> TextEntities:
-    """Return the entities of a text all of whose words have logits."""
+    """Return the entities of a text, whose logits must have been computed."""
     tagged = tags_of_words(model, text)
     tags = [tag for tag, _ in tagged]
     if model.scheme is None:

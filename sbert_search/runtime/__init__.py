@@ -1,1 +1,1 @@
-"""What all parts of the package share: files, memory, devices, seeds, threads, progress."""
+"""Code that all parts of the package share: files, memory, devices, seeds, threads, progress."""

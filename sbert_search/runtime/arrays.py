@@ -8,7 +8,9 @@ from numpy.typing import NDArray
 Ints = NDArray[np.int64]
 
 MAX_NORM = 1e18
-"""Largest norm of a vector that is not scaled to norm 1; the scores of longer ones exceed float32.
+"""Largest norm of a vector that is not scaled to norm 1.
+
+Scores of longer vectors could be larger than the largest float32.
 """
 
 
@@ -25,7 +27,7 @@ def distinct(values: Ints) -> Ints:
 
 
 def too_long(vectors: NDArray[np.float32]) -> NDArray[np.bool_]:
-    """Whether each vector (n, dim) has a norm above `MAX_NORM`; bool (n,)."""
+    """Whether each vector (n, dim) has a norm above `MAX_NORM` or contains NaN; bool (n,)."""
     with np.errstate(over="ignore"):
         squares = np.einsum("nd,nd->n", vectors, vectors)
     return np.asarray(~(squares <= MAX_NORM**2))

@@ -13,17 +13,17 @@ from typing import Any
 
 from sbert_search.runtime.disk import files
 
-# An unfinished file older than this (in seconds) was left by a killed process, since writing a file
-# takes minutes.
+# Age in seconds. An unfinished file that is older than this was left by a killed process, since
+# writing a file takes only minutes.
 ABANDONED_S = 24 * 3600
 
 
 def cache_folder(name: str) -> Path:
     """Return the path of the cache folder for one kind of result; the folder need not exist.
 
-    It is a subfolder of ``$XDG_CACHE_HOME/sbert-search``, or of ``~/.cache/sbert-search`` if the
-    variable XDG_CACHE_HOME is unset or a relative path. For a user without a home folder, as in
-    some containers, it is a path below ``/dev/null``, where nothing can be written.
+    The folder is a subfolder of ``$XDG_CACHE_HOME/sbert-search``, or of ``~/.cache/sbert-search``
+    if the variable XDG_CACHE_HOME is unset or a relative path. For a user without a home folder, as
+    in some containers, the result is a path below ``/dev/null``, where nothing can be written.
 
     Source: the XDG Base Directory Specification 0.8.
     """
@@ -38,7 +38,7 @@ def digest_of(key: object) -> str:
 
 
 def recalled(name: str, key: object, is_valid: Callable[[Any], bool]) -> Any:
-    """Return the cached value of a key; None if no value is cached, or an invalid one.
+    """Return the cached value of a key; None if no valid value is cached.
 
     The arguments are those of `remembered`.
     """
@@ -74,11 +74,11 @@ def remembered(
 
 
 def write_cached(path: Path, data: bytes) -> None:
-    """Write a file of the cache, which several processes may do at once; the last one wins.
+    """Write a file of the cache. If several processes write it at once, the last of them wins.
 
-    Each call has a temporary file with a random name. The process id would not do as a name, since
-    processes in two containers may have the same one. Temporary files in the folder that are older
-    than a day are removed, since the processes that wrote them were killed.
+    Each call has a temporary file with a random name. A name made of the process id would not be
+    unique, since processes in two containers may have the same id. Temporary files in the folder
+    that are older than a day are removed, since the processes that wrote them were killed.
 
     Raises:
         OSError: The file cannot be written.

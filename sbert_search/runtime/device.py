@@ -95,7 +95,8 @@ def to_device(tree: object, device: torch.device) -> Any:
     """Return nested dicts, lists and tuples with all their tensors on a device.
 
     The dicts, lists and tuples are new; a tensor that is on the device already is not copied. An
-    object of another type is moved by its method ``to``, or stays as it is if it has none.
+    object of another type is moved by its method ``to``. If it has no such method, it is returned
+    unchanged.
     """
     if isinstance(tree, Tensor):
         return tree.to(device, non_blocking=True)
@@ -145,14 +146,14 @@ def fetch(tensor: Tensor) -> Callable[[], NDArray[np.float32]]:
 
 
 def has_onednn(dtype: torch.dtype) -> bool:
-    """Whether oneDNN can multiply this dtype on this CPU, with weights in its packed layout."""
+    """Whether oneDNN can multiply matrices of this dtype on this CPU, with prepacked weights."""
     if dtype == torch.bfloat16 and not torch.ops.mkldnn._is_mkldnn_bf16_supported():
         return False
     return dtype in (torch.float32, torch.bfloat16) and torch._C._has_mkldnn
 
 
 class MatmulRate(NamedTuple):
-    """Measured FLOP/s of a large matrix product, and the faster kernel: torch_mm or onednn."""
+    """Measured FLOP/s of a large matrix product with the faster kernel, torch_mm or onednn."""
 
     flops: float
     by: str
@@ -162,13 +163,13 @@ class MatmulRate(NamedTuple):
 def matmul_rate(device: torch.device, dtype: torch.dtype, size: int | None = None) -> MatmulRate:
     """Measure the product of two square matrices: the fastest of six runs.
 
-    On a CPU oneDNN with a packed factor is measured as well, and the faster kernel counts. The
-    measurement takes about a second; its result is cached.
+    On a CPU, the product with a prepacked factor by oneDNN is measured as well, and the faster
+    kernel is returned. The measurement takes about a second; its result is cached.
 
     Args:
         device: Device that computes the product.
         dtype: Dtype of both matrices.
-        size: Rows and columns of both; None: 8192 on CUDA, 1024 elsewhere.
+        size: Number of rows, and of columns, of both matrices; None: 8192 on CUDA, 1024 elsewhere.
     """
     size = size or (8192 if device.type == "cuda" else 1024)
     factor = torch.ones(size, size, device=device, dtype=dtype)
@@ -193,7 +194,10 @@ def _best_seconds(work: Callable[[], Tensor], device: torch.device) -> float:
 
 
 def memory_bytes(device: torch.device) -> int:
-    """Return the peak memory allocated on a CUDA device, otherwise the memory of the process."""
+    """Return the peak memory allocated on a CUDA device; otherwise the memory of this process now.
+
+    Both are numbers of bytes.
+    """
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
     return anonymous_bytes()

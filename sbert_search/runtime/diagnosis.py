@@ -1,4 +1,4 @@
-"""Describe this machine and installation: what decides the speed, what was measured, what to do.
+"""Describe this machine and installation: hardware, settings, measured speeds, and advice.
 
 torch is not imported, so that the description takes a fraction of a second.
 """
@@ -46,16 +46,17 @@ class Cache:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Diagnosis:
-    """A machine and an installation.
+    """The description of a machine and an installation.
 
     Attributes:
         code: Version and commit of this package.
         cpu: Name, family and model of the processor.
-        flags: Its instruction sets that matter for the speed.
-        switches: Environment variables that change which of them are used.
+        flags: Instruction sets of the processor that matter for the speed.
+        switches: Environment variables that are set and can keep torch or oneDNN from using some of
+            these instruction sets.
         cores: Number of processor cores of the machine.
         usable: Number of cores that this process may use.
-        quota: Cores' worth of time that the container may use; None: all.
+        quota: Limit of the container's processor time, in cores; None: no limit.
         threads: Number of threads that torch starts.
         memory_bytes: Memory of the machine.
         available_bytes: Memory that is free or can be freed; None: the system does not tell.
@@ -63,11 +64,11 @@ class Diagnosis:
         system: Operating system and architecture.
         python: Version of Python.
         libraries: Versions of the installed libraries.
-        extras: Modules that are missing of each extra; empty: it is installed.
-        verdicts: Measured speeds of models, which decide in which number format each computes; of
-            this machine, and of others that use the same cache folder.
+        extras: Missing modules of each extra; (): the extra is installed.
+        verdicts: Measured speeds of models, which decide the precision, such as fp32 or bf16, of
+            each model. Some may come from other machines that use the same cache folder.
         caches: The cache folders.
-        advice: What would make this installation faster, one line each.
+        advice: Changes that would make this installation faster, one line each.
     """
 
     code: Code
@@ -148,17 +149,19 @@ def advise(
     measured: bool,
     cache: Path,
 ) -> list[str]:
-    """List what would make an installation faster; each line ends with a command.
+    """List changes that would make an installation faster; each line ends with a command.
 
     Args:
         usable: Number of physical cores that the process may use.
-        quota: Cores' worth of time that it may use; None: all.
+        quota: Limit of the container's processor time, in cores; None: no limit.
         threads: Number of threads that torch starts.
-        switches: Environment variables that hide instructions of the processor.
+        switches: Environment variables that are set and can keep torch or oneDNN from using
+            instructions of the processor.
         extras: Missing modules of each extra.
         gpus: Names of the GPUs.
         torch: Version of torch.
-        measured: Whether speeds of a model were measured on this processor with these threads.
+        measured: Whether speeds of a model were measured on this processor with ``threads``
+            threads.
         cache: A cache folder, which need not exist.
     """
     lines = []
@@ -234,7 +237,7 @@ def _gpus() -> tuple[str, ...]:
 
 
 def _available(path: Path) -> int | None:
-    """Read MemAvailable of /proc/meminfo, in bytes."""
+    """Read MemAvailable of /proc/meminfo, in bytes; None: the system does not tell."""
     if not path.exists():
         return None
     fields = dict(line.split(":", 1) for line in path.read_text(encoding="ascii").splitlines())
@@ -242,7 +245,7 @@ def _available(path: Path) -> int | None:
 
 
 def _quota(root: Path) -> float | None:
-    """Read the limit of processor time of a container (cgroup version 2), in cores."""
+    """Read a container's limit of processor time (cgroup version 2), in cores; None: no limit."""
     path = root / "cpu.max"
     if not path.exists():
         return None

@@ -5,7 +5,8 @@ averaged. Each rank divides its loss by the number of examples or tokens of the 
 sum is the gradient of the whole batch. See "Gradients are summed after the backward pass" in
 docs/decisions.md.
 
-If another rank ends or stops answering, an exchange raises a `TrainingError`.
+If another rank ends or stops answering, every exchange with the other ranks raises a
+`TrainingError`.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ class Ranks:
 
     @property
     def first(self) -> bool:
-        """Whether this is rank 0, which writes."""
+        """Whether this is rank 0, which writes the log and the checkpoints."""
         return self.rank == 0
 
     def sum(self, values: Sequence[float]) -> list[float]:
@@ -108,7 +109,7 @@ class Ranks:
 
     def gather_values(self, value: object) -> list[object]:
         """Return the JSON values that the ranks give, in the order of the ranks."""
-        line = bytearray(json.dumps(value).encode() + b"\n")  # JSON has no line end
+        line = bytearray(json.dumps(value).encode() + b"\n")  # JSON text has no line end
         lines, _ = self.gather(torch.frombuffer(line, dtype=torch.uint8))
         return [json.loads(each) for each in lines.numpy().tobytes().splitlines()]
 
@@ -188,7 +189,7 @@ def timeout() -> float:
     """Return the seconds that a rank waits for the others.
 
     Raises:
-        ConfigError: The environment variable is not a number above 0.
+        ConfigError: The environment variable `TIMEOUT` is not a number above 0.
     """
     given = os.environ.get(TIMEOUT, str(_TIMEOUT_S))
     try:
@@ -202,9 +203,11 @@ def timeout() -> float:
 
 def _open_group() -> None:
     _require_fresh_addresses()
-    # The functions of this module keep the group of the time of its import as a default argument.
-    # torch.optim imports it; after `init_process_group`, it would keep the group and its threads
-    # alive after `destroy_process_group`, and such a thread may abort the process at its end.
+    # Functions of torch.distributed.nn.functional have a default argument: the process group that
+    # exists when the module is imported. torch.optim imports the module. If this happened after
+    # `init_process_group`, the default argument would keep the group and its threads alive after
+    # `destroy_process_group`, and such a thread may abort the process when the process ends. So the
+    # module is imported now, while there is no group.
     importlib.import_module("torch.distributed.nn.functional")
     backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
     try:
@@ -226,7 +229,7 @@ def _require_fresh_addresses() -> None:
     addresses of the ranks that ran before the restart (pytorch issue 135712).
 
     Raises:
-        ConfigError: torchrun may restart ranks, and they would share such a store.
+        ConfigError: torchrun may restart ranks, and these would use the store of the ranks before.
     """
     restarts = int(os.environ.get("TORCHELASTIC_MAX_RESTARTS", "0"))
     if restarts and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":

@@ -83,14 +83,17 @@ def shares(budget: int | None) -> Shares:
 
 
 class FreedMemory:
-    """Makes glibc keep freed blocks of up to 1 GiB, or its limit, for the next training step.
+    """Makes glibc keep freed blocks of up to 1 GiB for the next training step.
 
     Every training step on a CPU allocates large tensors. If glibc returned their memory to the
     kernel after each step, the next step would pay a page fault for every 4 KiB. But tensor sizes
     vary between steps, so the kept memory fragments and grows without bound. `after_step` therefore
     returns the free blocks once the process holds 1.5 times the memory of its first steps. The step
-    after that pays all page faults again, so this happens at most every 32 steps, unless the
-    process holds twice the memory. Without glibc this class does nothing.
+    after that pays all page faults again. So `after_step` returns blocks at most every 32 steps,
+    unless the process holds twice the memory of its first steps.
+
+    Some versions of glibc allow only 32 MiB in place of 1 GiB. Without glibc this class does
+    nothing.
     """
 
     def __init__(self) -> None:
@@ -99,7 +102,7 @@ class FreedMemory:
         self._held_at_first: list[int] = []  # memory after each of the first steps
         self._wait = 0  # steps for which blocks are still kept, unless the memory doubles
         if self._libc is not None:
-            # Versions that keep the upper limit of mallopt(3) refuse more than 32 MiB.
+            # Versions of glibc that enforce the maximum in mallopt(3) refuse more than 32 MiB.
             if not self._libc.mallopt(_MMAP_THRESHOLD, _KEPT_BYTES):
                 self._libc.mallopt(_MMAP_THRESHOLD, 32 << 20)
             self._libc.mallopt(_TRIM_THRESHOLD, 2 * _KEPT_BYTES - 1)
@@ -127,7 +130,7 @@ class FreedMemory:
 
 
 def _glibc() -> ctypes.CDLL | None:
-    import platform  # compiles many patterns, which a query does not need
+    import platform  # slow to import, and not needed for a query
 
     if platform.libc_ver()[0] != "glibc":
         return None
@@ -170,8 +173,8 @@ def require(memory_bytes: int | None, needed_bytes: int, what: str) -> None:
 def give_back_freed(memory_bytes: int | None) -> None:
     """Make glibc return freed blocks of 4 MiB and more to the kernel at once, if there is a budget.
 
-    Otherwise glibc would keep the memory of a large row in the arena (memory pool) of the thread
-    that read the row. Without glibc this does nothing.
+    Without this call, glibc would keep the memory of a large row in the arena (memory pool) of the
+    thread that read the row. On a system without glibc, this function does nothing.
     """
     libc = None if memory_bytes is None else _glibc()
     if libc is not None:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import sys
 
-# Parts of the messages of errors that occur if memory runs out. Those of _OUT_OF_MEMORY are from
-# Python's threads, torch's allocators and C++. Those of _MAYBE_OUT_OF_MEMORY are from oneDNN. They
-# name no cause, so they count as lack of memory only if the memory of this process is limited.
+# Parts of the messages of errors that occur if memory runs out. The messages of _OUT_OF_MEMORY are
+# from Python's threads, torch's allocators and C++. The messages of _MAYBE_OUT_OF_MEMORY are from
+# oneDNN and name no cause, so they count as lack of memory only if the memory of this process is
+# limited.
 _OUT_OF_MEMORY = ("can't start new thread", "can't allocate memory", "out of memory", "bad_alloc")
 _MAYBE_OUT_OF_MEMORY = ("could not create a primitive", "could not create a memory object")
 
 
 def ran_out_of_memory(error: BaseException) -> bool:
-    """Whether memory ran out, as a MemoryError or a RuntimeError of torch or oneDNN says."""
+    """Whether an error says that memory ran out, such as a MemoryError or an error of torch."""
     if isinstance(error, MemoryError):
         return True
     message = str(error)

@@ -45,7 +45,7 @@ class Allowance:
 
 @dataclass(frozen=True, slots=True)
 class _End:
-    """The last element of a queue: the producer finished, or failed with ``error``."""
+    """The last element of a queue: the producer has ended, or failed with ``error``."""
 
     error: BaseException | None
 
@@ -53,15 +53,16 @@ class _End:
 def prefetch(items: Iterable[T], depth: int = 2, *, single: bool = False) -> Generator[T]:
     """Yield the items, in order, while a thread produces the next items.
 
-    An exception of the producer is raised here, after the items that were produced before it. The
-    caller must close this generator, for example with ``contextlib.closing``, also after an error
-    or Ctrl-C. Closing waits for the thread. The thread finishes its current item and, if ``items``
-    is a generator, closes ``items``.
+    If producing an item fails, this generator raises the exception after the items that were
+    produced before. The caller must close this generator, for example with ``contextlib.closing``,
+    also after an error or Ctrl-C. Closing waits for the thread. The thread finishes its current
+    item and, if ``items`` is a generator, closes ``items``.
 
     Args:
         items: The source of the items; only the thread iterates over it.
         depth: Maximum number of produced items that wait; it bounds the memory of the stage.
-        single: There is at most one item. A thread would only add its own cost, so none is started.
+        single: Whether there is at most one item. Then no thread is started, since it would save no
+            time.
 
     Raises:
         ValueError: ``depth`` is below 1.

@@ -18,7 +18,7 @@ from sbert_search.runtime.visible import visible
 Advance = Callable[[int], None]
 
 LOGGER = "sbert_search"  # name of the logger of notes and warnings
-CALLBACK_S = 0.1  # shortest time between two calls of a callback for one step
+CALLBACK_S = 0.1  # shortest time in seconds between two calls of a callback for one step
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class Progress:
     ``Indexing: 4,096 of 10,000 docs (41%), 850 docs/s, 7 s left``.
 
     Attributes:
-        name: Name of the step, such as "Indexing"; text for people, which may change.
+        name: Name of the step, such as "Indexing". The name may change between versions.
         done: Number of units done.
         total: Number of units of the step; None: unknown.
         unit: Plural name of the units, such as "docs".
@@ -77,10 +77,11 @@ def set_progress(display: ProgressDisplay) -> ProgressDisplay:
             after 2 seconds and the second 10 seconds later; each further interval is twice the one
             before, up to a minute. "off": nothing. Or a function, which is called with a `Progress`
             when a step begins, at most ten times a second while it runs, and when it has ended.
-            Several threads may call the function, one at a time. An exception in it stops the work.
+            Several threads may report one step, but only one at a time calls the function for this
+            step. An exception in the function stops the work.
 
     Returns:
-        The display before, so that it can be restored.
+        The previous display, so that the caller can restore it.
     """
     global _display
     before, _display = _display, display
@@ -94,7 +95,7 @@ def set_quiet(quiet: bool) -> None:
 
 
 class Reporting(NamedTuple):
-    """The settings by which a process reports; it passes them on to its child processes.
+    """The settings by which a process reports, and which it passes on to its child processes.
 
     Attributes:
         quiet: Whether progress and notes are turned off.
@@ -189,8 +190,8 @@ def progress(
         total: Number of units, or None if unknown.
         unit: Plural name of the units.
         hidden: Whether to show nothing.
-        own_lines: Whether the step writes its own lines (`tell_progress`), so that only a callback
-            is to be called here.
+        own_lines: Whether the step writes its own lines with `tell_progress`. Then this function
+            shows no bar and no lines; it only calls a callback if `set_progress` has set one.
     """
     if hidden or _quiet or _display == "off" or (own_lines and _display == "auto"):
         yield lambda n: None
@@ -209,7 +210,7 @@ def progress(
 
 
 class _Often:
-    """Calls a callback when a step begins and ends, and at most every `CALLBACK_S` between."""
+    """Calls a callback when a step begins and ends, and in between at most every `CALLBACK_S`."""
 
     def __init__(self, callback: ProgressCallback) -> None:
         self._callback, self._next_s = callback, 0.0

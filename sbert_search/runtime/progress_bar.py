@@ -45,7 +45,7 @@ def bar(
         TimeRemainingColumn(),
     )
     # With `redirect_stdout`, rich writes everything that is printed meanwhile to stderr, above the
-    # bar. A file or a pipe would not get it.
+    # bar. If stdout is a file or a pipe, this file or pipe would not get the output.
     progress = Progress(
         *columns,
         console=Console(stderr=True),

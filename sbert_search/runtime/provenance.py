@@ -31,10 +31,10 @@ LIBRARIES = (
 
 
 class Machine(TypedDict):
-    """A machine.
+    """The description of a machine.
 
-    ``threads`` is the number of torch's threads, and ``devices`` are its CUDA devices. Both are
-    absent if torch is not imported; ``devices`` is absent if there is no CUDA device.
+    ``threads`` is the number of torch's threads, and ``devices`` are the names of its CUDA devices.
+    Both are absent if torch is not imported; ``devices`` is also absent if there is no CUDA device.
     """
 
     cpu: str
@@ -117,7 +117,7 @@ def library_versions(names: Iterable[str] = LIBRARIES) -> dict[str, str]:
 def _without_path(before: str, word: str) -> str:
     option, equals, value = word.partition("=")
     if equals and Path(value).is_absolute():
-        return f"{option}={_without_path(option, value)}"  # also NAME=PATH without an option
+        return f"{option}={_without_path(option, value)}"  # also for NAME=PATH without "--"
     if not Path(word).is_absolute():
         return word
     return before.lstrip("-").replace("-", "_").upper() if before[:2] == "--" else Path(word).name

@@ -1,7 +1,7 @@
 """Options of the command line that messages name as remedies, such as ``--on-error skip``.
 
 The code that makes a message does not know which command runs. So the command states its options
-with `offer_options`, and messages name no others.
+with `offer_options`, and messages name only these options.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ def if_offered(option: str, remedy: str, otherwise: str = "") -> str:
     """Choose between two remedies.
 
     Args:
-        option: An option of some commands.
+        option: An option that the remedy names, such as ``--on-error``.
         remedy: The remedy if the running command has the option, or no command runs.
-        otherwise: The remedy if the running command lacks it.
+        otherwise: The remedy if the running command lacks the option.
     """
     return remedy if _offered is None or option in _offered else otherwise

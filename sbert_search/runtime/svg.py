@@ -25,7 +25,7 @@ class Axis:
         """Make an axis that spans all values."""
         low, high = min(values, default=1.0), max(values, default=2.0)
         if high <= low:
-            room = max(0.5, abs(low) / 1e9)  # 0.5 changes no float above 2^53
+            room = max(0.5, abs(low) / 1e9)  # adding 0.5 would not change a large float
             low, high = (low / 2, high * 2) if log else (low - room, high + room)
         return cls(low, high, log)
 
@@ -38,9 +38,10 @@ class Axis:
     def ticks(self) -> list[float]:
         """Return two to seven round values inside the axis.
 
-        On a linear axis, their distance is 1, 2 or 5 times a power of ten. On a logarithmic axis,
-        they are powers of ten; or powers of ten times 1, 2 or 5, if fewer than three powers of ten
-        are inside the axis; or, if fewer than three of those are, the values of a linear axis.
+        On a linear axis, the distance between two values is 1, 2 or 5 times a power of ten. On a
+        logarithmic axis, the values are powers of ten. If fewer than three powers of ten are inside
+        the axis, the values are powers of ten times 1, 2 or 5. If fewer than three of these are
+        inside, the values are chosen as on a linear axis.
         """
         if self.log:
             for factors in ((1,), (1, 2, 5)):

@@ -21,17 +21,17 @@ FORK_WAIT_S = 10.0
 class Turns:
     """Context manager that lets ``n_turns`` threads work at once; the others queue in FIFO order.
 
-    A finished turn goes to the thread that has waited longest. A `threading.Semaphore` would give
-    it to the thread that asks next. That is usually the thread that has just finished, so a few
-    threads in a loop would starve all others. A thread that has a turn can enter again without
-    waiting.
+    When a thread ends its turn, the turn goes to the thread that has waited longest. A
+    `threading.Semaphore` would give the turn to the thread that asks next. This is usually the
+    thread that has just finished, so a few threads in a loop would starve all others. A thread that
+    has a turn can enter again without waiting.
 
     A fork first waits until the other threads have finished their turns. Without this wait, locks
     that these threads hold in the middle of their work, also inside libraries, would stay locked in
-    the child process. The wait ends after `FORK_WAIT_S` seconds, or at Ctrl-C; then the fork takes
-    place all the same, with this risk. Two threads that have a turn and fork at the same time wait
-    for each other until one of the two happens. In the child all turns are free, except that of the
-    forking thread.
+    the child process. If the wait takes `FORK_WAIT_S` seconds, or at Ctrl-C, the fork takes place
+    without further waiting, and locks may stay locked in the child. If two threads that have a turn
+    fork at the same time, each waits for the turn of the other until the time is over or Ctrl-C. In
+    the child all turns are free, except the turn of the forking thread.
 
     Args:
         n_turns: Number of threads that may work at once.
@@ -66,11 +66,16 @@ class Turns:
 
     @property
     def _depth(self) -> int:
-        """Number of times this thread has entered without leaving."""
+        """Number of contexts of this object that this thread has entered and not left."""
         return getattr(self._local, "depth", 0)
 
     def _await_turn(self, *, first: bool = False, timeout_s: float = -1) -> bool:
-        """Wait for a turn; return False after ``timeout_s`` (-1: wait for ever)."""
+        """Wait for a turn, and return whether this thread has got one.
+
+        Args:
+            first: Whether to queue before all other waiting threads.
+            timeout_s: Seconds after which to stop waiting; -1: wait for ever.
+        """
         with self._guard:
             if self._n_free:  # then no thread is waiting
                 self._n_free -= 1
@@ -113,7 +118,8 @@ class Turns:
 
         Args:
             end: A time of `time.monotonic`.
-            taken: Gets this object once for each turn, also if Ctrl-C ends the wait.
+            taken: A list; this object is appended once for each turn that was taken. After Ctrl-C
+                the list has the turns that were taken before.
         """
         for _ in range(self.n_turns - min(self._depth, 1)):
             if not self._await_turn(first=True, timeout_s=max(0.0, end - time.monotonic())):
@@ -134,7 +140,7 @@ class _Fork:
     def before(self) -> None:
         end = time.monotonic() + FORK_WAIT_S
         # Ctrl-C may end this method anywhere. Python then forks all the same, and calls the hooks
-        # for after the fork.
+        # for after the fork. These hooks read the attributes that are set first here.
         self._local.has_lock, self._local.taken = False, []
         self._local.has_lock = self._fork_lock.acquire(timeout=FORK_WAIT_S)
         if self._local.has_lock:

@@ -1,1 +1,1 @@
-"""From a query to hits."""
+"""Search an index: from a query to hits."""

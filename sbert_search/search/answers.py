@@ -1,4 +1,4 @@
-"""The last step of a search: the documents of a page are read as hits, or named by their ids."""
+"""The last step of a search: return the documents of a page as hits, or as ids with scores."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from sbert_search.search.stages.lexical import best_passages, informative_words
 def within_memory(
     snapshot: Snapshot, block: Sequence[Retrieved], budget: int | None
 ) -> Iterator[Sequence[Retrieved]]:
-    """Split queries into parts, so that the texts of a part's hits fit into the memory budget.
+    """Split queries into parts, so that the texts of a part's hits fit into 1/32 of the budget.
 
     Args:
         snapshot: State of the index that was searched.
@@ -66,16 +66,16 @@ def page_hits(
     highlight: bool,
     embedder: Callable[[], TextEmbedder] | None,
 ) -> list[Hit]:
-    """Read the documents of a page as hits.
+    """Read the documents of a result page as hits.
 
     Args:
         snapshot: State of the index that was searched.
-        found: The documents.
+        found: The documents of the page.
         options: The options of the search.
         reader: Answers the query from the passages of the first hits; None: hits get no answer.
-        highlight: Whether hits get the sentence to show and the matched words.
-        embedder: Returns the model of the index, which helps to choose the sentence; None: only
-            words decide.
+        highlight: Whether to fill `Hit.best_sentence` and `Hit.matched_words`.
+        embedder: Returns the model of the index, which is used to choose the best sentence if no
+            sentence shares a word with the query; None: only words decide.
     """
     ranking = best_passages(snapshot, found.query, found.ranking, found.near, group=options.group)
     hits = read_hits(snapshot, ranking, found.n_before)
@@ -92,7 +92,7 @@ def _highlighted(
     hits: list[Hit],
     embedder: Callable[[], TextEmbedder] | None,
 ) -> list[Hit]:
-    """Add to each hit the sentence to show and the words of the query that the hit contains."""
+    """Fill `Hit.best_sentence` and `Hit.matched_words` of each hit."""
     bodies = [body_of(hit) for hit in hits]
     texts = [f"{hit.title} {hit.text}" for hit in hits]
     words = informative_words(snapshot, found.query, texts, found.near)
@@ -105,6 +105,9 @@ def _highlighted(
 
 
 def scores_by_id(snapshot: Snapshot, rankings: Sequence[Ranking]) -> Iterator[dict[str, float]]:
-    """Return the scores of each ranking by document id, best first; all ids are read at once."""
+    """Return for each ranking the scores by document id, best first.
+
+    The ids of all rankings are read in one call, before the first result.
+    """
     doc_ids = iter(snapshot.doc_ids(np.concatenate([ranking.docs for ranking in rankings])))
     return (dict(zip(islice(doc_ids, len(r)), r.scores.tolist(), strict=True)) for r in rankings)

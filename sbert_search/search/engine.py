@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 
 RUN_DEPTH = 100  # documents that `SearchEngine.run` returns for a query by default
 
-# Memory of a search for blocks of vectors, scores and candidates, without the texts of hits.
+# Bytes that a search needs for blocks of vectors, scores and candidates, without the texts of hits.
 WORK_BYTES = 128 << 20
 
 
@@ -62,7 +62,7 @@ class ShardRunner(Protocol):
     """Searches the shards of an index in other processes, as `RayRunner` does."""
 
     def placed(self, state: Snapshot, /) -> Snapshot:
-        """Return a state that is searched by these processes.
+        """Return the same state of the index, with searches that run in these processes.
 
         Raises:
             ConfigError: The index has no shards.
@@ -136,13 +136,13 @@ class SearchEngine:
         self._state()
 
     def __reduce__(self) -> tuple[Callable[..., SearchEngine], tuple[object, ...]]:
-        """Pickle the arguments; the process that unpickles them opens index and model itself."""
+        """Pickle the arguments of the constructor; unpickling opens index and model again."""
         again = partial(SearchEngine, reader=self.reader, runner=self.runner, **self._model_options)
         return again, (self.index, self._model, self.reranker)
 
     @property
     def embedder(self) -> TextEmbedder:
-        """The model, checked against the index. The first thread that asks opens it."""
+        """The model, checked against the index. The first access opens the model."""
         with self._loading:
             return self._opened
 
@@ -160,7 +160,7 @@ class SearchEngine:
         return self.embedder
 
     def refresh(self) -> bool:
-        """Move to the newest committed state of the index, by `Index.refresh`."""
+        """Move to the newest committed state of the index; return whether there was a newer one."""
         return self.index.refresh()
 
     def require_memory(self, memory_bytes: int | None) -> None:
@@ -193,7 +193,7 @@ class SearchEngine:
             query: Any text, or a vector of the index's model, (dim,). ``"exact phrase"``, ``+must``
                 and ``-not`` in a text are filters, unless ``syntax="plain"``.
             k: Documents to return; None: ``options.k``, which is 10 by default.
-            vector: The vector of a text, (dim,), if the index's model shall not embed the text.
+            vector: The vector of the text ``query``, (dim,); None: the index's model computes it.
             options: How documents are found and ordered; None: the defaults of `SearchOptions`.
             highlight: Fill `Hit.best_sentence` and `Hit.matched_words`. With a given vector, the
                 sentence is chosen by words only, unless the engine was given an embedder.
@@ -230,8 +230,8 @@ class SearchEngine:
     ) -> list[Hits]:
         """Answer several queries: texts, or vectors (n_queries, dim).
 
-        ``vectors``, (n_queries, dim), are those of the texts. Other arguments and errors as for
-        `search`.
+        ``vectors``, (n_queries, dim), are the vectors of the texts; None: the index's model
+        computes them. Other arguments and errors as for `search`.
         """
         chosen = self._options(options, k, keywords)
         return list(self._answers(queries, vectors, chosen, highlight=highlight))
@@ -281,7 +281,7 @@ class SearchEngine:
     ) -> Iterator[Hits]:
         """Yield the hits of one query after the other; arguments and errors as for `search_many`.
 
-        Only the hits of the queries that are answered together are in memory.
+        Queries are answered in blocks. Only the hits of one block are in memory at a time.
         """
         chosen = self._options(options, k, keywords)
         return self._answers(queries, vectors, chosen, highlight=highlight)
@@ -314,7 +314,7 @@ class SearchEngine:
     ) -> Iterator[tuple[str, dict[str, float]]]:
         """Yield the items of `run` one by one; arguments and errors as for `run`.
 
-        Only the rankings of the queries that are answered together are in memory.
+        Queries are answered in blocks. Only the rankings of one block are in memory at a time.
         """
         chosen = self._options(options or SearchOptions(k=RUN_DEPTH), k, keywords, "plain")
         if not chosen.group:
@@ -352,8 +352,8 @@ class SearchEngine:
             mode: As for `search`.
             syntax: As for `search`.
             fuzzy: As for `search`.
-            n: Number of values of each column to count one by one, and of ranges of numbers or
-                dates.
+            n: Maximum number of values in ``Facet.counts``, and of ranges in ``Facet.ranges``, for
+                each column.
 
         Returns:
             A `Facet` for each column.
@@ -413,8 +413,8 @@ class SearchEngine:
             Hits, best first, with the score of the dense stage.
 
         Raises:
-            QueryError: There is no example, an example is not in the index or no vector of it, k is
-                below 1, or the filter is wrong.
+            QueryError: There is no example, an example is neither the id of a document in the index
+                nor a vector of the index's dimension, k is below 1, or the filter is wrong.
         """
         from sbert_search.search.similar import example_query
 
@@ -434,7 +434,7 @@ class SearchEngine:
         return Hits(ranked, mode="dense", commit=commit, missing=missing, columns=columns)
 
     def _state(self) -> Snapshot:
-        """Return the present state of the index."""
+        """Return the present state of the index, placed by the runner if there is one."""
         state = self.index.state
         if self.runner is None:
             return state
@@ -443,7 +443,7 @@ class SearchEngine:
         except ClusterError:
             if self.index.state is state:
                 raise
-        return self.runner.placed(self.index.state)  # a commit has removed files of the earlier one
+        return self.runner.placed(self.index.state)  # a commit removed files of ``state``
 
     def _answers(
         self,
@@ -486,7 +486,7 @@ class SearchEngine:
             state = snapshot.for_queries(complete=True)
             with self._turns:
                 block = self._first_stages(state, part_asked, options)
-            budget = self._memory_bytes if self.reranker else None  # texts are read for a reranker
+            budget = self._memory_bytes if self.reranker else None  # only a reranker reads texts
             for part in within_memory(state, block, budget):
                 with self._turns:
                     pages = self._last_stages(state, part, options)
@@ -515,12 +515,12 @@ class SearchEngine:
     def _first_stages(
         self, snapshot: Snapshot, asked: Asked, options: SearchOptions
     ) -> list[Retrieved]:
-        """Find documents for each query; without a reranker, only those to return are left."""
+        """Find documents for each query; without a reranker, order them and keep the page."""
         block = retrieve(snapshot, asked, options, self.load_model)
         return block if self.reranker else ordered(snapshot, block, options, None)
 
     def _last_stages(
         self, snapshot: Snapshot, block: Sequence[Retrieved], options: SearchOptions
     ) -> Sequence[Retrieved]:
-        """Rerank the documents of each query if there is a reranker, and keep those to return."""
+        """If there is a reranker, rerank and order the documents of each query; keep the page."""
         return ordered(snapshot, block, options, self.reranker) if self.reranker else block

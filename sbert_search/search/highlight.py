@@ -21,7 +21,8 @@ CHARS = 1 << 17  # characters from the start of a passage that are split into se
 TOKENS = 128  # most tokens of the sentences that are embedded for one query
 
 Shared = Callable[[str], float]
-"""Returns the sum of the inverse document frequencies of the words that text and query share."""
+"""Returns the sum of the inverse document frequencies of the words that a text shares with a query.
+"""
 
 
 def best_sentences(
@@ -33,9 +34,10 @@ def best_sentences(
 ) -> list[str]:
     """Pick from each passage the sentence that best answers a query.
 
-    It is the sentence whose words in common with the query are the rarest in sum (by inverse
-    document frequency). Where no sentence of a passage
-    shares a word, it is the sentence nearest to the query, by vectors, among the first `SENTENCES`.
+    Each sentence has the sum of the inverse document frequencies of the words that it shares with
+    the query. The sentence with the highest sum is the best. If no sentence of a passage shares a
+    word, the best of the first `SENTENCES` sentences is the one whose vector is nearest to the
+    vector of the query.
 
     Args:
         snapshot: The state of the index that has the passages.
@@ -48,7 +50,7 @@ def best_sentences(
     Returns:
         One sentence for each passage; the first of equally good ones.
     """
-    # docs/decisions.md: The best sentence of a hit is chosen by words.
+    # See "The best sentence of a hit is chosen by words" in docs/decisions.md.
     groups = [split_sentences(p[:CHARS], wrapped=True) or [""] for p in passages]
     shared = _by_index(snapshot, query) if snapshot.settings.lexical else _by_page(query, groups)
     scores = [list(map(shared, group)) for group in groups]
@@ -62,7 +64,10 @@ def best_sentences(
 
 
 def _by_index(snapshot: Snapshot, query: str) -> Shared:
-    """Compare words in any inflection, without stop words, by their frequencies in the index."""
+    """Make the function `Shared` for a query, with document frequencies from the index.
+
+    Words count as shared in any inflection. Stop words are ignored.
+    """
     lexical = snapshot.lexical
     terms = set(lexical.reader.terms(query).tolist()) - {STOP_WORD}
     counts = {term: lexical.postings_of(term)[1] for term in terms}
@@ -76,9 +81,10 @@ def _by_index(snapshot: Snapshot, query: str) -> Shared:
 
 
 def _by_page(query: str, groups: Sequence[Sequence[str]]) -> Shared:
-    """Compare words as they are written, by their frequencies in the sentences of the passages.
+    """Make the function `Shared` for a query, with frequencies from the sentences of the passages.
 
-    An index without lexical data has no frequencies of words.
+    This is for an index without lexical data, which has no document frequencies. Words count as
+    shared only in the same inflection.
     """
     words = _words(query)
     counts = Counter(word for group in groups for text in group for word in words & _words(text))
@@ -90,7 +96,10 @@ def _by_page(query: str, groups: Sequence[Sequence[str]]) -> Shared:
 def _nearest(
     groups: Sequence[Sequence[str]], query: NDArray[np.float32], embedder: TextEmbedder
 ) -> list[str]:
-    """Return the sentence of each group that is nearest to a query, among those in the budget."""
+    """Return the sentence of each group that is nearest to a query.
+
+    Only sentences within the budget of `TOKENS` tokens are compared.
+    """
     tokens = embedder.tokenize([text for group in groups for text in group], task="document")
     starts = np.cumsum([0, *map(len, groups)])
     rows = np.array(list(_within_budget(starts, tokens.lengths)), dtype=np.int64)
@@ -102,13 +111,13 @@ def _nearest(
 
 
 def _within_budget(starts: NDArray[np.int64], lengths: NDArray[np.int32]) -> Iterator[int]:
-    """Yield sentence numbers: the first of every passage, then the second of each, and so on.
+    """Yield indices of sentences: the first sentence of each passage, then each second, and so on.
 
-    It stops before the sentence that would bring the sum of tokens above `TOKENS`.
+    The function stops before the sentence that would bring the sum of tokens above `TOKENS`.
 
     Args:
-        starts: Number of the first sentence of each passage, and the number of all sentences.
-        lengths: Tokens of each sentence.
+        starts: Index of the first sentence of each passage, then the number of all sentences.
+        lengths: Number of tokens of each sentence.
     """
     used = 0
     for rank in range(int(np.diff(starts).max())):

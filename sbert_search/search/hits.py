@@ -37,15 +37,19 @@ def read_hits(snapshot: Snapshot, ranking: Ranking, n_before: int = 0) -> list[H
 
 
 def body_of(hit: Hit) -> str:
-    """Return the best passage of a hit, without the title; `Hit.text` must be the whole text.
+    """Return the best passage of a hit, without the title.
 
-    If the passage has nothing but the title, return the title.
+    `Hit.text` must be the whole text of the document. If the passage contains only the title, the
+    title is returned.
     """
     return _body(hit) or hit.title
 
 
 def without_rest(hit: Hit) -> Hit:
-    """Return a hit whose text is only its best passage; the given hit has the whole text."""
+    """Return a hit whose text is only its best passage.
+
+    The text of the given hit must be the whole text of the document.
+    """
     start, end = passage_in_text(hit)
     if (start, end) == (0, len(hit.text)):
         return hit

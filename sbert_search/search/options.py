@@ -51,7 +51,7 @@ class SearchOptions:
     """How documents are found and ordered.
 
     Attributes:
-        k: Documents to return; all of them where the index holds fewer.
+        k: Number of documents to return. If fewer documents match, all of them are returned.
         mode: ``dense`` compares vectors; ``lexical`` compares words (BM25) and needs no model;
             ``hybrid`` does both and fuses the two rankings; ``auto`` is hybrid if the index has
             lexical data, which it has by default, else dense. If the index has lexical data but no
@@ -61,9 +61,10 @@ class SearchOptions:
         rerank_depth: Documents that the reranker scores; it scores ``offset`` + k documents if that
             is more. Without a reranker this has no effect.
         offset: Number of the best documents to leave out, for further pages of results.
-        min_score: Lowest score of a document that is returned, compared with `Hit.score`: the score
-            of the reranker if there is one, else of the fusion in hybrid search, else of the mode.
-            The scores of the modes have different ranges, so name the mode too. None: no limit.
+        min_score: Lowest `Hit.score` of a document that is returned. With boosts, this is the
+            boosted score; else the score of the reranker if there is one; else the fused score in
+            hybrid search; else the score of the mode. The scores of the modes have different
+            ranges, so name the mode too. None: no limit.
         syntax: ``operators``: ``"exact phrase"``, ``+must`` and ``-not`` in a query are filters,
             which need lexical data in the index; ``plain``: a query is only text. None:
             ``operators``, but ``plain`` for `SearchEngine.run` and `SearchEngine.rankings`, whose
@@ -73,23 +74,23 @@ class SearchOptions:
             inserts, deletes or replaces a character or swaps two neighbours; the first character
             must be equal. Words of up to five characters have at most one edit; those of one or
             two characters and those with digits must be equal.
-        boost: Numbers or dates in the metadata that raise documents; see `Boost`. They reorder the
-            candidates: the documents that the reranker scores, or, without a reranker, the first
-            100 documents (``offset`` + k documents if that is more).
+        boost: Numbers or dates in the metadata that raise documents; see `Boost`. Boosts reorder
+            the candidates: the documents that the reranker scores, or, without a reranker, the
+            first 100 documents (``offset`` + k documents if that is more).
         diversity: How much to avoid hits that resemble better hits, from 0 (not at all) to 1. The
             hits are chosen from the candidates by maximal marginal relevance (Carbonell & Goldstein
             1998) over the stored vectors.
-        group_by: A metadata column. The result then has k groups, whenever there are k: the best
-            documents of each value of the column, best group first. A document without a value is
-            a group of its own. ``offset`` counts groups. A reranker, boosts and diversity order the
-            candidates. If groups need more documents than the candidates, these documents follow
-            the candidates in the order of retrieval.
+        group_by: A metadata column. The result then has k groups, or all groups if there are fewer.
+            A group has the best documents of one value of the column; the best group is first. A
+            document without a value is a group of its own. ``offset`` counts groups. A reranker,
+            boosts and diversity order the candidates. If the candidates do not fill the groups,
+            further documents follow the candidates in the order of retrieval.
         group_size: Number of documents of each group.
         group: Whether a hit is a document, found by its best passage. False: a hit is a passage, k
             counts passages, and several hits may come from one document. Lexical search then reads
             the ``fusion.depth`` best documents, or k if that is more, and scores their passages.
-        answer_depth: Number of hits of a page, from its best, in which a model for questions looks
-            for an answer; see `SearchEngine`.
+        answer_depth: Number of hits, from the best hit of a page on, in which a model for questions
+            looks for an answer; see ``reader`` of `SearchEngine`.
         full_text: Whether `Hit.text` is the whole text of a document with several passages, and not
             only its best passage.
 
@@ -196,7 +197,8 @@ class SearchOptions:
     def for_index(self, snapshot: Snapshot) -> SearchOptions:
         """Replace the mode ``auto``: hybrid if the index has lexical data, otherwise dense.
 
-        `queries.ask` chooses the mode for queries that lack a text or a vector.
+        `queries.ask` chooses another mode for queries that are only vectors, and for texts if the
+        index has no model.
         """
         if self.mode != "auto":
             return self

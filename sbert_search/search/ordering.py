@@ -27,8 +27,9 @@ def ordered(
     """Order the documents found for each query, and keep those of the requested page.
 
     The stages are: the reranker, boosts, ``min_score``, diversity, groups, and the page. The texts
-    of the documents are read only if there is a reranker. Documents that complete groups come
-    behind all others and keep their order, so that the order does not depend on the page.
+    of the documents are read only if there is a reranker. With ``group_by``, further documents may
+    be needed to fill the groups. They follow all candidates in the order of retrieval, so that the
+    order of the documents is the same whichever page is requested.
 
     Raises:
         QueryError: A boost names a column that is absent or has an unsuitable type, or the reranker
@@ -65,7 +66,7 @@ def _reordered(snapshot: Snapshot, found: Retrieved, options: SearchOptions) -> 
     if options.min_score is not None:
         ranking = ranking.take(np.flatnonzero(ranking.scores >= options.min_score))
         if options.rerank_depth or options.boosts:
-            others = None  # their scores are of an earlier stage
+            others = None  # their scores, of an earlier stage, have another range
         elif others is not None:
             others = others.take(np.flatnonzero(others.scores >= options.min_score))
     if options.diversity:
@@ -78,7 +79,7 @@ def _reordered(snapshot: Snapshot, found: Retrieved, options: SearchOptions) -> 
 
 
 def _page(snapshot: Snapshot, found: Retrieved, options: SearchOptions) -> Retrieved:
-    """Skip the first ``offset`` documents, or groups of documents, and keep the next k."""
+    """Skip the first ``offset`` documents, or groups with ``group_by``, and keep the next k."""
     ranking, skipped = found.ranking, options.offset
     last = options.offset + options.k
     kept = np.arange(min(last, len(ranking)))

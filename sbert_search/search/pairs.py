@@ -93,9 +93,9 @@ class _Limit:
     """The limits that decide which pairs are kept.
 
     Attributes:
-        floor: Returns the lowest score that is kept; it may rise during the search.
-        most: Number of best pairs of rows to keep: in the exact way of each tile, and in the
-            approximate way of each row; None: all pairs.
+        floor: Returns the lowest score that is kept; this score may rise during the search.
+        most: Maximum number of pairs of rows to keep, the best first: for each tile in the exact
+            way, for each row in the approximate way; None: no maximum.
     """
 
     floor: Callable[[], float]
@@ -115,7 +115,8 @@ def close_pairs(
         snapshot: State of the index. Its metric, cosine or dot product, gives the scores.
         threshold: Lowest score of a pair; a cosine may be lower by 2e-7, its rounding error.
         advance: Called with the number of rows of each block after it is done.
-        exact: Compare all rows with each other. None: do so only if the index has no FAISS file.
+        exact: Whether to use the exact way, which compares all rows with each other, or the
+            approximate way. None: use the exact way only if the index has no FAISS file.
 
     Yields:
         Blocks of pairs; memory does not grow with the number of pairs.
@@ -151,7 +152,9 @@ def best_pairs(
     _refuse_nan(threshold)
     live, best = _Rows.of(snapshot), _joined([])
     least = least_score(threshold, snapshot.settings.metric)
-    # Most passages of one document. Two documents form at most passages**2 pairs of passages.
+    # Largest number of passages of one document. Two documents form at most passages**2 pairs of
+    # rows. So the best `most` pairs of documents are among the best most * passages**2 pairs of
+    # rows.
     passages = int(np.unique(live.docs, return_counts=True)[1].max(initial=1))
 
     def floor() -> float:
@@ -189,12 +192,12 @@ def clusters(pairs_found: Iterable[Pairs]) -> list[list[int]]:
 
 
 def least_score(threshold: float, metric: Metric) -> float:
-    """Lower a threshold by the rounding error of the score; only cosines have one."""
+    """Lower a threshold of a cosine by the rounding error; a threshold of a dot product stays."""
     return threshold - _COSINE_ERROR if metric == "cosine" else threshold
 
 
 def at_most_one(scores: NDArray[np.float32], metric: Metric) -> NDArray[np.float32]:
-    """Lower cosines above 1, which rounding makes, to 1; other scores stay."""
+    """Set cosines that are above 1 by a rounding error to 1; other scores stay."""
     return np.minimum(scores, np.float32(1)) if metric == "cosine" else scores
 
 
@@ -219,8 +222,9 @@ def _find(live: _Rows, limit: _Limit, advance: Advance, exact: bool | None) -> I
 def _by_tiles(live: _Rows, start: int, stop: int, limit: _Limit) -> Iterator[Pairs]:
     """Compare the rows of a block with each other and with all later rows.
 
-    Float32 products select the pairs whose score may be within the limit. Their float64 scores
-    decide (docs/decisions.md: Pairs come from tiles in float32, decided in float64).
+    Products in float32 select the pairs whose score may be within the limit. The scores of these
+    pairs in float64 decide. See "Pairs come from tiles in float32, decided in float64" in
+    docs/decisions.md.
     """
     left, metric = live.vectors(start, stop), live.snapshot.settings.metric
     for right_start in range(start, len(live.rows), RIGHT_ROWS):
@@ -243,8 +247,9 @@ def _by_tiles(live: _Rows, start: int, stop: int, limit: _Limit) -> Iterator[Pai
 def _by_search(live: _Rows, start: int, stop: int, limit: _Limit) -> Iterator[Pairs]:
     """Search the index for the neighbours of each row of a block.
 
-    If all neighbours of a row are within the limit, there may be more of them. The search of this
-    row is then repeated for eight times as many neighbours.
+    If all neighbours that were found for a row are within the limit, the row may have further
+    neighbours within the limit. The search for this row is then repeated for eight times as many
+    neighbours.
     """
     snapshot, k = live.snapshot, NEIGHBOURS
     max_k = snapshot.n_rows if limit.most is None else min(limit.most + 1, snapshot.n_rows)
@@ -279,6 +284,7 @@ def _joined(parts: list[Pairs]) -> Pairs:
 def _largest_norm(vectors: NDArray[np.float32]) -> float:
     """Return the largest norm of some rows.
 
-    It is computed in float32, which is faster than `norms.largest_norm` and exact enough here.
+    It is computed in float32. This is faster than `norms.largest_norm`, and exact enough to bound
+    rounding errors.
     """
     return float(np.sqrt(np.einsum("nd,nd->n", vectors, vectors).max()))

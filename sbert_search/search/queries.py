@@ -28,9 +28,9 @@ class Asked:
     """Checked queries.
 
     Attributes:
-        texts: Their texts, "" for a query that is only a vector.
-        vectors: Their vectors, float32 (n_queries, dim), if they are given. None: the model makes
-            them.
+        texts: The text of each query, "" for a query that is only a vector.
+        vectors: The given vector of each query, float32 (n_queries, dim). None: no vectors are
+            given, so the model computes them.
     """
 
     texts: Sequence[str]
@@ -52,7 +52,7 @@ def ask(
     options: SearchOptions,
     needs_text: str = "",
 ) -> tuple[Asked, SearchOptions]:
-    """Check queries, and choose the mode for them where it is ``auto``.
+    """Check queries; if the mode is ``auto``, choose a mode for them.
 
     ``auto`` is dense for a query without a text, and lexical for a text without a vector if the
     index has no model.
@@ -60,14 +60,14 @@ def ask(
     Args:
         snapshot: State of the index to search.
         queries: Texts or vectors.
-        vectors: Vectors of the texts, (n_queries, dim); None: the model makes them.
+        vectors: Vectors of the texts, (n_queries, dim); None: the model computes them.
         options: The options of the search.
-        needs_text: For messages, the part of the search besides the mode that reads the text of a
-            query, such as "A reranker"; "": no part.
+        needs_text: A part of the search that reads the texts of queries in every mode, such as "A
+            reranker", for the message; "": there is no such part.
 
     Raises:
         QueryError: A query is blank, is neither a text nor a vector of the index, or is a vector of
-            zeros where the metric is cosine; the numbers of texts and vectors differ; a vector is
+            zeros and the metric is cosine; the numbers of texts and vectors differ; a vector is
             given that the search does not use; or a text is missing that the search reads.
     """
     if _are_vectors(queries):
@@ -106,7 +106,9 @@ def query_vectors(snapshot: Snapshot, values: object, shown: str) -> NDArray[np.
         Float32 (n, dim).
 
     Raises:
-        QueryError: They have another shape or dimension, or a value that is not finite.
+        QueryError: The vectors are no arrays of numbers, have another shape or dimension than
+            those of the index, have a value that is not finite, or, if the metric is not cosine,
+            have a norm above `MAX_NORM`.
     """
     try:
         with np.errstate(over="ignore"):

@@ -18,11 +18,11 @@ class Ranking:
     Attributes:
         docs: Number of each document, int64 (n,): the row of its first passage.
         rows: Row of each document's best passage, int64 (n,).
-        scores: Score of each document, float64 (n,), descending; documents that `followed_by` added
-            are behind the others whatever their scores.
-        stages: For each stage of the search, by its name: the rank that the stage gave to each
-            document, int64 (n,), 0 if the stage did not find it; and the document's score in the
-            stage, float64 (n,).
+        scores: Score of each document, float64 (n,), descending. Documents that `followed_by` added
+            come after the other documents, also if their scores are higher.
+        stages: Two arrays for each stage of the search, by its name: the rank that the stage gave
+            to each document, int64 (n,), or 0 if the stage did not find the document; and the score
+            of each document in the stage, float64 (n,).
     """
 
     docs: NDArray[np.int64]
@@ -36,7 +36,7 @@ class Ranking:
         return len(self.docs)
 
     def with_stage(self, stage: str) -> Ranking:
-        """Return this ranking with its order and scores recorded as those of a stage."""
+        """Return this ranking with its order and scores recorded in ``stages`` for a stage."""
         stages = {**self.stages, stage: (np.arange(1, len(self) + 1), self.scores)}
         return Ranking(self.docs, self.rows, self.scores, stages)
 
@@ -49,7 +49,8 @@ class Ranking:
     def followed_by(self, other: Ranking) -> Ranking:
         """Return the documents of this ranking and then those of another one.
 
-        If only one of the rankings has a stage, the documents of the other one get rank 0 in it.
+        If only one of the rankings has a stage, the documents of the other ranking get the rank 0
+        and the score 0 in this stage.
         """
         stages = {}
         for name in dict.fromkeys([*self.stages, *other.stages]):

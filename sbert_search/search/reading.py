@@ -15,36 +15,38 @@ class FoundAnswer(Protocol):
 
     @property
     def text(self) -> str:
-        """The answer; "" if the text has none."""
+        """The answer; "" if the text has no answer."""
 
     @property
     def start(self) -> int:
-        """Index of its first character in the text."""
+        """Index of the first character of the answer in the text."""
 
     @property
     def end(self) -> int:
-        """Index of the character after its last one."""
+        """Index after the last character of the answer."""
 
     @property
     def score(self) -> float:
-        """Its probability, from 0 to 1."""
+        """Probability of the answer, from 0 to 1."""
 
 
 class AnswerReader(Protocol):
     """A model that answers questions from texts, such as a `Predictor` of the task qa."""
 
     def answer(self, questions: Sequence[tuple[str, str]], /) -> Sequence[FoundAnswer]:
-        """Answer pairs of question and text: each question from the text of its pair."""
+        """Return for each pair of a question and a text the answer that the text gives."""
 
 
 def with_answers(reader: AnswerReader, query: str, hits: Sequence[Hit], depth: int) -> list[Hit]:
-    """Fill `Hit.answer` of the first hits; hits keep their order.
+    """Fill `Hit.answer` of the first hits with the answer in their best passage.
+
+    The hits keep their order.
 
     Args:
         reader: The model.
         query: The question.
         hits: Hits with their whole texts, best first.
-        depth: Number of hits to read.
+        depth: Number of hits to read, from the first on.
     """
     places = [passage_in_text(hit) for hit in hits[:depth]]
     read = [

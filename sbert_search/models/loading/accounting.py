@@ -1,11 +1,11 @@
 """Check every tensor when sentence-transformers loads a model.
 
 If the files lack a parameter, transformers fills the parameter with random numbers. If the files
-have a tensor that the model does not use, transformers drops the tensor. It logs both and raises no
-error. This module sets missing parameters to NaN. If the result of a test text is then NaN, the
-model needs such a parameter, and is refused. A model is also refused if a tensor of its encoder was
-dropped, but not if a tensor of an unused head was. docs/decisions.md: "Missing parameters become
-NaN".
+have a tensor that the model does not use, transformers drops the tensor. transformers logs both
+cases and raises no error. This module sets missing parameters to NaN and computes the result of a
+test text. If the result is NaN, the model uses a missing parameter, and this module raises an
+error. It also raises an error if a tensor of the encoder was dropped. A dropped tensor of an unused
+head is allowed. See "Missing parameters become NaN" in docs/decisions.md.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from sbert_search.encoder.layouts import LAYOUTS
 from sbert_search.encoder.tensors import first_names
 from sbert_search.errors import WeightsError
 
-# Names, after any prefix, of buffers that older versions of transformers saved.
+# Names of buffers that older versions of transformers saved; any prefix may come before the name.
 _BUFFER = re.compile(r"(^|\.)(position_ids|token_type_ids|inv_freq|masked_bias|attn\.bias)$")
 _patching = threading.Lock()
 
@@ -51,11 +51,12 @@ class Loaded:
 def watched_loads() -> Iterator[list[Loaded]]:
     """Collect the report of transformers on each model that this thread loads in the context.
 
-    The table that transformers logs and its progress bar are turned off.
+    In the context, transformers logs only errors and shows no progress bar.
     """
-    # sentence-transformers has no argument that returns the report, so the method of transformers
-    # that it calls is patched. The patch is made under a lock and acts on this thread only, since
-    # other threads may load models too.
+    # sentence-transformers has no argument that returns the report. So this function patches
+    # `from_pretrained` of transformers, which sentence-transformers calls. Other threads may load
+    # models at the same time: a lock allows one patch at a time, and the patched method calls the
+    # original one in all threads but this.
     from transformers import PreTrainedModel
     from transformers.utils import logging
 
@@ -113,8 +114,8 @@ def require_accounted(
 
     Raises:
         WeightsError: A result of ``probe`` depends on parameters that the files lack or have in
-            another shape, or the model does not use all tensors that the files have for one of its
-            modules. The message names the tensors.
+            another shape. Or the files have tensors for a module of the model that the module does
+            not use. The message names the tensors.
     """
     for load in loads:
         _refuse_left_over(where, load)
@@ -152,14 +153,17 @@ def _refuse_left_over(where: object, load: Loaded) -> None:
 
 
 def _poison(load: Loaded) -> list[str]:
-    """Set every parameter that did not come from the files to NaN; return their names."""
+    """Set every parameter that did not come from the files to NaN; return their names.
+
+    Parameters that do not hold floating-point numbers stay unchanged.
+    """
     state: dict[str, nn.Parameter] = load.model.state_dict()
     absent = [name for name in (*load.missing, *load.mismatched) if name in state]
     loaded = {state[name].data_ptr() for name in state.keys() - set(absent)}
     poisoned = []
     for name in absent:
         tensor = state[name]
-        # A parameter that shares the memory of a loaded one (tied weights) is loaded too.
+        # A parameter that shares the memory of a loaded parameter (tied weights) is loaded too.
         if tensor.is_floating_point() and tensor.data_ptr() not in loaded:
             tensor.fill_(float("nan"))
             poisoned.append(name)

@@ -14,11 +14,11 @@ from sbert_search.errors import ConfigError
 
 CardKind: TypeAlias = Literal["bi-encoder", "cross-encoder", "classify", "tag", "qa"]
 
-FOLDER = "path/of/this/folder"  # in `USE`, in place of the model's name
+FOLDER = "path/of/this/folder"  # placeholder in `USE` for the model's name
 SCORES = "## Measured scores"
 
 # A model folder has the file format of sentence-transformers or transformers, which many tools and
-# the hub load. So the card shows the API of that library, and `library_name` is its name.
+# the hub can load. So the card shows the API of this library, and `library_name` names the library.
 USE: Mapping[str, str] = {
     "bi-encoder": """library_name: sentence-transformers
 pipeline_tag: sentence-similarity
@@ -156,14 +156,14 @@ def _measured(line: str, place: str) -> Measured:
         raise ConfigError(
             f"{place}: this is no result of sbert-search eval ... --json; write the file with it."
         ) from error
-    # A score that is undefined, such as a correlation of equal values, is no measurement.
+    # Undefined scores, such as a correlation of equal values, are not finite and are left out.
     finite = {name: value for name, value in scores.items() if math.isfinite(value)}
     task, kind, split, sha256 = names
     return Measured(task, kind, split, finite, sha256)
 
 
 def new_card(kind: CardKind) -> str:
-    """Return the card of a model of which only the kind is known."""
+    """Return the card for a kind of model, without the model's name and scores."""
     return f"---\n{USE[kind]}"
 
 
@@ -171,10 +171,10 @@ def published_card(text: str, name: str, measured: Sequence[Measured]) -> str:
     """Return a card with a model's name on the hub and its scores.
 
     Args:
-        text: The card. `FOLDER` is replaced by the name. A section `SCORES` is removed, and a new
-            one is put at the end.
+        text: The card; `FOLDER` is replaced by the name.
         name: Name of the model on the hub.
-        measured: The scores; empty: the card keeps its section `SCORES`.
+        measured: Scores for a new section `SCORES` at the end of the card, which replaces an older
+            section `SCORES`. If there are no scores, the older section stays.
     """
     from huggingface_hub import EvalResult, ModelCard
 
@@ -202,7 +202,7 @@ def _section(measured: Sequence[Measured]) -> str:
     """Write the section `SCORES`; tasks that have the same metrics share one table."""
     tables: dict[tuple[str, ...], list[Measured]] = {}
     for each in measured:
-        if each.scores:  # none is left if all of them were undefined
+        if each.scores:  # `read_scores` leaves out undefined scores, so none may be left
             tables.setdefault(tuple(each.scores), []).append(each)
     parts = [SCORES, "", "Measured with `sbert-search eval` on the weights of this model."]
     for metrics, rows in tables.items():

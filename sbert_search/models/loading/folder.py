@@ -26,7 +26,7 @@ from sbert_search.runtime.progress import warn
 if TYPE_CHECKING:
     from sbert_search.tokens.tokenizer import TextTokenizer
 
-# A limit of this number of tokens or more is no limit; transformers writes 1e30 for "no limit".
+# A maximum of this many tokens or more means "no limit", for which transformers writes 1e30.
 _NO_LIMIT = 1_000_000
 # Sets of files that define a tokenizer; the first set that exists is the tokenizer of the model.
 _TOKENIZERS = (
@@ -45,8 +45,8 @@ class ModelDescription:
     """Settings on which the embeddings of a bi-encoder depend, besides weights and tokenizer.
 
     Attributes:
-        architecture: ``model_type`` of the Transformer module, or the kind of the first module if
-            that is no Transformer.
+        architecture: ``model_type`` of the Transformer module. If the first module is no
+            Transformer, the kind of the first module.
         modules: The modules, in order of application.
         max_len: Maximum number of tokens that the model reads of a text, special tokens included.
         prompts: Texts to put before an input, by name; a text may be empty.
@@ -88,7 +88,8 @@ class ModelDescription:
                 allowed even if the model has no such prompt.
 
         Raises:
-            ConfigError: The model has no prompt of this name, which is not query or document.
+            ConfigError: The model has no prompt of this name, and the name is neither query nor
+                document.
         """
         name = name or self.default_prompt_name
         if name is None or name in ("query", "document"):
@@ -146,7 +147,8 @@ class ModelFolder:
         """Hash of all weights.
 
         Raises:
-            ModelError: The weights of a module are in a pickle file, or the folder has no weights.
+            ModelError: The weights of a module are only in pickle files, or the folder has no
+                weights.
         """
         folders = sorted({module.folder for module in self.description.modules})
         names = [name for folder in folders for name in _weight_files(self.path, folder)]
@@ -175,8 +177,8 @@ def read_folder(path: Path) -> ModelFolder:
 
     Raises:
         ModelError: The folder contains no model, a file is not JSON of the expected structure, a
-            module lies outside the folder, or this package does not support a module or an adapter
-            of PEFT.
+            module lies outside the folder, this package does not support a module, or the folder
+            has an adapter of PEFT.
     """
     if not path.is_dir():
         raise ModelError(f"{path} is not a folder; pass a model folder or a name on the hub.")
@@ -224,7 +226,8 @@ def _stated(path: Path, settings: Mapping[str, object]) -> _Stated:
 
 def load_tokenizer(folder: ModelFolder) -> TextTokenizer:
     """Read the tokenizer of a model; errors as for `TextTokenizer.from_folder`."""
-    # Imported here because it loads the library tokenizers, which most functions do not need.
+    # Imported here, since the import loads the library tokenizers. Most functions of this module do
+    # not need that library.
     from sbert_search.tokens.tokenizer import TextTokenizer
 
     description = folder.description
@@ -276,7 +279,11 @@ def write_legacy_form(path: Path, description: ModelDescription) -> None:
 def _max_len(
     module: Module, tokenizer: Mapping[str, object], transformer: Mapping[str, object]
 ) -> int:
-    """Maximum tokens of a text, from the files in which sentence-transformers 2 to 6 writes it."""
+    """Maximum number of tokens of a text, special tokens included.
+
+    The setting ``max_seq_length`` of the module decides. Without this setting, the lowest limit in
+    the settings of tokenizer and encoder decides; without any limit, the result is 512.
+    """
     limit = module.settings.get("max_seq_length")
     if limit is not None:
         return _tokens("max_seq_length", limit)

@@ -1,7 +1,7 @@
 """The identity of a model: hashes of its files, and the settings that change its output.
 
-Embeddings of two models can be compared only if the identities agree in all fields but the name and
-those that say how the model is computed.
+Embeddings of two models can be compared only if the identities agree in all fields except name,
+engine, precision and calibration.
 """
 
 from __future__ import annotations
@@ -20,18 +20,21 @@ from sbert_search.runtime.lru import typed_lru_cache
 
 IN_MEMORY = "state:"  # prefix of the hash of a model that was passed as an object
 
-# Fields that may differ between comparable embeddings: how the model was found and is computed.
+# Fields that may differ between comparable embeddings. They say how the model was found and how it
+# is computed.
 _NOT_COMPARED = frozenset({"name", "engine", "precision", "calibration"})
 _LARGE = 1 << 20  # bytes; for larger files, reading a cached hash is faster than computing it
-# Nanoseconds. A file whose last change is more recent may change again with the same timestamp.
+# Nanoseconds. If a file changed more recently than this, another change may leave its timestamp the
+# same, so the timestamp does not yet show whether the file has changed.
 _SETTLED_NS = 2_000_000_000
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ModelIdentity:
-    """The properties in which models must agree for their embeddings to be comparable.
+    """The properties of a model that decide whether its embeddings are comparable with others.
 
-    ``name``, ``engine``, ``precision`` and ``calibration`` may differ.
+    Embeddings of two models are comparable if all fields except ``name``, ``engine``, ``precision``
+    and ``calibration`` are equal.
 
     Attributes:
         name: The path or name by which the model was opened.
@@ -42,8 +45,8 @@ class ModelIdentity:
         architecture: As in `ModelDescription.architecture`.
         pooling: Pooling modes and later modules, as in `ModelDescription.pooling`; "pair" for a
             cross-encoder.
-        prompts: Texts to put before an input, by name. The name "" has the text to use if a call
-            names no prompt.
+        prompts: Texts to put before an input, by name. The text under the name "" is used if
+            a call names no prompt.
         max_len: Maximum number of tokens that the model reads of a text, special tokens included.
         dim: Number of dimensions of an embedding after truncation; number of labels of a
             cross-encoder.
@@ -79,7 +82,7 @@ class ModelIdentity:
 
     @property
     def is_model(self) -> bool:
-        """Whether this is the identity of a model, and not that of vectors given without one."""
+        """Whether this describes a model; False for vectors that were given without a model."""
         return self.engine != self.NO_ENGINE
 
     @classmethod
@@ -102,8 +105,8 @@ class ModelIdentity:
         """List the fields that make embeddings of the two models incomparable.
 
         Name, engine, precision and calibration are not compared. The name does not change
-        embeddings. Whether another engine or precision changes them is measured with the check
-        texts of an index, in `index.ingestion.model_check`.
+        embeddings. Another engine or precision may change them: `index.ingestion.model_check`
+        measures this with a few texts whose vectors are stored in the index.
 
         Returns:
             One line per field, such as ``max_len: 256, not 128``; empty if the models agree.
@@ -126,8 +129,8 @@ class ModelIdentity:
 def sha256_of(path: Path) -> str:
     """Hash a file.
 
-    This process caches the hashes of the last 256 files. Those of large files are also cached on
-    disk.
+    This process caches the hashes of the last 256 files. Hashes of files of 1 MiB or more are also
+    cached on disk.
 
     Device, inode, size and times show whether the file has changed. The hash of a file that changed
     in the last two seconds is not cached on disk, since another change could have the same time.

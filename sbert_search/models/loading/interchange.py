@@ -64,8 +64,8 @@ def load_sentence_transformer(path: Path) -> SentenceTransformer:
 def load_cross_encoder(path: Path) -> CrossEncoder:
     """Load a cross-encoder from a folder, as `load_sentence_transformer` does.
 
-    The activation gets the logits divided by the temperature of the folder, as in
-    `models.cross_encoder.CrossEncoder`.
+    As in `models.cross_encoder.CrossEncoder`, the logits are divided by the temperature in the
+    folder's ``sbert_search.json`` before the activation is applied.
 
     Raises:
         ModelError: The library cannot load the folder, or its file ``sbert_search.json`` is
@@ -97,7 +97,10 @@ def _load(kind: Any, path: Path) -> tuple[Any, list[Loaded]]:
 
 
 def _keep_to_positions(model: Any, path: Path) -> None:
-    """Lower ``max_seq_length`` to the model's positions; else the library fails on long texts."""
+    """Lower ``max_seq_length`` to the model's number of positions.
+
+    With a larger value, the library fails on long texts.
+    """
     tables = [
         part
         for name, part in model.named_modules()
@@ -122,8 +125,8 @@ class LibraryEncoder:
         dim: Number of dimensions of an embedding before truncation.
 
     Raises:
-        ConfigError: The object is no such model.
-        ModelError: Its modules compute no vector of a text.
+        ConfigError: ``model`` is not a SentenceTransformer.
+        ModelError: The modules of the model compute no vector of a text.
     """
 
     def __init__(self, model: SentenceTransformer) -> None:
@@ -223,7 +226,7 @@ def _backend(model: Any) -> Tokenizer:
             f"The tokenizer is a {type(tokenizer).__name__}; this package needs one of the "
             "tokenizers library to count tokens and split texts."
         )
-    return Tokenizer.from_str(backend.to_str())  # a copy, so that the model's own stays the same
+    return Tokenizer.from_str(backend.to_str())  # a copy, since `TextTokenizer` changes it
 
 
 def _module(module: nn.Module) -> Module:

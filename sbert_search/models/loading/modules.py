@@ -76,7 +76,7 @@ def read_modules(path: Path) -> tuple[Module, ...]:
 
     Raises:
         ModelError: The file is not a list of modules, a module lies outside the folder, this
-            package does not support its kind, or a Pooling has no settings.
+            package does not support the kind of a module, or a Pooling module has no settings.
     """
     file = path / "modules.json"
     if not file.is_file():
@@ -124,7 +124,7 @@ def read_object(path: Path) -> dict[str, object]:
     """Read a JSON object; {} if the file does not exist.
 
     Raises:
-        ModelError: The file cannot be read, or holds something else.
+        ModelError: The file cannot be read, or holds no JSON object.
     """
     if not path.is_file():
         return {}

@@ -31,7 +31,8 @@ _READ = {
 _HIDDEN = {"text": {"method": "forward", "method_output_name": "last_hidden_state"}}
 # Prefixes of names of tokenizer classes that return no segment ids in transformers 5.
 _WITHOUT_SEGMENTS = ("albert", "roberta", "distilbert")
-# Settings that the native modules do not read, each with the value at which it changes nothing.
+# Settings that the native modules do not read, each with its neutral value. A setting with its
+# neutral value does not change the result.
 _PLAIN: dict[tuple[str, str], object] = {
     ("Transformer", "transformer_task"): "feature-extraction",
     ("Transformer", "modality_config"): _HIDDEN,
@@ -105,7 +106,7 @@ def why_no_native_head(folder: ModelFolder, architecture: str) -> str | None:
 
     Args:
         folder: The folder.
-        architecture: Class in transformers that the folder must name.
+        architecture: Name of a class in transformers; ``config.json`` must name this class.
     """
     modules = folder.description.modules
     bare = not (folder.path / "modules.json").is_file()
@@ -138,7 +139,8 @@ def gets_segment_ids(folder: ModelFolder) -> bool:
 def pair_activation(folder: ModelFolder) -> str | None:
     """Class path of a cross-encoder's activation, None if no file names it.
 
-    It is read from the files in which versions 3, 4 and 6 of sentence-transformers write it.
+    Versions 3, 4 and 6 of sentence-transformers write the path to different places; this function
+    reads all of them.
     """
     nested = folder.transformer.get("sentence_transformers")
     paths = (
@@ -164,7 +166,11 @@ def _why_no_native_encoder(folder: ModelFolder) -> str | None:
 
 
 def _truncation_side(folder: ModelFolder) -> object:
-    """Return the side on which transformers truncates: of the settings, else of tokenizer.json."""
+    """Return the side on which transformers truncates texts: "left" or "right".
+
+    The settings of the tokenizer decide. Without the key ``truncation_side``, tokenizer.json
+    decides.
+    """
     if side := folder.tokenizer.get("truncation_side"):
         return side
     path = folder.transformer_path / "tokenizer.json"
@@ -176,7 +182,7 @@ def _truncation_side(folder: ModelFolder) -> object:
 
 
 def _unusual(modules: Sequence[Module]) -> str | None:
-    """Return a message on a setting that native modules do not support; None if there is none."""
+    """Return a message on a setting that the native modules do not support, or None."""
     for module in modules:
         path = module.settings.get("activation_function", _TANH)
         if path not in ACTIVATIONS:

@@ -73,7 +73,7 @@ def push_folder(
 
 
 def _require_same(measured: Sequence[Measured], folder: ModelFolder) -> None:
-    """Refuse scores of other weights than those of the folder."""
+    """Refuse scores that were measured with other weights than those of the folder."""
     expected = folder.weights_sha256() if measured else ""
     for each in measured:
         if each.model_sha256 != expected:
@@ -85,7 +85,7 @@ def _require_same(measured: Sequence[Measured], folder: ModelFolder) -> None:
 
 
 def _files(folder: Path) -> dict[str, Path]:
-    """List the files of a model; others in its folder, such as logs, stay private."""
+    """Return the files to publish, by name in the repository; logs, for example, are left out."""
     found = {}
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder).as_posix()

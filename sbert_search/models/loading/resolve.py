@@ -124,7 +124,8 @@ def _require_intact(folder: Path) -> None:
 
     In the hub's cache, a file of weights is a symbolic link. Its target has the SHA-256 of the file
     as its name. This target may be a link too: files that were downloaded with Xet lie in one
-    folder for all models, and their names are hashes of another kind.
+    folder for all models, and their names are hashes of another kind. So only the first link is
+    followed.
 
     Raises:
         ModelError: A file is damaged.

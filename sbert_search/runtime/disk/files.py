@@ -121,9 +121,9 @@ def use_disk(replacement: Disk) -> Iterator[None]:
 class NewFile(RawIOBase):
     """A new file, with its size and xxh3_128 digest.
 
-    Its bytes are durable once the context exits without an error, and its name once the caller has
-    called `Disk.fsync_folder`. After an exception the partial file stays for a later clean-up,
-    which is safe, since nothing refers to the file.
+    The bytes of the file are durable once the context exits without an error. Its name is durable
+    once the caller has called `Disk.fsync_folder`. After an exception the partial file stays for a
+    later clean-up. It does no harm, since nothing refers to it.
     """
 
     def __init__(self, place: Place) -> None:
@@ -155,7 +155,7 @@ class NewFile(RawIOBase):
         return self.n_bytes
 
     def write(self, data: Any) -> int:
-        """Write all of the data, or buffer them if they are few; return the number of bytes."""
+        """Write all of the data, or add them to the buffer; return the number of bytes."""
         view = memoryview(data).cast("B")
         self._hash.update(view)
         self.n_bytes += len(view)
@@ -213,7 +213,8 @@ def replacing(
         place: The final name; an existing regular file is replaced.
         ready: Called right before the rename; if it raises, the old file stays.
         ending: Suffix that is appended to the name of ``place`` to name the temporary file. If two
-            processes write this file at a time, the one that began first gets an error.
+            processes write this temporary file at a time, the process that began first gets an
+            error.
 
     Raises:
         OSError: The temporary file cannot be written, another process has begun to write it, or

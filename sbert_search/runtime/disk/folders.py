@@ -1,9 +1,9 @@
 """Access files through the descriptor of an open folder, never through a symbolic link.
 
 While this process works in a folder, another process can move the folder or replace it by a link.
-The path then leads to another folder, but an open descriptor still leads to the first. An `Entry`
-names a file below an open `Folder`; the functions of `runtime/disk/files.py` accept an `Entry` in
-place of a path.
+The path then leads to another folder, but an open descriptor still leads to the same folder. An
+`Entry` names a file below an open `Folder`; the functions of `runtime/disk/files.py` accept an
+`Entry` in place of a path.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class Folder:
         return self._identity(name) is not None
 
     def listing(self, below: str = "") -> dict[str, bool]:
-        """Map the entries of this folder, or of a sub-folder, to whether they are regular files.
+        """Map each name in this folder, or in a sub-folder, to whether it is a regular file.
 
         Raises:
             OSError: The sub-folder is absent, a link, or not the same folder as at its first
@@ -101,8 +101,8 @@ class Folder:
         """Yield the descriptor of the folder that contains an entry, and the entry's name in it.
 
         Raises:
-            OSError: The sub-folder cannot be opened. The path of an OSError, also of one raised in
-                the body, becomes the full path.
+            OSError: The sub-folder cannot be opened. An OSError that the body of the context raises
+                is raised again. In both cases, ``filename`` of the error is the full path.
         """
         below, _, last = name.rpartition("/")
         temporary = None  # a descriptor for this access only
@@ -126,10 +126,10 @@ class Folder:
 
     @contextlib.contextmanager
     def kept_open(self, names: Iterable[str] = ()) -> Iterator[Folder]:
-        """Yield a copy of this folder; a sub-folder that it opens stays open to the context's end.
+        """Yield a copy of this folder that keeps sub-folders open until the context ends.
 
-        This makes opening many files faster. It also ensures that no new folder can get the inode
-        of an open sub-folder and be mistaken for it.
+        This makes opening many files faster. As long as a sub-folder is open, its inode is in use,
+        so no new folder can get this inode and be mistaken for the sub-folder.
 
         Args:
             names: Sub-folders to open now.
@@ -186,7 +186,7 @@ class Entry:
 
     @property
     def name(self) -> str:
-        """The last component of the name."""
+        """The last component of the path."""
         return self.below.rpartition("/")[2]
 
     @property
@@ -196,7 +196,7 @@ class Entry:
         return Entry(self.folder, below) if below else self.folder
 
     def opened(self) -> Folder:
-        """Open the folder of this name, which must not be a link.
+        """Open the folder that this entry names; it must not be a link.
 
         Raises:
             OSError: There is no such folder.

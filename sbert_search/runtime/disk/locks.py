@@ -15,7 +15,8 @@ from sbert_search.runtime.disk.folders import Folder, Place, identity_of, parent
 PROBES = (".probe-1", ".probe-2")  # names of the test files of `check_renames`
 POLL_S = 0.02  # seconds between two tries to get a lock
 
-# The locks of this process. A forked child must close the descriptors that it inherits.
+# The locks of this process. A forked child inherits their descriptors and closes them, since an
+# open copy would keep a lock after the parent has released it.
 _held: set[Lock] = set()
 
 
@@ -47,7 +48,7 @@ class Lock:
     def write_holder(self) -> None:
         """Write process id and time into the lock file, for messages of other processes.
 
-        A file with several hard links is left alone, since it may be a user's file.
+        A file with several hard links is not changed, since it may be a user's file.
         """
         note = json.dumps({"pid": os.getpid(), "since": time.strftime("%Y-%m-%dT%H:%M:%S%z")})
         with contextlib.suppress(OSError):  # a full disk: the lock is valid without the note
@@ -65,7 +66,7 @@ class Lock:
         self.forget()
 
     def forget(self) -> None:
-        """Close the descriptor; in a fork this leaves the lock of the parent in place."""
+        """Close the descriptor; if a forked child does this, its parent keeps the lock."""
         _held.discard(self)
         os.close(self._fd)
         self._fd = -1
@@ -89,7 +90,8 @@ def exclusive_lock(place: Place, *, wait_s: float = 0.0) -> Iterator[Lock]:
         wait_s: Seconds to wait while another holder has the lock.
 
     Raises:
-        LockHeld: After ``wait_s``, another process or another part of this process still holds it.
+        LockHeld: After ``wait_s`` seconds, another process or another part of this process still
+            holds the lock.
         OSError: The file cannot be created or locked, as in a read-only folder, or its file system
             ignores locks.
     """
@@ -150,7 +152,7 @@ def _require_exclusion(place: Place) -> None:
 
 
 def _read_holder(fd: int) -> dict[str, object]:
-    """Read the process id and time of a lock's holder; wait a moment if it has not written them."""
+    """Read process id and time of a lock's holder; wait a moment if they are not written yet."""
     for _ in range(20):
         with contextlib.suppress(ValueError):
             holder = json.loads(os.pread(fd, 4096, 0))
@@ -160,9 +162,10 @@ def _read_holder(fd: int) -> dict[str, object]:
 
 
 def check_renames(folder: Folder) -> None:
-    """Test that renaming a file in a folder replaces the target, which every commit relies on.
+    """Test that renaming a file in a folder replaces an existing target.
 
-    The two test files are removed, also those that a killed process has left.
+    Every commit to an index relies on this. The two test files are removed, also those that a
+    killed process has left.
 
     Raises:
         OSError: The file system, such as some network mounts, does not support such renames.

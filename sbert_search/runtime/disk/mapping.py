@@ -56,7 +56,7 @@ class _Mapping:
 def _libc() -> ctypes.CDLL:
     """Load the C library, whose ``mmap`` keeps no descriptor.
 
-    From Python 3.13 on, Python's ``mmap.mmap`` keeps none either with ``trackfd=False``.
+    From Python 3.13 on, ``mmap.mmap`` of Python with ``trackfd=False`` keeps no descriptor either.
     """
     libc = ctypes.CDLL(None, use_errno=True)
     libc.mmap.restype = ctypes.c_void_p

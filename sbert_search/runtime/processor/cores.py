@@ -35,14 +35,15 @@ def thread_count() -> int:
 def torch_threads() -> int:
     """Return the number of threads that torch starts; torch is not imported.
 
-    It is OMP_NUM_THREADS if that is set, and otherwise one for each usable physical core. On
-    x86-64, it is never more than one for each of these cores, since torch is built with MKL there.
+    If OMP_NUM_THREADS is not set, torch starts one thread for each usable physical core. If it is
+    set, torch starts this number of threads. On x86-64, torch is built with MKL, which then limits
+    the number to the usable physical cores.
     """
     requested, limit = _requested_threads() or physical_cores(), physical_cores()
     return min(requested, limit) if platform.machine() in ("x86_64", "AMD64") else requested
 
 
 def _requested_threads() -> int:
-    """Return OMP_NUM_THREADS; 0: it is not set, or is no number."""
+    """Return OMP_NUM_THREADS, or 0 if the variable is not set or is no number."""
     requested = os.environ.get("OMP_NUM_THREADS", "")
     return int(requested) if requested.isdecimal() else 0

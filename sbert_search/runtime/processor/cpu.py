@@ -1,4 +1,4 @@
-"""Name the processor of this machine and what its speed depends on; torch is not imported."""
+"""Describe the processor: name, instruction sets, settings for its speed; torch is not imported."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ class Cpu:
     """A processor.
 
     Attributes:
-        name: Its name, which a virtual machine may shorten, such as "AMD EPYC".
+        name: Name of the processor, such as "AMD EPYC". A virtual machine may show a shorter name.
         model: Family and model, or "" if the system does not tell.
-        flags: Its instruction sets, sorted; empty if the system does not tell.
+        flags: Instruction sets of the processor, sorted; empty if the system does not tell.
     """
 
     name: str
@@ -61,7 +61,7 @@ class Cpu:
 
     @property
     def speed_flags(self) -> tuple[str, ...]:
-        """The flags of `SPEED_FLAGS` that it has, in that order."""
+        """The flags in `SPEED_FLAGS` that the processor has, in the order of `SPEED_FLAGS`."""
         return tuple(flag for flag in SPEED_FLAGS if flag in self.flags)
 
 
@@ -83,7 +83,7 @@ def switches() -> dict[str, str]:
 
 
 def _first_processor(path: Path) -> Mapping[str, str]:
-    """Read the fields of the first processor; a machine with 200 has 200 equal paragraphs."""
+    """Read the fields of the first processor; the paragraphs of further processors are skipped."""
     fields: dict[str, str] = {}
     try:
         with path.open(encoding="utf-8", errors="replace") as lines:

@@ -16,10 +16,12 @@ _SOFT = 1  # omp_pause_soft in omp.h: end the threads, keep the settings
 def end_idle_workers() -> None:
     """End the worker threads with which torch computes in the calling thread.
 
-    Each thread that computes has a team of workers of its own, which waits for the next step. If
-    all teams together have more threads than there are cores, GNU OpenMP lets waiting threads sleep
-    at once (libgomp, config/linux/wait.h: gomp_throttled_spin_count). Each step of another team
-    then has to wake its workers first. The next step of the calling thread starts a new team.
+    Each thread that computes with torch has its own team of worker threads. Between two parallel
+    operations, the team waits. If all teams together have more threads than there are cores, GNU
+    OpenMP lets waiting workers sleep at once (libgomp, config/linux/wait.h:
+    gomp_throttled_spin_count). Each parallel operation of any team must then first wake its
+    workers. This function ends the team of the calling thread, so that other teams are fast. The
+    next parallel operation of the calling thread starts a new team.
 
     Nothing happens if torch does not run on GNU OpenMP, or is not imported.
     """

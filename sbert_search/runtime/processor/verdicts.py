@@ -1,8 +1,8 @@
-"""Measure which of several ways to compute the same is the fastest here, and remember the verdict.
+"""Measure which of several ways to compute the same result is the fastest on this machine.
 
-A processor's flags say what it can compute, not how fast: one with bfloat16 instructions may
-multiply twice as fast in bfloat16 as in float32, or half as fast. So each way is timed once for a
-machine, and the verdict is stored with its figures in the user's cache.
+A processor's flags say what it can compute, not how fast: a processor with bfloat16 instructions
+may multiply twice as fast in bfloat16 as in float32, or half as fast. So each way is timed once for
+a machine, and the verdict is stored with the measured times in the user's cache.
 """
 
 from __future__ import annotations
@@ -20,17 +20,19 @@ from sbert_search.runtime.cache import cache_folder, digest_of, remembered
 from sbert_search.runtime.processor.cpu import cpu, switches
 
 FOLDER = "verdicts"  # in the user's cache
-# A less exact way must be faster than a more exact one by this factor.
+# A less exact way is chosen only if it is faster than a more exact way by this factor.
 GAIN = 1.05
-# On a busy machine, even the fastest round may be slow. So after `ROUNDS` rounds, more are added
-# until for each timed work, `AGREEING` rounds took at most `NEAR` times its fastest round, or until
-# there are `MOST_ROUNDS`. After `FEWEST_ROUNDS`, no round begins later than `BUDGET_S` seconds
-# after the first.
+# Each round times all trials once. Only the fastest round of a trial counts, but on a busy machine,
+# a few rounds may all be slow. So measuring goes on after `ROUNDS` rounds, until for each trial
+# `AGREEING` rounds took at most `NEAR` times as long as its fastest round. Measuring always ends
+# after `MOST_ROUNDS` rounds. Once `BUDGET_S` seconds have passed, it ends as soon as there are
+# `FEWEST_ROUNDS` rounds.
 AGREEING, NEAR = 2, 1.1
 FEWEST_ROUNDS, ROUNDS, MOST_ROUNDS = 3, 6, 18
 BUDGET_S = 0.25
-# A way that takes this many times the fastest way's time for a little work is not timed further:
-# some processors compute a type by a reference kernel, a thousand times slower than by the others.
+# A way whose probe takes more than this many times as long as the fastest probe is not timed
+# further. For a data type without fast instructions, a library may use a reference kernel, which
+# can be a thousand times slower.
 HOPELESS = 3.0
 _FORMAT = 1  # increase it with every change of what is timed, so that older verdicts are not used
 
@@ -46,7 +48,7 @@ class Timed(NamedTuple):
 
 
 class Candidate(NamedTuple):
-    """One way to compute: a little work to find out whether it is hopeless, and typical work."""
+    """One way to compute: a short probe that shows whether it is `HOPELESS`, and typical work."""
 
     probe: Timed
     trials: Sequence[Timed]
@@ -58,13 +60,13 @@ Candidates = Mapping[str, Callable[[], Candidate]]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Verdict:
-    """Which way to compute is used, and why.
+    """The chosen way to compute, and the measured times that decided.
 
     Attributes:
-        subject: What was decided, such as "precision of inference".
+        subject: The subject of the decision, such as "precision of inference".
         choice: Name of the chosen way.
-        costs: Microseconds for a token, by name of the way.
-        work: What was timed.
+        costs: Measured microseconds for a token, by name of the way.
+        work: Description of the work that was timed.
         cpu: Name of the processor.
         threads: Number of threads.
     """
@@ -97,9 +99,10 @@ def choose(costs: Mapping[str, float]) -> str:
 def measure(candidates: Candidates) -> dict[str, float]:
     """Time each way to compute; return microseconds for a token, in the order of ``candidates``.
 
-    The rounds alternate between the ways, so that a drift of the machine's speed affects all
-    equally. The fastest round of a way counts. A way that is `HOPELESS` gets no rounds; the time of
-    its probe is returned. A way that torch refuses is left out; the first way must not be refused.
+    Each round times all ways, so that a drift of the machine's speed affects all ways equally. Only
+    the fastest round counts. A way that is `HOPELESS` gets no rounds; the time of its probe is
+    returned. A way that raises a RuntimeError, because torch does not support it, is left out. The
+    first way must be supported.
     """
     first = next(iter(candidates))
     ready: dict[str, Candidate] = {}
@@ -119,7 +122,8 @@ def measure(candidates: Candidates) -> dict[str, float]:
 def _best_rounds(ready: Mapping[str, Candidate]) -> dict[str, float]:
     """Return each way's seconds for a token.
 
-    They are the sum of the fastest rounds of its trials, divided by the tokens of all its trials.
+    The time of a trial is the time of its fastest round. The times of all trials of a way are added
+    and divided by the number of tokens of these trials.
     """
     runs = {
         (name, number): trial.run
@@ -155,7 +159,7 @@ def _seconds(work: Callable[[], object]) -> float:
 
 @contextmanager
 def measured_anew() -> Iterator[None]:
-    """Within this context, `verdict_on` measures and replaces what the cache holds."""
+    """Within this context, `verdict_on` always measures, and replaces cached verdicts."""
     global _anew
     _anew = True
     try:
@@ -171,9 +175,9 @@ def verdict_on(subject: str, shapes: object, work: str, candidates: Candidates) 
     verdict holds for this process.
 
     Args:
-        subject: What is decided.
+        subject: The subject of the decision, such as "precision of inference".
         shapes: Everything about the model that the verdict depends on, as a JSON value.
-        work: What is timed, in words.
+        work: Description of the work that is timed.
         candidates: The ways to compute.
     """
     key = {"format": _FORMAT, "subject": subject, "shapes": shapes, "machine": machine_key()}
@@ -230,7 +234,7 @@ def stored_verdicts() -> list[Verdict]:
 
 
 def _is_verdict(value: object, candidates: Candidates) -> bool:
-    """Whether a value of the cache is a verdict on these candidates that agrees with its costs."""
+    """Whether a cached value is a verdict on these candidates whose costs give its choice."""
     if not isinstance(value, dict):
         return False
     try:

@@ -1,1 +1,1 @@
-"""Models that score pairs of query and text, for the stage that reranks."""
+"""Models that score pairs of query and text, to rerank the hits of a search."""
