@@ -64,7 +64,8 @@ def expected_calibration_error(
 def fit_temperature(logits: ArrayLike, gold: ArrayLike, kind: LabelKind = "class") -> float:
     """Return the temperature with the highest likelihood on labelled items.
 
-    Fit it on items that the model was not trained on. It changes no predicted class.
+    Fit it on items that the model was not trained on. The most probable class of an item is the
+    same at each temperature.
 
     Args:
         logits: Outputs of a classifier, (n, labels).

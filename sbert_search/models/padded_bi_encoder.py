@@ -47,12 +47,12 @@ class PaddedBiEncoder(nn.Module):
         config = model.encoder.config
         if config.attention_terms != ("c2c",) or config.causal:
             raise ModelError(
-                f"The engine onnx computes no attention of type {config.layout!r}; use --engine "
+                f"The engine onnx supports no attention of type {config.layout!r}; use --engine "
                 "native."
             )
         if unknown := set(model.pooling) - set(_POOLINGS):
             raise ModelError(
-                f"The engine onnx computes no pooling {', '.join(unknown)}; use --engine native."
+                f"The engine onnx supports no pooling {', '.join(unknown)}; use --engine native."
             )
         self.encoder, self.head, self.pooling = model.encoder, model.head, model.pooling
 

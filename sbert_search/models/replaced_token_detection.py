@@ -149,8 +149,8 @@ class ReplacedTokenModel(nn.Module):
         config = self.generator.encoder.config
         if read.encoder.config != replace(config, pooler=read.encoder.config.pooler):
             raise ConfigError(
-                "The generator of init_from has another shape than the recipe's; give the recipe "
-                "the table [generator] of the run that made it."
+                "The generator of init_from has another shape than the recipe's; copy the table "
+                "[generator] of the recipe that trained it."
             )
         trained = MaskedLanguageModel.on_checkpoint(read, self.tokenizer, pairs=False)
         own = self.generator.state_dict()

@@ -54,7 +54,8 @@ class Calibration:
 def calibrate(model: Path, source: Path, *, device: str = "auto") -> Calibration:
     """Fit the temperature of a model to labelled texts, and store it in the model's folder.
 
-    The most probable class of a text and the order of the scores do not change. Take texts that the
+    The most probable class of a text and the order of the scores do not change. If a text can have
+    several labels, a threshold other than 0.5 can now give it other labels. Take texts that the
     model was not trained on.
 
     Args:

@@ -227,7 +227,7 @@ def require_finite(logits: Vectors) -> Vectors:
     if not np.isfinite(logits).all():
         raise ModelError(
             "The model computes logits that are not finite (NaN or infinite). Open it with "
-            'precision="fp32" (--precision fp32); if they are the same there, its weights are '
-            "unusable: train it again."
+            'precision="fp32" (--precision fp32); if they are not finite there either, '
+            "the weights of the model are unusable: train the model again."
         )
     return logits

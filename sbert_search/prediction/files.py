@@ -107,7 +107,7 @@ class FilePredictor:
     def __post_init__(self) -> None:
         if self.text2 is not None and self.predictor.task == "tag":
             raise ConfigError(
-                f"{self.predictor.opened.name} tags single texts; give no field of a second text "
+                f"{self.predictor.opened.name} tags single texts; name no field of a second text "
                 "(text2, --text2-field)."
             )
 
@@ -183,7 +183,7 @@ class FilePredictor:
             # is told how the rows are read.
             note(
                 f"{file.shown}: each row is a pair of texts, of the columns {columns[0]} and "
-                f"{columns[1]}. If the model classifies single texts, take {columns[1]} out."
+                f"{columns[1]}. If the model classifies single texts, remove {columns[1]}."
             )
         id_name = next((name for name in IDS if name in names), None)
         for row in read_rows(file):

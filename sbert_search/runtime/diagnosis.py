@@ -184,8 +184,8 @@ def advise(
         )
     elif extras.get("cpu"):
         lines.append(
-            f"{', '.join(extras['cpu'])} of the extra cpu are missing, which searches of large "
-            "indexes and cold queries use: pip install 'sbert-search[cpu]'"
+            f"{', '.join(extras['cpu'])} of the extra cpu are missing. Searches of large "
+            "indexes and the first query of a process need them: pip install 'sbert-search[cpu]'"
         )
     if gpus and "+cpu" in torch:
         lines.append(

@@ -116,12 +116,12 @@ class SearchEngine:
         self.index.require_finished()
         if reranker is not None and not callable(getattr(reranker, "predict", None)):
             raise ConfigError(
-                f"{reranker!r} cannot rerank: it has no predict. Pass Reranker(MODEL), or a "
+                f"{reranker!r} cannot rerank: it has no method predict. Pass Reranker(MODEL), or a "
                 "CrossEncoder of sentence-transformers."
             )
         if reader is not None and not callable(getattr(reader, "answer", None)):
             raise ConfigError(
-                f"{reader!r} cannot read hits: it has no answer. Pass Predictor(MODEL)."
+                f"{reader!r} cannot read hits: it has no method answer. Pass Predictor(MODEL)."
             )
         self.reranker, self.reader, self.runner = reranker, reader, runner
         self._model = embedder

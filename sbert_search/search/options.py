@@ -138,7 +138,7 @@ class SearchOptions:
         if not 0 <= self.rerank_depth <= MAX_RERANK_DEPTH:
             raise QueryError(
                 f"rerank_depth is {self.rerank_depth:,}; it must be from 0 to "
-                f"{MAX_RERANK_DEPTH:,}, since the reranker reads the text of so many documents."
+                f"{MAX_RERANK_DEPTH:,}, since the reranker reads the text of each of them."
             )
         self._check_boosts()
         self._check_order()

@@ -157,7 +157,7 @@ def test_a_depth_that_cannot_be_reranked_is_refused(index: Index, depth: int, me
 
 
 def test_what_is_no_reranker_is_refused(index: Index) -> None:
-    with pytest.raises(ConfigError, match="cannot rerank: it has no predict"):
+    with pytest.raises(ConfigError, match="cannot rerank: it has no method predict"):
         SearchEngine(index, HashingEmbedder(), "cross-encoder/name")  # type: ignore[arg-type]
 
 

@@ -90,7 +90,7 @@ def test_searches_without_answers(index: Index) -> None:
     assert all(hit.answer is None for hit in SearchEngine(index).search("capital"))
     with pytest.raises(QueryError, match="answer_depth is -1; it must not be negative"):
         engine.search("capital", answer_depth=-1)
-    with pytest.raises(ConfigError, match=r"it has no answer. Pass Predictor\(MODEL\)"):
+    with pytest.raises(ConfigError, match=r"it has no method answer. Pass Predictor\(MODEL\)"):
         SearchEngine(index, reader=cast(AnswerReader, object()))
     with pytest.raises(QueryError):
         engine.search(engine.embedder.encode_query("capital"))

@@ -154,7 +154,7 @@ def _measured(line: str, place: str) -> Measured:
             raise ValueError
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise ConfigError(
-            f"{place}: this is no result of sbert-search eval ... --json; write the file with it."
+            f"{place}: this is no result of sbert-search eval ... --json; use its output."
         ) from error
     # Undefined scores, such as a correlation of equal values, are not finite and are left out.
     finite = {name: value for name, value in scores.items() if math.isfinite(value)}

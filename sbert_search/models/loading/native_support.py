@@ -118,7 +118,7 @@ def why_no_native_head(folder: ModelFolder, architecture: str) -> str | None:
         return f"its architecture is {folder.transformer.get('architectures')}"
     activation = folder.transformer.get("pooler_hidden_act") or "gelu"
     if architecture == SEQUENCE_HEADS["deberta"].architecture and activation != "gelu":
-        return f"pooler_hidden_act is {activation!r}, and the native encoder has gelu there"
+        return f"pooler_hidden_act is {activation!r}, and the native encoder supports only gelu"
     return None
 
 

@@ -208,5 +208,5 @@ def test_another_device_or_precision_is_refused(folder: Path, name: str, value: 
 
 def test_attention_with_relative_positions_has_no_padded_form(tmp_path: Path) -> None:
     encoder = tiny_encoder(attention_terms=("c2c", "c2p"), relative_positions=4)
-    with pytest.raises(ModelError, match=r"computes no attention .*; use --engine native"):
+    with pytest.raises(ModelError, match=r"supports no attention .*; use --engine native"):
         PaddedBiEncoder(BiEncoder(encoder, tiny_tokenizer(tmp_path)))
