@@ -1,4 +1,4 @@
-"""Sentence embeddings and semantic search, from raw text to a search index you can trust.
+"""Sentence embeddings and semantic search: encode texts, and build and search indexes.
 
 Each public name is imported from its module at the first use of the name. Importing the package
 alone therefore loads neither torch nor FAISS.
@@ -213,7 +213,7 @@ _NAMES_IN = {  # public names by the module that defines them
 }
 _MODULE_OF = {name: module for module, names in _NAMES_IN.items() for name in names}
 
-if not TYPE_CHECKING:  # given __getattr__, a type checker would accept every misspelt name
+if not TYPE_CHECKING:  # a type checker that sees __getattr__ accepts misspelt names
     __all__ = sorted(_MODULE_OF)
 
     def __getattr__(name: str) -> object:

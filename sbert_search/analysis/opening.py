@@ -1,4 +1,4 @@
-"""Open the models that an analysis looks into; only this package's own encoder can be analysed."""
+"""Open models for an analysis; this package's own encoder must support their architecture."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from sbert_search.models.loading.resolve import resolve_model
 
 
 def open_folder(model: str | Path | None) -> tuple[ModelFolder, str]:
-    """Find the folder of a bi-encoder or an encoder, and the name by which it was found.
+    """Find a bi-encoder or an encoder; return its folder, and the name by which it was found.
 
     Raises:
-        ModelError: The model cannot be found, or this package's own encoder does not implement it.
+        ModelError: The model cannot be found, or this package's own encoder does not support it.
     """
     resolved = resolve_model(model)
     folder = read_folder(resolved.path)

@@ -1,4 +1,4 @@
-"""Take the texts of an analysis at random from a corpus of any size."""
+"""Choose the texts of an analysis at random from a corpus of any size."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def texts_of(reader: CorpusReader) -> Iterator[str]:
 
 
 def sample_texts(texts: Iterable[str], most: int, *, seed: int, fewest: int = 2) -> list[str]:
-    """Choose different texts at random; memory is bounded by ``most`` texts.
+    """Choose different texts at random; memory holds at most ``most`` texts at a time.
 
     Args:
         texts: Any number of texts; blank ones are left out. Equal texts are removed after the

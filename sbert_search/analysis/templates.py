@@ -22,7 +22,7 @@ def fill_page(
             and ``{{SCRIPT}}``.
         title: Title of the page, as text.
         style: CSS.
-        script: JavaScript, which reads the JSON of the element that holds the data.
+        script: JavaScript, which reads the JSON data from their HTML element.
         data: JSON values.
     """
     parts = {
@@ -30,7 +30,7 @@ def fill_page(
         "base-uri 'none'; form-action 'none'",
         "TITLE": escape(title),
         "STYLE": style,
-        "DATA": json.dumps(data).replace("<", "\\u003c"),  # no text can end the element
+        "DATA": json.dumps(data).replace("<", "\\u003c"),  # no text can close the element
         "SCRIPT": script,
     }
     page, *rest = template.split("{{")
@@ -41,6 +41,6 @@ def fill_page(
 
 
 def hash_of(content: str) -> str:
-    """Return the source expression of an inline style or script in a security policy."""
+    """Return the hash by which a content security policy allows an inline style or script."""
     digest = hashlib.sha256(content.encode()).digest()
     return f"'sha256-{base64.b64encode(digest).decode()}'"

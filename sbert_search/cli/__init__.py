@@ -1,1 +1,1 @@
-"""The command line: each command parses, calls the API once and prints."""
+"""The command line: each command parses arguments, calls the API and prints the result."""

@@ -1,4 +1,4 @@
-"""`completion`: print the script by which a shell completes command lines."""
+"""`completion`: print a script that makes a shell complete sbert-search commands."""
 
 from __future__ import annotations
 

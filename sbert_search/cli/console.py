@@ -16,8 +16,9 @@ from sbert_search.runtime.visible import visible
 if TYPE_CHECKING:
     from rich.console import Console
 
-_PIPE_WIDTH = 10_000  # columns of a table that no terminal shows; tables are as wide as they need
-_LEAST_WIDTH, _USUAL_WIDTH = 10, 80  # columns; a terminal that says fewer does not know its width
+_PIPE_WIDTH = 10_000  # largest width of a table in a pipe or file, where lines are not wrapped
+# A terminal that reports fewer than 10 columns does not know its width; 80 are assumed.
+_LEAST_WIDTH, _USUAL_WIDTH = 10, 80
 _LONG_WORD = 16  # characters; longer words of a table may be broken
 REJECTED_ROWS = 3  # exit code of a command that rejected rows
 
@@ -30,8 +31,8 @@ _UNSAFE = re.compile("[\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 def emit(record: Mapping[str, object]) -> None:
     """Print one JSON line.
 
-    Dates and times are written as the text that ``str`` gives. Infinity and NaN, which JSON does
-    not have, are written as null.
+    Dates and times are converted with ``str``. Infinity and NaN, which JSON does not have, are
+    written as null.
 
     Control characters, line separators and characters that the encoding of stdout lacks are
     written as JSON escapes. The values that a JSON parser reads stay the same.
@@ -67,9 +68,10 @@ def _print(line: str) -> None:
 
 
 def terminal() -> Console:
-    """Return a console.
+    """Return a console of the library rich that writes to stdout.
 
-    It writes colours to a terminal, and with FORCE_COLOR also to a pipe; with NO_COLOR to neither.
+    Colours are written if stdout is a terminal or the environment variable FORCE_COLOR is set,
+    unless NO_COLOR is set.
     """
     from rich.console import Console
 
@@ -94,7 +96,7 @@ def show_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None
         numeric = bool(values) and all(
             isinstance(value, (int, float)) and not isinstance(value, bool) for value in values
         )
-        # In a column without a minimal width, rich breaks numbers and words.
+        # Without a minimum width of the column, rich breaks numbers and words.
         words = chain([column], (_cell(value) for value in values))
         longest = max(len(word) for text in words for word in text.split() or [""])
         table.add_column(
@@ -124,7 +126,7 @@ def _cell(value: object) -> str:
 
 
 def size_text(n_bytes: float) -> str:
-    """Write a size for people, in powers of 1,024: ``1.5 MiB``."""
+    """Format a number of bytes with a unit in powers of 1,024, such as ``1.5 MiB``."""
     units = ["B", "KiB", "MiB", "GiB", "TiB"]
     while round(n_bytes, 0 if units[0] == "B" else 1) >= 1024 and len(units) > 1:
         n_bytes /= 1024

@@ -71,7 +71,7 @@ def demo(ctx: click.Context, /, folder: Path | None, model: str | None, **_: obj
 
 
 def _model_name(model: str) -> str:
-    """Return a file name for the model; models in folders of equal names get different ones."""
+    """Return a file name for the model, different for folders of the same name."""
     place = str(Path(model).resolve()) if Path(model).exists() else model
     return f"{Path(model).name}-{xxh3_64_hexdigest(place.encode())[:8]}"
 

@@ -1,4 +1,4 @@
-"""`doctor`: describe this machine and installation, and what would make it faster."""
+"""`doctor`: describe this machine and installation, and ways to make them faster."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sbert_search.config import to_mapping
 if TYPE_CHECKING:
     from sbert_search.runtime.diagnosis import Diagnosis
 
-# Training is measured on steps of 512 tokens in texts of 16 tokens: 16 pairs of sentences.
+# Training is measured on steps of 512 tokens: 16 pairs of sentences with 16 tokens each.
 _STEP_TOKENS, _TEXT_TOKENS = 512, 16
 
 
@@ -45,7 +45,7 @@ def doctor(model: str | None, as_json: bool) -> None:
 
 
 def _measure(model: str) -> None:
-    """Measure one block of a model's encoder, and replace the verdicts of earlier measurements."""
+    """Measure precisions on a block of a model's encoder; replace the results stored earlier."""
     from sbert_search.encoder.precision import inference_precision, training_precision
     from sbert_search.encoder.weights import load_encoder
     from sbert_search.models.loading.folder import read_folder

@@ -1,4 +1,4 @@
-"""Describe exceptions that are not a `SbertSearchError` in one line with a remedy."""
+"""Describe an exception other than a `SbertSearchError` in one line, with a remedy."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _REMEDIES = {
 
 
 def describe(error: Exception) -> str:
-    """Say what failed and what to do about it.
+    """Return a message that names the failure and a remedy.
 
     If the variable SBERT_SEARCH_DEBUG is set, the traceback is printed to stderr as well.
     """
@@ -61,7 +61,7 @@ def _detail(error: Exception) -> str:
 
 
 def _record(error: Exception) -> str:
-    """Write the traceback to a temporary file; return words that say where the user finds it."""
+    """Write the traceback to a temporary file; return a phrase that tells the user its place."""
     import tempfile
     import traceback
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from sbert_search.records import Hit, MetadataValue
     from sbert_search.search.stages.facets import Facet
 
-SNIPPET_CHARS = 300
+SNIPPET_CHARS = 300  # characters of a hit's text to print
 _FACET_CHARS = 80  # characters of a value that a facet shows
 
 
@@ -91,7 +91,7 @@ def show_hits(hits: Iterable[Hit]) -> None:
 
 
 def _wrapped(text: Text, console: Console, width: int, most: int) -> list[Text]:
-    """Wrap a text to at most ``most`` lines; if some are cut, the last ends in an ellipsis."""
+    """Wrap a text to at most ``most`` lines; if lines are cut, the last ends in an ellipsis."""
     lines = list(text.wrap(console, width))
     if len(lines) > most:
         lines = lines[:most]
@@ -129,7 +129,7 @@ def _line(text: str) -> str:
 
 
 def _shown(value: MetadataValue) -> str:
-    """Write a value, or the values of a list; times to the second."""
+    """Format a value or a list of values; times are cut to whole seconds."""
     if isinstance(value, (list, tuple)):
         return ", ".join(map(_shown, value))
     return value.isoformat(" ", "seconds") if isinstance(value, datetime) else str(value)
@@ -146,8 +146,9 @@ def _snippet(hit: Hit) -> Text:
     """Cut the text around the answer or the best sentence, which is shown in bold green."""
     from rich.text import Text
 
-    # A third of the spare characters goes before the best sentence and the rest after it. A long
-    # best sentence is cut after 2 * SNIPPET_CHARS. Cuts move to a space, so that words stay whole.
+    # The snippet has SNIPPET_CHARS characters. If the best sentence is shorter, a third of the
+    # remaining characters goes before it, and two thirds go after it. A best sentence is cut
+    # after 2 * SNIPPET_CHARS characters. Cuts move to a space, so that words stay whole.
     text, best = _line(hit.text), _line(hit.best_sentence)
     at = max(text.find(best), 0) if best else 0
     if hit.answer is not None:

@@ -15,14 +15,15 @@ from sbert_search.cli.examples import with_examples
 from sbert_search.runtime.remedies import offer_options
 
 CONFIG_FILE = "sbert-search.toml"  # read from the current folder
-_IN_TABLE = "sbert_search.cli.lazy_group"  # key in ctx.meta: options in the table of the command
-NEAR = 0.7  # similarity from which a known name is suggested for an unknown one
+# Key in ctx.meta: names of the options that the command's table in the configuration file sets.
+_IN_TABLE = "sbert_search.cli.lazy_group"
+NEAR = 0.7  # lowest similarity (difflib ratio) at which a known name is suggested
 
 
 def near_names(name: str, known: Iterable[str]) -> list[str]:
     """Return the known names that are similar to a misspelt one, best first.
 
-    Leading dashes do not count; two options would otherwise be similar because of them.
+    Leading dashes are ignored, since they would make all options similar.
     """
     import difflib  # only a misspelt name needs it
 
@@ -37,10 +38,10 @@ def suggestion(name: str, known: Iterable[str]) -> str:
 
 
 class GuidedGroup(click.Group):
-    """A group that suggests commands, and whose commands show examples in their help."""
+    """A group that suggests similar commands, and adds examples to the help of commands."""
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Return a command with its examples; None if there is none of this name."""
+        """Return a command with its examples, or None if no command has this name."""
         command = self.load_command(ctx, cmd_name)
         if command and not isinstance(command, click.Group):
             name = cmd_name if self.name in (None, "cli") else f"{self.name} {cmd_name}"
@@ -49,13 +50,13 @@ class GuidedGroup(click.Group):
         return command
 
     def load_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Return a command; None if there is none of this name."""
+        """Return a command, or None if no command has this name."""
         return super().get_command(ctx, cmd_name)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the command of a command line; suggest a name if there is none."""
+        """Find the command of a command line; if it does not exist, fail and suggest a name."""
         name, known = args[0], self.list_commands(ctx)
         if name not in known and not name.startswith("-") and not ctx.resilient_parsing:
             ctx.fail(f"No such command {name!r}.{suggestion(name, known)}")
@@ -71,10 +72,10 @@ def _configured(ctx: click.Context, name: str, command: click.Command) -> click.
     """Take the defaults of a command from the configuration file, if there is one.
 
     Returns:
-        The command; with ``--show-config``, a command that prints the options of this one.
+        The command; with ``--show-config``, a command that prints the options of ``command``.
 
     Raises:
-        ConfigError: The file cannot be read or is no TOML, or a table, an option or a value in it
+        ConfigError: The file cannot be read or is not TOML, or a table, an option or a value in it
             is wrong.
     """
     given = ctx.find_root().params
@@ -83,7 +84,7 @@ def _configured(ctx: click.Context, name: str, command: click.Command) -> click.
         path = Path(CONFIG_FILE)
     if ctx.resilient_parsing or not (path or shows):
         return command
-    from sbert_search.cli.options.config_file import ConfigFile, shown_instead  # only if it is used
+    from sbert_search.cli.options.config_file import ConfigFile, shown_instead  # only when needed
 
     if path is not None:
         contexts = [ctx]
@@ -98,7 +99,7 @@ def _configured(ctx: click.Context, name: str, command: click.Command) -> click.
 
 
 def is_for_all_commands(ctx: click.Context, name: str) -> bool:
-    """Whether the value of an option is at the top of the configuration file."""
+    """Whether an option has its value from the top of the configuration file."""
     in_file = ctx.get_parameter_source(name) is ParameterSource.DEFAULT_MAP
     return in_file and name not in ctx.meta[_IN_TABLE]
 
@@ -106,10 +107,10 @@ def is_for_all_commands(ctx: click.Context, name: str) -> bool:
 def lazy_group(
     homes: Mapping[str, str], lines: Mapping[str, str] | None = None
 ) -> type[click.Group]:
-    """Make a group class that lists its commands in the order of ``homes`` and imports each at use.
+    """Make a group class whose commands are imported at their first use.
 
     Args:
-        homes: ``module:attribute`` of each command, by name.
+        homes: ``module:attribute`` of each command, by name, in the order of the help.
         lines: The first sentence of the help of a command, by the name of the command. The help of
             the group shows this line and does not import the command; a command without a line is
             imported.

@@ -1,4 +1,4 @@
-"""`mcp`: offer search to a program that starts this one and talks to it over stdin and stdout."""
+"""`mcp`: offer search over stdin and stdout, by the Model Context Protocol."""
 
 from __future__ import annotations
 

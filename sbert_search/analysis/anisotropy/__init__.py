@@ -1,1 +1,1 @@
-"""Anisotropy of a model: figures of each layer and of its sentence vectors, and remedies."""
+"""Anisotropy of a model: figures of its layers and sentence vectors, and remedies."""

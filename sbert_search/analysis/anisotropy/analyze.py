@@ -1,4 +1,4 @@
-"""Analyse the anisotropy of a model, and measure what remedies change on its tasks."""
+"""Measure the anisotropy of a model, and the effect of remedies on the scores of tasks."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ from sbert_search.runtime.device import resolve_device
 from sbert_search.runtime.progress import note, warn
 from sbert_search.runtime.provenance import code, machine
 
-FEWEST = 10  # texts: the remedies are fitted on one half, and measured on the other half
-_PAIRED = 1000  # texts whose pairs give the quantiles of the cosine
-_UNIFORM = 5000  # texts of which uniformity is computed, since its time is quadratic
+FEWEST = 10  # fewest texts; the remedies are fitted on one half and measured on the other half
+_PAIRED = 1000  # number of texts of which all pairs are compared for quantiles of the cosine
+_UNIFORM = 5000  # largest number of texts for uniformity, whose time is quadratic in the number
 
 
 class AnisotropyOptions(TypedDict, total=False):
@@ -52,8 +52,8 @@ class AnisotropyOptions(TypedDict, total=False):
         split: Split of the judgements of a BEIR folder; default "test".
         most_texts: Largest number of texts to analyse, chosen at random; default 10,000.
         directions: Directions that all-but-the-top removes; default: one for each 100 dimensions.
-        whitened_dim: Dimensions that whitening keeps; default: all.
-        device: Device of the model, as for `Embedder`; it computes in fp32.
+        whitened_dim: Dimensions that whitening keeps; default: all in which the vectors vary.
+        device: Device of the model, as for `Embedder`. The model computes in fp32.
         seed: Seed of all random choices; default 0.
     """
 
@@ -71,23 +71,24 @@ class AnisotropyOptions(TypedDict, total=False):
 def analyze_anisotropy(
     model: str | Path | None, texts: Iterable[str], **options: Unpack[AnisotropyOptions]
 ) -> AnisotropyReport:
-    """Measure how the vectors of a model lie in space, by layer, and what remedies change.
+    """Measure the anisotropy of each layer of a model, and the effect of remedies.
 
     Vectors are anisotropic if they point in similar directions, so that even unrelated texts have
     a high cosine. The remedies are linear maps of the sentence vectors: standardising,
     all-but-the-top and whitening. They are fitted on one half of the texts. The figures of the
-    sentence vectors are computed from the other half; the scores are those on the tasks.
+    sentence vectors are computed from the other half. The scores are measured on the tasks.
 
     Args:
-        model: As for `Embedder`, by name or folder; of an architecture that this package computes
-            itself.
-        texts: At least 10 different texts, such as sentences; hundreds of them give exact figures.
+        model: Name or folder of the model; None: the default model of `Embedder`. This
+            package's own encoder must support its architecture.
+        texts: At least 10 different texts, such as sentences. Use hundreds for precise figures.
         options: Tasks, and settings of the analysis; see `AnisotropyOptions`.
 
     Raises:
         ConfigError: A setting is invalid.
         CorpusError: A task cannot be read.
-        EvaluationError: There are too few texts, or a task does not exist or is of another kind.
+        EvaluationError: There are too few texts, or a task does not exist, or a task in ``sts`` or
+            ``retrieval`` is of another kind.
         ModelError: The model cannot be found or loaded, or has an unsupported architecture.
 
     Sources: Ethayarajh 2019 (arXiv:1909.00512), Timkey & van Schijndel 2021 (arXiv:2109.04404),

@@ -1,8 +1,8 @@
-"""Sums over the hidden states of one layer, from which the figures of the layer follow.
+"""Sums over the hidden states of one layer, from which the figures of the layer are computed.
 
-The states of a batch are added to the sums and then forgotten, so that the memory does not depend
+The states of a batch are added to the sums and then discarded, so that the memory does not depend
 on the number of texts. Only a few states are kept: those of up to 20 tokens of each sampled word,
-and that of one token of each of the first texts.
+and the state of one token of each of the first 1,000 texts.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from sbert_search.metrics.isotropy import (
 
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 HIGH = 0.9  # a pair with at least this cosine counts as high
-DIMENSIONS = 5  # single dimensions whose shares in the mean cosine are reported
-OCCURRENCES = 20  # states kept of a word, for the share that one direction explains
+DIMENSIONS = 5  # number of dimensions whose shares in the mean cosine are reported
+OCCURRENCES = 20  # largest number of states that are kept of a word, for ``word_direction``
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -41,7 +41,7 @@ class LayerFigures:
     "adjusted" figure is the figure minus a baseline, such as ``token_cosine``.
 
     Attributes:
-        layer: Number of the layer; 0: the embeddings, before the first block.
+        layer: Number of the layer; 0 stands for the embeddings before the first block.
         tokens: Number of tokens.
         token_cosine: Mean cosine of all pairs of tokens.
         token_cosine_quantiles: Quantiles of the cosines of pairs of tokens of different texts, for
@@ -51,16 +51,17 @@ class LayerFigures:
         sentence_cosine: Mean cosine of all pairs of sentences; a sentence is the mean of its
             tokens.
         self_similarity: Mean cosine of two tokens of the same word in different texts, averaged
-            over sampled words; None: no word is in five texts.
+            over sampled words; None if no word occurs in at least five texts.
         self_similarity_adjusted: ``self_similarity`` minus ``token_cosine``.
         intra_sentence: Mean cosine of a token and the mean of its sentence, averaged over
             sentences.
         intra_sentence_adjusted: ``intra_sentence`` minus ``token_cosine``.
         word_direction: How much of the states of a word lies along one direction: the largest
             squared singular value of the states of up to 20 of its tokens, divided by the sum of
-            all squared ones. Averaged over the sampled words; None as for ``self_similarity``.
+            all squared singular values. Averaged over the sampled words; None if
+            ``self_similarity`` is None.
         word_direction_adjusted: ``word_direction`` minus the same share for an equal number of
-            random tokens. Each of them is a token of a different sampled word; words repeat only
+            random tokens. Each random token belongs to a different sampled word; words repeat only
             if there are fewer sampled words than tokens.
         first_direction: Share of the first principal direction in the variance of the tokens.
         effective_rank: Effective rank of the tokens minus their mean.
@@ -87,13 +88,14 @@ class LayerFigures:
 
 
 class Occurrences(NamedTuple):
-    """Tokens of a batch that stand for sampled words.
+    """Tokens of a batch that are occurrences of sampled words.
 
     Attributes:
         rows: Positions of the tokens among the analysed tokens of the batch, `BatchTokens.rows`,
             int64 (n,).
         words: Index of the sampled word of each token, int64 (n,).
-        slots: Number of the token among the tokens of its word, from 0, int64 (n,).
+        slots: Number of the token among the tokens of its word in all batches so far, from 0,
+            int64 (n,).
     """
 
     rows: Tensor
@@ -108,7 +110,8 @@ class BatchTokens(NamedTuple):
         rows: Rows of the tokens in the batch, int64 (n,); special tokens are left out.
         firsts: Position, among the n tokens, of the first token of each text, int64 (texts,).
         occurrences: The tokens of sampled words, at most one for each word and text.
-        single: Positions, among the n tokens, of one token for each of some texts, int64.
+        single: Positions, among the n tokens, of one random token of each text of this batch that
+            is among the first 1,000 texts, int64.
     """
 
     rows: Tensor
@@ -122,8 +125,8 @@ class LayerSums:
 
     Args:
         dim: Width of the states.
-        counts: Number of tokens of each sampled word that will be added, at least 2.
-        device: Device of the states; must support float64.
+        counts: For each sampled word, the number of its tokens that will be added; at least 2.
+        device: Device of the sums; it must support float64.
     """
 
     def __init__(self, dim: int, counts: Sequence[int], device: torch.device) -> None:
@@ -162,8 +165,8 @@ class LayerSums:
         mean = F.embedding_bag(every, tokens, firsts, mode="mean")  # (texts, dim)
         mean_of_units = F.embedding_bag(every, tokens * inverse[:, None], firsts, mode="mean")
         unit_mean = mean / torch.linalg.vector_norm(mean, dim=1, keepdim=True).clamp_min(1e-30)
-        # The mean of cos(mean, token) over the tokens of a sentence is the product of the unit
-        # vector of the mean with the mean of the tokens' unit vectors.
+        # The mean of cos(mean, token) over the tokens of a sentence equals the dot product of two
+        # vectors: the mean scaled to norm 1, and the mean of the tokens scaled to norm 1.
         self._intra += (unit_mean * mean_of_units).sum(dtype=torch.float64)
         self._sentences += len(mean)
         self._mean_total += unit_mean.sum(0)
@@ -206,7 +209,7 @@ class LayerSums:
         return float(((squares - n) / (n * (n - 1))).mean())
 
     def _word_directions(self, draw: np.random.Generator) -> tuple[float | None, float]:
-        """Share that one direction explains: of tokens of one word, and of random words."""
+        """Return ``word_direction``, and the same share for tokens of random words."""
         if not len(self._counts):
             return None, 0.0
         kept, sizes = self._kept.cpu().numpy(), np.minimum(self._counts, OCCURRENCES)

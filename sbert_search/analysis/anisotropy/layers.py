@@ -26,9 +26,9 @@ from sbert_search.models.pooling import pool
 from sbert_search.runtime.progress import progress
 from sbert_search.tokens.batching import token_batches
 
-FEWEST_TEXTS = 5  # in which a word must occur, to be sampled
-_WORDS = 200  # sampled words
-_SINGLE = 1000  # texts of which one token is kept
+FEWEST_TEXTS = 5  # words that occur in fewer texts are not sampled
+_WORDS = 200  # largest number of sampled words
+_SINGLE = 1000  # number of texts of which one random token is kept
 _BATCH_TOKENS = 2048
 
 
@@ -46,7 +46,7 @@ class LayerPass:
 
 
 class _Words:
-    """The tokens to analyse: those of a text without special tokens and without the prompt."""
+    """Finds the tokens to analyse: all tokens of a text except special tokens and the prompt."""
 
     def __init__(
         self,
@@ -76,7 +76,7 @@ class _Words:
         self._draw = draw
 
     def of_batch(self, texts: NDArray[np.int64], device: torch.device) -> BatchTokens:
-        """Find the tokens to analyse in a batch; ``texts`` must be in the order of the batch."""
+        """Find the tokens to analyse in a batch; ``texts`` has the text numbers in batch order."""
         rows: list[int] = []
         occurrences: list[tuple[int, int, int]] = []
         single: list[int] = []
@@ -108,8 +108,8 @@ class _Words:
 def _first_places(model: BiEncoder, texts: Sequence[str], prompt: str) -> list[int]:
     """Return the place of the first token of each text, after special tokens and the prompt.
 
-    It differs between texts: a vocabulary of bytes may join the blank that ends a prompt with the
-    first word.
+    The place differs between texts: a byte-level tokenizer may join the space at the end of the
+    prompt with the first word of the text.
     """
     before = len(model.tokenizer.single.before)
     if not prompt:
@@ -122,12 +122,13 @@ def _first_places(model: BiEncoder, texts: Sequence[str], prompt: str) -> list[i
 def pass_texts(model: BiEncoder, texts: Sequence[str], *, seed: int = 0) -> LayerPass:
     """Compute the figures of every layer and the sentence vectors of some texts.
 
-    The states of a batch are forgotten as soon as they are added to the sums of each layer.
+    The states of a batch are discarded after they are added to the sums of each layer.
 
     Args:
-        model: A bi-encoder on its device, in float32; its linear layers are replaced by faster
-            ones, so that it can no longer be trained or saved.
-        texts: At least two texts, in random order. The model's default prompt is put before each.
+        model: A bi-encoder in float32 on its device. Its linear layers may be replaced by faster
+            layers; the model can then no longer be trained or saved.
+        texts: At least two texts, in random order. The model's default prompt is put before each
+            text.
         seed: Seed of the choice of words and tokens.
 
     Raises:

@@ -15,7 +15,8 @@ from sbert_search.metrics.isotropy import Array
 from sbert_search.metrics.uniformity import Vectors as FloatRows
 from sbert_search.models.loading.identity import ModelIdentity
 
-# Directions whose variance is below this share of the largest one are noise of rounding.
+# Principal directions whose variance is below this share of the largest variance count as
+# rounding errors.
 _LEAST_VARIANCE = 1e-8
 
 
@@ -61,7 +62,11 @@ def all_but_the_top(vectors: FloatRows, *, directions: int | None = None) -> Lin
 
     Args:
         vectors: Float (n, dim).
-        directions: Number of directions; None: one for each 100 dimensions, at least one.
+        directions: Number of principal directions to remove; None: one for each 100 dimensions,
+            at least one.
+
+    Raises:
+        ConfigError: ``directions`` is negative, or not below the number of dimensions.
 
     Source: Mu & Viswanath 2018, All-but-the-Top, algorithm 1 (arXiv:1702.01417).
     """
@@ -81,7 +86,10 @@ def whiten(vectors: FloatRows, *, dim: int | None = None) -> LinearMap:
 
     Args:
         vectors: Float (n, dim).
-        dim: Number of principal directions to keep; None: all that have variance.
+        dim: Number of principal directions to keep; None: all directions with variance.
+
+    Raises:
+        ConfigError: ``dim`` is below 1, or above the number of directions with variance.
 
     Source: Su et al. 2021, Whitening Sentence Representations, section 3 (arXiv:2103.15316).
     """
@@ -97,7 +105,7 @@ def whiten(vectors: FloatRows, *, dim: int | None = None) -> LinearMap:
 
 
 def _principal(vectors: FloatRows) -> tuple[Array, Array, Array]:
-    """Variances, descending, with their directions as rows, and the mean."""
+    """Return variances, descending; their principal directions, as rows; and the mean."""
     exact = np.asarray(vectors, dtype=np.float64)
     mean = exact.mean(axis=0)
     values, columns = np.linalg.eigh(np.cov(exact, rowvar=False, bias=True).reshape(len(mean), -1))
@@ -124,7 +132,7 @@ def fit_remedies(
 
 
 class MappedEmbedder(DelegatingEmbedder):
-    """An embedder whose vectors are those of another one after a linear map, scaled to norm 1."""
+    """Applies a linear map to the vectors of an embedder, and scales them to norm 1."""
 
     def __init__(self, embedder: TextEmbedder, name: str, remedy: LinearMap) -> None:
         self._embedder, self._map = embedder, remedy
@@ -152,7 +160,7 @@ class MappedEmbedder(DelegatingEmbedder):
 
     @property
     def identity(self) -> ModelIdentity:
-        """Identity of this embedder: that of the model, changed by the linear map."""
+        """Identity of this embedder: the identity of the model, changed by the linear map."""
         return self._identity
 
     def encode_tokens(self, tokens: TokenizedTexts) -> Vectors:

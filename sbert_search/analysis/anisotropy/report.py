@@ -14,8 +14,8 @@ from sbert_search.runtime.disk.files import replace_file
 from sbert_search.runtime.provenance import Code, Machine
 from sbert_search.runtime.svg import Axis, Panel, colour_of, document, legend
 
-UNCHANGED = "none"  # the remedy of the vectors that the model gives
-_HEIGHT, _GAP = 170, 56  # pixels: height of a panel, and its title and tick labels
+UNCHANGED = "none"  # name of the case without a remedy: the vectors of the model
+_HEIGHT, _GAP = 170, 56  # pixels: height of a panel; height of its title and tick labels
 
 Table = tuple[list[str], list[list[object]]]
 
@@ -24,10 +24,11 @@ Table = tuple[list[str], list[list[object]]]
 class SentenceFigures:
     """Figures of sentence vectors after one remedy.
 
-    The figures of the geometry are of texts that the remedy was not fitted on.
+    All figures except ``scores`` are computed from texts on which the remedy was not fitted.
 
     Attributes:
-        remedy: standardising, all-but-the-top, whitening; or none: the vectors of the model.
+        remedy: Name of the remedy: standardising, all-but-the-top or whitening; none for the
+            unchanged vectors of the model.
         dim: Dimensions of a vector.
         cosine: Mean cosine of all pairs of texts.
         cosine_quantiles: Quantiles of the cosines of pairs of the first 1,000 texts.
@@ -59,7 +60,7 @@ class AnisotropyReport:
 
     Attributes:
         model: Name of the model.
-        weights_sha256: Hash of its weights.
+        weights_sha256: Hash of the model's weights.
         texts: Number of analysed texts.
         fitted_on: Number of texts that the remedies were fitted on; the other texts gave the
             figures of ``sentences``.
@@ -141,7 +142,7 @@ class AnisotropyReport:
         return columns, rows
 
     def svg(self) -> str:
-        """Draw the figures by layer, the spectra of the layers and those of the remedies."""
+        """Draw three charts: figures by layer, and shares of variance by layer and by remedy."""
         layers: dict[str, list[float | None]] = {
             "mean cosine of tokens": [each.token_cosine for each in self.layers],
             "mean cosine of sentences": [each.sentence_cosine for each in self.layers],
@@ -176,7 +177,7 @@ class AnisotropyReport:
 
 
 def shown_dimensions(shares: Mapping[int, float], most: int) -> str:
-    """Write dimensions with their shares in percent."""
+    """Format the first ``most`` dimensions with their shares in percent."""
     return ", ".join(f"{dim}: {share:.0%}" for dim, share in list(shares.items())[:most])
 
 
@@ -185,7 +186,7 @@ def _largest(shares: Mapping[int, float]) -> float:
 
 
 def _spectrum(deviations: Sequence[float]) -> list[tuple[float, float]]:
-    """Points of a line: number of the direction, from 1, and its share of the variance."""
+    """Return points (number of a principal direction, from 1; its share of the variance)."""
     variances = [deviation**2 for deviation in deviations]
     total = sum(variances) or 1.0
     shares = [(float(n), variance / total) for n, variance in enumerate(variances, 1)]
@@ -195,7 +196,7 @@ def _spectrum(deviations: Sequence[float]) -> list[tuple[float, float]]:
 def _chart(
     title: str, lines: Mapping[str, list[tuple[float, float]]], top: float
 ) -> tuple[str, float]:
-    """Draw lines below ``top``, with a legend under them; return the SVG and its end."""
+    """Draw lines below ``top``, with a legend; return the SVG and the top of the next chart."""
     points = [point for line in lines.values() for point in line]
     log = title.startswith("Share")
     ys = [y for _, y in points]

@@ -14,7 +14,7 @@ from sbert_search.models.heads import Dense, Normalize
 
 
 def require_free(out: Path) -> None:
-    """Refuse a folder that contains something, before the work for it begins.
+    """Check before an analysis that the folder for the new model is absent or empty.
 
     Raises:
         ConfigError: The path is a file, or a folder that is not empty.
@@ -24,15 +24,16 @@ def require_free(out: Path) -> None:
 
 
 def save_with_map(model: str | Path | None, remedy: LinearMap, out: str | Path) -> None:
-    """Write a sentence-transformers folder whose embeddings are those of a model after a map.
+    """Save a copy of a model that applies a linear map to its embeddings.
 
-    The map is a Dense module without activation. If the model scales its embeddings to norm 1, the
-    new model does so too, by a Normalize module at the end.
+    The copy is a folder for sentence-transformers. The map is a Dense module without activation.
+    If the model scales its embeddings to norm 1, so does the copy, by a Normalize module at the
+    end.
 
     Args:
         model: The model whose embeddings the map was fitted on.
         remedy: The map.
-        out: Folder for the new model; it must not contain one.
+        out: Folder for the copy; it must not contain a model.
 
     Raises:
         ModelError: The model cannot be loaded, or the folder already contains a model.
@@ -42,7 +43,8 @@ def save_with_map(model: str | Path | None, remedy: LinearMap, out: str | Path) 
     dim_out, dim = remedy.weight.shape
     dense = Dense(old.dim, dim_out, activation=torch.nn.Identity())
     weight = torch.zeros(dim_out, old.dim, dtype=torch.float64)
-    weight[:, :dim] = torch.from_numpy(remedy.weight.copy())  # truncate_dim cut off the rest
+    # The map has no weights for the dimensions that truncate_dim cut off; they stay 0.
+    weight[:, :dim] = torch.from_numpy(remedy.weight.copy())
     dense.linear.load_state_dict({"weight": weight, "bias": torch.from_numpy(remedy.bias)})
     parts: list[Dense | Normalize] = [
         part for part in old.head if isinstance(part, (Dense, Normalize))

@@ -1,1 +1,1 @@
-"""Attention of a model: its probabilities, figures of each head, and heads that can go."""
+"""Attention of a model: its probabilities, figures of each head, and heads that can be removed."""

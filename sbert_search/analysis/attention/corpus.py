@@ -31,7 +31,7 @@ from sbert_search.tokens.batching import token_batches
 from sbert_search.tokens.tokenizer import TextTokenizer
 
 _BATCH_TOKENS = 2048
-_LONGEST = 128  # tokens of a text, since the memory of attention grows with their square
+_LONGEST = 128  # largest number of tokens of a text; attention memory grows with its square
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,8 +43,8 @@ class HeadReport:
         texts: Number of texts.
         tokens: Number of their tokens that are not special.
         heads: Figures of each head over these tokens.
-        pruning: Importance of heads, and scores without the least important ones; None: the model
-            has no masked-language head, and no scored pairs were given.
+        pruning: Importance of heads, and scores without the least important ones; None if the model
+            has no masked-language head and no scored pairs were given.
     """
 
     model: str
@@ -79,11 +79,11 @@ class HeadOptions(TypedDict, total=False):
     """Options of `analyze_heads`.
 
     Attributes:
-        sts: File of scored pairs. On them, the importance of heads is estimated, and the model is
-            measured without the least important heads. Default: the loss of masked tokens of the
-            texts.
+        sts: File of scored pairs, on which the importance of heads is estimated and the model is
+            measured without the least important heads. Default: no file; the loss of masked tokens
+            of the texts is used instead.
         most_texts: Largest number of texts to analyse, chosen at random; default 1,000.
-        device: Device of the model, as for `Embedder`; it computes in fp32.
+        device: Device of the model, as for `Embedder`. The model computes in fp32.
         seed: Seed of all random choices; default 0.
     """
 
@@ -96,22 +96,23 @@ class HeadOptions(TypedDict, total=False):
 def analyze_heads(
     model: str | Path | None, texts: Iterable[str], **options: Unpack[HeadOptions]
 ) -> HeadReport:
-    """Measure every attention head over texts, and which heads can be removed.
+    """Compute figures of every attention head over texts, and find heads that can be removed.
 
     The output of each head is multiplied by a gate. The importance of a head is the absolute
-    derivative of the loss of an example with respect to this gate, as a mean over examples. It is
+    derivative of the loss with respect to this gate, averaged over examples. The importance is
     estimated on one half of the data. On the other half, the model is measured without the least
     important heads.
 
     Args:
         model: As for `analyze_attention`.
-        texts: At least 2 different texts; those with more than 128 tokens are cut off.
+        texts: At least 2 different texts; longer texts are cut off after 128 tokens.
         options: Settings of the analysis; see `HeadOptions`.
 
     Raises:
         ConfigError: The device is not available.
         CorpusError: The pairs cannot be read.
-        EvaluationError: There are too few texts or pairs, or pairs without a score.
+        EvaluationError: There are too few texts or pairs, a pair has no score, or all scores are
+            equal.
         ModelError: The model cannot be found or loaded, or has an unsupported architecture.
 
     Sources: Clark et al. 2019 (arXiv:1906.04341), Michel et al. 2019 (arXiv:1905.10650).

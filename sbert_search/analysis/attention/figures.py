@@ -24,14 +24,14 @@ class HeadFigures:
     Attributes:
         layer: Number of the layer, from 1.
         head: Number of the head in its layer, from 1.
-        entropy: Entropy of the distribution over the tokens that it attends to, in nats.
-        distance: Mean distance in positions of the tokens that it attends to, weighted by
-            attention; that of a neighbour is 1.
+        entropy: Entropy of the attention distribution of a token, in nats.
+        distance: Mean distance, in positions, between a token and the tokens that it attends to,
+            weighted by attention. Neighbours have the distance 1.
         first: Share of attention on the special token before the text, such as [CLS].
-        separator: Share on special tokens after a text, such as [SEP].
-        diagonal: Share of each token on itself.
-        previous: Share on the token to the left.
-        next: Share on the token to the right.
+        separator: Share of attention on special tokens after a text, such as [SEP].
+        diagonal: Share of attention of a token on itself.
+        previous: Share of attention on the token to the left.
+        next: Share of attention on the token to the right.
     """
 
     layer: int
@@ -52,8 +52,8 @@ class Roles(NamedTuple):
     """The roles of the tokens of a text or pair.
 
     Attributes:
-        first: Whether each token is a special one before the text.
-        separator: Whether each token is another special one.
+        first: For each token, whether it is a special token before the text.
+        separator: For each token, whether it is another special token around a text.
     """
 
     first: tuple[bool, ...]
@@ -70,7 +70,7 @@ class Roles(NamedTuple):
 
     @property
     def special(self) -> tuple[bool, ...]:
-        """Whether each token is a special one."""
+        """For each token, whether it is a special token around a text."""
         return tuple(a or b for a, b in zip(self.first, self.separator, strict=True))
 
 
@@ -106,7 +106,7 @@ def sum_text(probabilities: Tensor, roles: Roles) -> Tensor:
 
 
 def head_figures(sums: Tensor, tokens: int) -> tuple[HeadFigures, ...]:
-    """Make figures of sums, float (layers, heads, 7), over some number of tokens."""
+    """Divide sums, float (layers, heads, 7), by the number of tokens to get the figures."""
     means = (sums / max(tokens, 1)).tolist()
     return tuple(
         HeadFigures(layer=layer, head=head, **dict(zip(NAMES, values, strict=True)))

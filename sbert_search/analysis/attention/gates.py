@@ -25,11 +25,12 @@ def gated(encoder: Encoder, gates: Tensor, groups: Tensor | None = None) -> Iter
     mask decoder that applies the last block again, as in DeBERTa, gets the gates of the last layer.
 
     Args:
-        encoder: An encoder whose layers were not replaced by `freeze`.
+        encoder: An encoder that was not prepared for inference by `freeze`, which replaces layers.
         gates: Float (layers, heads); or (layers, groups, heads), with the gates of each group of
             tokens.
         groups: Group of each token of the batch, int64 (total,), in the order in which the encoder
-            computes the batch: texts of equal length adjacent.
+            computes the batch, where texts of equal length are adjacent. None: ``gates`` has no
+            groups.
     """
     config = encoder.config
     layers_of: list[list[int]] = [[] for _ in range(config.n_blocks)]

@@ -28,7 +28,7 @@ from sbert_search.runtime.progress import note, warn
 from sbert_search.tokens.readable import readable_tokens
 from sbert_search.tokens.tokenizer import TextTokenizer
 
-PAGE_NUMBERS = 20_000_000  # probabilities on a page: a file of about 55 MB
+PAGE_NUMBERS = 20_000_000  # largest number of probabilities on a page, which then has 55 MB
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -39,7 +39,7 @@ class AttentionMaps:
         model: Name of the model.
         tokens: The tokens, special ones included.
         segments: Text of each token: 0 for the first text, 1 for the second.
-        special: Whether each token is a special one, such as [CLS] and [SEP].
+        special: For each token, whether it is a special token, such as [CLS] or [SEP].
         probabilities: Float32 (layers, heads, length, length). Entry (l, h, i, j) is how much token
             i attends to token j; each row adds up to 1.
         heads: Figures of each head for this text.
@@ -102,7 +102,7 @@ class AttentionOptions(TypedDict, total=False):
     """Options of `analyze_attention`.
 
     Attributes:
-        device: Device of the model, as for `Embedder`; it computes in fp32.
+        device: Device of the model, as for `Embedder`. The model computes in fp32.
     """
 
     device: str
@@ -118,8 +118,8 @@ def analyze_attention(
     """Compute the attention of every layer and head for a text or a pair of texts.
 
     Args:
-        model: A bi-encoder, a cross-encoder or an encoder, by name or folder, of an architecture
-            that this package computes itself.
+        model: Name or folder of a bi-encoder, a cross-encoder or an encoder; None: the default
+            model of `Embedder`. This package's own encoder must support its architecture.
         text: The text; it is cut off at the limit of the model. No prompt is put before it.
         second: Second text of a pair, as a cross-encoder reads it.
         options: The device.
@@ -175,7 +175,7 @@ def open_encoder(model: str | Path | None, device: str) -> tuple[str, Encoder, T
 
 
 def _segments(tokenizer: TextTokenizer, ids: list[int]) -> tuple[int, ...]:
-    """Tell the texts of a pair apart by the special tokens between them, without segment ids."""
+    """Find the text of each token of a pair by the special tokens between the two texts."""
     between = tokenizer.pair.between
     ends = (n for n in range(len(ids)) if ids[n : n + len(between)] == between)
     border = next(ends, len(ids)) + len(between)

@@ -1,7 +1,7 @@
 """Tasks by which attention heads are judged: masked tokens, or the similarity of pairs.
 
 Each objective splits its data into two halves. The importance of heads is estimated on the first
-half; the score without some heads is measured on the second one.
+half. The score after the removal of heads is measured on the second half.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _MAX_LEN = 128  # tokens of an example
 
 
 class FitBatch(NamedTuple):
-    """A batch of examples, ready to be computed.
+    """A batch of examples, on which the importance of heads is estimated.
 
     Attributes:
         groups: Index of the example of each token, int64 (total,), in the order in which the
@@ -57,7 +57,7 @@ class Objective(Protocol):
 
     @property
     def encoder(self) -> Encoder:
-        """The encoder, whose heads can be gated."""
+        """The encoder whose heads are judged."""
 
     def fit_batches(self) -> Iterator[FitBatch]:
         """Yield batches of the half of the data that the importance of heads is measured on."""
@@ -71,7 +71,8 @@ class MaskedTokens:
 
     Args:
         model: A model in evaluation mode on its device.
-        texts: Texts, at least a few hundred words.
+        texts: Texts with at least a few hundred words in total.
+        seed: Seed of the masks and of the split into halves.
 
     Raises:
         EvaluationError: The texts are too short.
@@ -134,13 +135,16 @@ class MaskedTokens:
 
 
 class PairSimilarity:
-    """Spearman correlation of cosines with gold scores; the loss is the squared difference.
+    """Spearman correlation of cosines with gold scores, over pairs of texts.
+
+    The loss of a pair is the squared difference between its cosine and its gold score. For the
+    loss, gold scores are scaled to the range from 0 to 1.
 
     Args:
         model: A bi-encoder in evaluation mode on its device.
         pairs: Pairs of texts.
         gold: The gold score of each pair.
-        seed: Seed of the halves.
+        seed: Seed of the split into halves.
 
     Raises:
         EvaluationError: There are fewer than four pairs, or all gold scores are equal.
@@ -184,7 +188,7 @@ class PairSimilarity:
             yield FitBatch(of_token, len(rows), partial(self._losses, rows))
 
     def _losses(self, rows: Ints) -> Tensor:
-        """Compute for each pair the squared difference of its cosine and its scaled gold score."""
+        """Compute the squared difference between cosine and scaled gold score of each pair."""
         cosines = self._cosines(rows)
         return (cosines - torch.from_numpy(self._gold[rows]).to(cosines)).square()
 

@@ -12,17 +12,17 @@ from numpy.typing import NDArray
 from sbert_search.analysis.templates import fill_page
 
 _FILES = Path(__file__).parent / "page_files"
-STEPS = 65_535  # a probability is stored as a whole number of this many steps
+STEPS = 65_535  # a probability p is stored as the 16-bit integer round(p * STEPS)
 
 
 def make_page(record: Mapping[str, object], probabilities: NDArray[np.float32]) -> str:
     """Return a page that shows attention maps.
 
-    Its content security policy allows only its own style and script, by their hashes, so that no
-    token of the text can run code and nothing is fetched.
+    The content security policy of the page allows only its own style and script, by their hashes,
+    so that no token of the text can run code and nothing is fetched.
 
     Args:
-        record: `AttentionMaps.to_mapping`.
+        record: Result of `AttentionMaps.to_mapping`.
         probabilities: Float32 (layers, heads, length, length), from 0 to 1.
     """
     steps = np.round(probabilities.astype(np.float64) * STEPS).astype("<u2")

@@ -15,8 +15,8 @@ from sbert_search.analysis.attention.objectives import Objective
 from sbert_search.metrics.isotropy import Array
 from sbert_search.runtime.progress import progress
 
-SHARES = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8)  # removed shares of all heads, one by one
-TOLERANCE = 0.01  # relative loss of score up to which heads count as removable
+SHARES = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8)  # shares of heads removed in the measurements
+TOLERANCE = 0.01  # largest relative loss of score at which heads count as removable
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -39,10 +39,10 @@ class Pruning:
     Attributes:
         metric: Name of the score, such as MLM loss.
         higher_is_better: Whether a higher score is better.
-        importance: Mean absolute derivative of the loss by the gate of each head, by layer; scaled
-            so that the squares of a layer add up to 1.
+        importance: Mean absolute derivative of the loss with respect to the gate of each head, by
+            layer; scaled so that the squares of a layer add up to 1.
         order: Layer and head, counted from 1, of each head, the least important first.
-        removals: Scores for growing numbers of removed heads; the first is of the whole model.
+        removals: Scores for growing numbers of removed heads; the first has all heads.
     """
 
     metric: str
@@ -53,7 +53,7 @@ class Pruning:
 
     @property
     def removable(self) -> int:
-        """The largest number of removed heads with a score at most 1 % worse than the whole."""
+        """The largest number of removed heads at which the score is at most 1 % worse."""
         sign = 1.0 if self.higher_is_better else -1.0
         whole = self.removals[0].score
         lowest = sign * whole - TOLERANCE * abs(whole)
@@ -62,7 +62,7 @@ class Pruning:
 
 
 def head_importance(objective: Objective) -> Array:
-    """Mean absolute derivative of the loss of an example by the gate of each head.
+    """Mean absolute derivative of an example's loss with respect to the gate of each head.
 
     Returns:
         Float64 (layers, heads), not scaled.

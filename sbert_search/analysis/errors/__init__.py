@@ -1,1 +1,1 @@
-"""The items on which a model errs most, and the kinds of items on which it errs more."""
+"""Analysis of errors: the worst items of a run, and kinds of items with more errors."""

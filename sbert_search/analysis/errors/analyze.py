@@ -1,4 +1,4 @@
-"""The public function `analyze_errors`: analyse the errors of runs that `eval` recorded."""
+"""Analyse the errors of the evaluation runs that the command `eval` recorded."""
 
 from __future__ import annotations
 
@@ -37,8 +37,9 @@ class ErrorOptions(TypedDict, total=False):
         metric: Metric by which queries are ordered; default: the main metric of each task. Pairs
             are always ordered by their rank error.
         worst: Number of worst items to describe; default 50.
-        language: Language whose inflections are removed before words are compared, and whose stop
-            words are ignored; ``none``: neither is done. Default english.
+        language: Language of the stemmer that removes inflections before words are compared, and of
+            the stop words that are ignored. ``none``: inflections stay, and no word is ignored.
+            Default english.
         seed: Seed of the bootstraps and shuffles; default 0.
     """
 
@@ -50,25 +51,27 @@ class ErrorOptions(TypedDict, total=False):
 
 
 def analyze_errors(run: str | Path, **options: Unpack[ErrorOptions]) -> list[ErrorReport]:
-    """Find the worst queries or pairs of a run, and the slices where the model is worse.
+    """Find the worst queries or pairs of a run, and slices where the model is worse than elsewhere.
 
-    Slices are groups of items by a feature: lengths, words in common between a query and a relevant
-    document or between the texts of a pair, how rare the rarest word is, the number of relevant
-    documents, and the gold score of a pair. Each slice is compared with the other items.
+    A slice is a group of items with similar values of a feature. The features are lengths; words
+    in common between a query and a relevant document, or between the texts of a pair; the
+    frequency of the rarest word; the number of relevant documents; and the gold score of a pair.
+    Each slice is compared with the other items.
 
     Args:
         run: The JSON record that ``eval retrieval --out`` or ``eval sts --out`` wrote, or a folder
-            of such records. The run file ``TASK.trec`` of a retrieval lies beside the record.
+            of such records. The run file ``TASK.trec`` of a retrieval must be in the same folder.
         options: Data folder and settings of the analysis; see `ErrorOptions`.
 
     Returns:
         A report for each task.
 
     Raises:
-        ConfigError: The language is unknown, or a metric is given for a run over pairs only.
+        ConfigError: The language is unknown, or a metric is given although all tasks are STS.
         CorpusError: Data or a run file cannot be read.
-        EvaluationError: A record cannot be read, is of another kind or lacks the metric, its run
-            file is absent, no query has a relevant document, or the data are not those of the run.
+        EvaluationError: A record cannot be read, is not of the kind retrieval or sts, or lacks the
+            metric; a run file is absent; no query has a relevant document; or the data are not
+            those of the run.
     """
     path = Path(run)
     folder = path if path.is_dir() else path.parent
@@ -180,7 +183,7 @@ def _documents(corpus: CorpusReader) -> Iterator[Document]:
 
 
 def _check_data(task: EvalTask, record: EvaluationRecord, files: list[Path]) -> None:
-    """Refuse files that are not those of the run."""
+    """Refuse data files that are absent or differ from the files of the run."""
     relative = not Path(task.path).is_absolute()  # --data has no effect on an absolute path
     again = "put back the file of the run, or run the evaluation again"
     recorded = {Path(n).name: sha256 for n, sha256 in record["manifest"]["data_sha256"].items()}

@@ -13,17 +13,18 @@ _CUT = 60  # characters of a text in a table
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class JudgedText:
-    """A document that a query should find, or one that it found.
+    """A document that is relevant to a query, or that the search found for the query.
 
     Attributes:
         doc_id: Id of the document.
-        rank: Its rank for the query, from 1; None: it was not found.
-        score: Its score for the query; None: it was not found.
-        grade: Its judged relevance; None: it was not judged.
+        rank: Rank of the document for the query, from 1; None if it was not found.
+        score: Score of the document for the query; None if it was not found.
+        grade: Judged relevance of the document; None if it was not judged.
         text: Title and text, shortened.
-        words: Number of words.
-        shared: Words of the query that the document has too.
-        forms: The same words as the shown text writes them, such as another inflection.
+        words: Number of words of the whole document.
+        shared: Words of the query that also occur in the document, as the query writes them.
+        forms: Words of ``text`` that also occur in the query, as ``text`` writes them. Their
+            inflections may differ from those in the query.
     """
 
     doc_id: str
@@ -48,13 +49,14 @@ class ErrorItem:
         expected: For a query, the ranks at which its relevant documents were found; for a pair, its
             gold score and rank.
         came: For a query, the first document found; for a pair, its predicted score and rank.
-        shared: Words that the two texts of a pair share; for a query, the words that it shares
-            with the relevant document that has the most words of the query.
-        forms: For a pair, the same words as the second text writes them.
-        features: Value of each feature by which items are sliced; None: the item does not have it.
-        relevant: For a query, its first relevant documents: those that it found, in the order of
-            their ranks, then the others, by descending grade.
-        found: For a query, the first documents that it found.
+        shared: For a pair, the words of the first text that also occur in the second text. For a
+            query, its words that also occur in the relevant document with the most words of the
+            query.
+        forms: For a pair, the words of the second text that also occur in the first text.
+        features: Value of each feature by which items are sliced; None if the item has no value.
+        relevant: For a query, up to 3 relevant documents: first the documents that the search
+            found, in the order of their ranks; then the others, by descending grade.
+        found: For a query, the first 3 documents that the search found.
     """
 
     item: str
@@ -85,7 +87,7 @@ class ErrorReport:
         items: Number of analysed items.
         left_out: Number of judged queries without a relevant document, which are not analysed.
         language: Language in which words are compared, as in `ErrorOptions`.
-        slices: The slices; in a slice that is ``worse``, the model is worse than elsewhere.
+        slices: Groups of items with similar values of a feature, compared with the other items.
         worst: The worst items, the worst first.
     """
 

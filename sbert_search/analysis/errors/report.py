@@ -12,7 +12,8 @@ from sbert_search.errors import ConfigError
 from sbert_search.runtime.disk.files import replace_file
 from sbert_search.runtime.svg import COLOUR, COLOURS, Axis, Panel, document
 
-_ROW, _TOP, _BELOW, _LEFT = 20, 40, 40, 330  # pixels
+# Pixels: height of a row; space above, below and to the left of the rows.
+_ROW, _TOP, _BELOW, _LEFT = 20, 40, 40, 330
 
 
 def require_other_folder(run: str | Path, out: str | Path) -> None:

@@ -1,4 +1,4 @@
-"""The errors of a retrieval run: queries whose relevant documents are far down or absent."""
+"""The errors of a retrieval run: queries whose relevant documents are ranked low or not found."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from sbert_search.analysis.errors.record import ErrorItem, JudgedText, cut
 from sbert_search.analysis.errors.words import WordReader, coverage
 from sbert_search.records import Document, Qrels, Query, Run
 
-SHOWN = 3  # number of relevant documents, and of found ones, that are described for a query
-_KEPT = 600  # characters of a described document that are shown
+SHOWN = 3  # number of relevant documents, and of found documents, to describe for a query
+_KEPT = 600  # first characters of a described document that are kept
 
 
 @dataclass(slots=True)
 class _Corpus:
-    """What one pass over the documents finds.
+    """Facts about the documents of a corpus, gathered in one pass.
 
     Attributes:
         size: Number of documents.
-        frequency: Number of documents with each word of a query.
-        known: Words of queries in each relevant or described document, and the number of all its
-            words.
-        texts: The begin of each document that is described.
+        frequency: Number of documents that contain each word of the queries, by hash of the word.
+        known: For each relevant or described document, the hashes of the words that it shares with
+            any query, and the number of all its words.
+        texts: The beginning of each document that is described.
     """
 
     size: int = 0
@@ -49,8 +49,8 @@ class _Judged:
     def relevant(self) -> list[str]:
         """The relevant documents.
 
-        First come those that the search found, in the order of their ranks; then the others, by
-        descending grade.
+        The documents that the search found come first, in the order of their ranks. The others
+        follow, by descending grade.
         """
         named = [doc_id for doc_id, grade in self.grades.items() if grade > 0]
         return sorted(named, key=lambda d: (self.ranks.get(d, math.inf), -self.grades[d]))
@@ -62,7 +62,7 @@ class _Judged:
 
     @property
     def described(self) -> list[str]:
-        """The documents that are described: the first relevant and the first found ones."""
+        """The documents to describe: the first relevant ones and the first found ones."""
         return [*self.relevant[:SHOWN], *list(self.ranks)[:SHOWN]]
 
 
@@ -76,21 +76,21 @@ def analyze_queries(
     reader: WordReader,
     worst: int,
 ) -> Analysed:
-    """Find the queries with the lowest metric, and the features of all queries.
+    """Find the queries with the lowest metric, and compute the features of all queries.
 
-    Memory holds the words of queries in the relevant documents, and the starts of the documents
-    that are described.
+    Of the corpus, memory holds only the words that relevant documents share with queries, and the
+    beginnings of the documents that are described.
 
     Args:
-        queries: The judged queries; each has an entry in ``qrels`` and in ``values``. Those without
-            a relevant document are left out.
+        queries: The judged queries; each has an entry in ``qrels`` and in ``values``. Queries
+            without a relevant document are left out.
         documents: The corpus, read once.
         qrels: Judgements.
         run: Scores of the documents found, by query, in the order of their ranks.
         values: Metric of each query, higher is better.
-        reader: Reads the words.
-        worst: Number of worst queries to describe. Of equally bad queries, those come first whose
-            first relevant document is farther down.
+        reader: Splits texts into words.
+        worst: Number of worst queries to describe. Queries with equal metrics are ordered by the
+            rank of their first relevant document, the worst rank first.
     """
     judged = [
         _Judged(
@@ -138,7 +138,7 @@ def _read_corpus(
 
 
 def _best(judged: _Judged, corpus: _Corpus) -> str | None:
-    """Return the relevant document with the most words of the query; None: the corpus has none."""
+    """Return the relevant document with the most words of the query, or None if all are absent."""
     present = [doc_id for doc_id in judged.relevant if doc_id in corpus.known]
     return max(
         present, key=lambda doc_id: len(judged.terms & corpus.known[doc_id][0]), default=None

@@ -24,13 +24,16 @@ def analyze_pairs(
     reader: WordReader,
     worst: int,
 ) -> Analysed:
-    """Find the pairs that a model places wrongly, and the features of all pairs.
+    """Find the pairs with the largest rank errors, and compute the features of all pairs.
+
+    The rank error of a pair is the distance between its predicted and its gold rank, divided by
+    the number of pairs.
 
     Args:
         pairs: Number of each pair in its file, and the pair.
         predicted: Predicted similarity of each pair.
         gold: Gold score of each pair.
-        reader: Reads the words.
+        reader: Splits texts into words.
         worst: Number of worst pairs to describe.
     """
     n = len(pairs)
@@ -70,5 +73,5 @@ def analyze_pairs(
 
 
 def _shown(rank: float) -> str:
-    """Write a rank, which is a mean of ranks for equal scores."""
+    """Format a rank, which may be a fraction: equal scores share the mean of their ranks."""
     return f"{rank:,.10g}"

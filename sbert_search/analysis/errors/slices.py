@@ -1,4 +1,4 @@
-"""Slices of the items of a run by their features, and the slices where the model is worse."""
+"""Divide the items of a run into slices by features, and find slices where a model is worse."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from sbert_search.metrics.significance import DRAWS, LEVEL, mean_interval
 
-GROUPS = 3  # slices by one feature, at most
+GROUPS = 3  # largest number of slices by one feature
 _CELLS = 1 << 21  # draws x items that are computed at a time: 16 MiB of float64
 Features = Mapping[str, float | None]
 Floats = NDArray[np.float64]
@@ -28,12 +28,12 @@ class ErrorSlice:
         items: Number of items in the slice.
         mean: Mean of the metric over these items.
         interval: 95 % interval of the mean.
-        difference: The mean minus that of the other items that have the feature; None: there are
-            no others.
+        difference: ``mean`` minus the mean of all other items that have the feature; None if there
+            are no other items.
         difference_interval: Interval of the difference; the intervals of all slices are
-            simultaneous 95 % intervals (max T). None: there is no difference.
-        worse: Whether the whole interval of the difference lies on the side where the model is
-            worse.
+            simultaneous 95 % intervals (max T). None if ``difference`` is None.
+        worse: Whether every value in ``difference_interval`` means that the model is worse in the
+            slice than on the other items.
     """
 
     feature: str
@@ -55,19 +55,19 @@ class ErrorSlice:
 
 
 def shown(value: float) -> str:
-    """Write a value of a feature: a number of words or documents, or a share."""
+    """Format a value of a feature: a number of words or documents, or a share."""
     return f"{value:,.0f}" if value == int(value) else f"{value:.2f}"
 
 
 def groups_of(values: Sequence[float | None], groups: int = GROUPS) -> NDArray[np.int64]:
-    """Cut items into groups of about equal size by a feature; equal values stay together.
+    """Divide items into groups of about equal size by a feature; equal values stay together.
 
     Args:
-        values: Value of each item; None: the item does not have the feature.
-        groups: Number of groups, which is smaller if there are few different values.
+        values: Value of each item; None for an item without the feature.
+        groups: Number of groups; if there are fewer different values, there are fewer groups.
 
     Returns:
-        Group of each item, from 0 in ascending order of the feature; -1 without the feature.
+        Group of each item, from 0 in ascending order of the feature; -1 for an item without it.
     """
     array = np.array([np.nan if value is None else value for value in values], dtype=np.float64)
     known = np.sort(array[~np.isnan(array)])
@@ -92,14 +92,15 @@ def slice_items(
     draws: int = DRAWS,
     seed: int = 0,
 ) -> list[ErrorSlice]:
-    """Compare the mean of each slice with that of the other items.
+    """Compare the mean metric of each slice with the mean metric of the other items.
 
     Args:
         values: Metric of each item.
         features: Features of each item, the same names for all.
         higher_is_better: Whether a higher metric is better.
         within: Range of the metric.
-        draws: Resamples of each bootstrap, and shuffles for the intervals of differences.
+        draws: Number of resamples of each bootstrap, and of shuffles for the intervals of
+            differences.
         seed: Seed of resamples and shuffles.
 
     Returns:
@@ -145,10 +146,11 @@ def difference_intervals(
 ) -> list[tuple[float, float] | None]:
     """Simultaneous 95 % intervals of differences between the means of two parts of the items.
 
-    The metric is shuffled over the items. In each shuffle, the largest difference is taken, in
-    standard errors (Welch's). The 95 % quantile of these maxima is the half width of each interval,
-    in standard errors. If the metric does not depend on the parts, the probability that any
-    interval leaves out 0 is thus at most 5 %, for any number of items and any distribution.
+    The values of the metric are shuffled among the items. In each shuffle, the largest difference
+    is taken, in standard errors (Welch's). The 95 % quantile of these maxima is the half width of
+    each interval, in standard errors. If the metric does not depend on the parts, the probability
+    that any interval leaves out 0 is thus at most 5 %, for any number of items and any
+    distribution.
 
     Args:
         values: Metric of each item, (n,).
@@ -158,8 +160,9 @@ def difference_intervals(
         seed: Seed of the shuffles.
 
     Returns:
-        The intervals; None: one of the parts is empty. The variance of a part of one item is taken
-        from the other part. If both parts have one item, the interval covers all differences.
+        An interval for each pair; None if one of the two parts is empty. For a part of one item,
+        the variance of the other part is used. If both parts have one item, the interval covers
+        all possible differences.
 
     Source: Westfall & Young 1993, Resampling-based multiple testing (max T); Chung & Romano 2013,
     Exact and asymptotically robust permutation tests (arXiv:1304.5939).
@@ -200,13 +203,13 @@ def _differences(values: Floats, parts: Floats) -> tuple[Floats, Floats]:
     sums, squares = values @ parts, values**2 @ parts
     means, scale = sums / counts, np.abs(values).max()
     with np.errstate(invalid="ignore", divide="ignore"):
-        variances = (squares - sums * means) / (counts - 1)  # NaN for one item
-    variances[variances < 1e-12 * scale**2] = 0.0  # rounding
+        variances = (squares - sums * means) / (counts - 1)  # NaN for a part of one item
+    variances[variances < 1e-12 * scale**2] = 0.0  # a rounding error
     first, second = variances[:, 0::2], variances[:, 1::2]
     first, second = (
         np.where(np.isnan(first), second, first),
         np.where(np.isnan(second), first, second),
     )
     differences = means[:, 0::2] - means[:, 1::2]
-    differences[np.abs(differences) < 1e-12 * scale] = 0.0  # rounding
+    differences[np.abs(differences) < 1e-12 * scale] = 0.0  # a rounding error
     return differences, np.sqrt(first / counts[0::2] + second / counts[1::2])

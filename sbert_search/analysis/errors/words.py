@@ -1,7 +1,7 @@
 """The words of texts, and those that two texts share.
 
 A word has at least two characters. Words are compared as in lexical search: in lower case and
-without inflection. Stop words count for the length of a text and for nothing else.
+without inflection. Stop words count in the length of a text; otherwise they are ignored.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ class WordReader:
     """Reads the words of texts in one language.
 
     Args:
-        language: Language of the inflections and the stop words; ``none``: neither.
+        language: Language of the stemmer and the stop words; ``none``: no stemmer, no stop words.
 
     Raises:
         ConfigError: The language is unknown.
@@ -35,22 +35,22 @@ class WordReader:
         return frozenset(self._terms.terms(text).tolist()) - {STOP_WORD}
 
     def words_among(self, text: str, terms: frozenset[int]) -> tuple[str, ...]:
-        """Words of a text whose terms are among ``terms``, in the order of the text."""
+        """Words of a text whose hashes are among ``terms``, in the order of the text."""
         words = list(dict.fromkeys(self._terms.words(text)))
         hashes = self._terms.hashes(words).tolist()
         return tuple(word for word, term in zip(words, hashes, strict=True) if term in terms)
 
     def shared(self, first: str, second: str) -> tuple[str, ...]:
-        """Words of the first text that the second has too, in the order of the first."""
+        """Words of the first text that also occur in the second, in the order of the first."""
         return self.words_among(first, self.terms(second))
 
 
 def coverage(terms: frozenset[int], other: frozenset[int]) -> float | None:
-    """Share of the words in ``terms`` that ``other`` has too; None: ``terms`` is empty."""
+    """Share of the words in ``terms`` that are also in ``other``; None if ``terms`` is empty."""
     return len(terms & other) / len(terms) if terms else None
 
 
 def overlap(first: frozenset[int], second: frozenset[int]) -> float | None:
-    """Shared words as a share of the words of both texts; None: neither has words."""
+    """Number of shared words divided by the number of different words; None if there are none."""
     union = first | second
     return len(first & second) / len(union) if union else None

@@ -9,11 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 MOST_CLUSTERS = 50
-_ROUNDS = 100  # limit of the rounds of k-means
+_ROUNDS = 100  # largest number of iterations of k-means
 
 
 def default_clusters(n_documents: int) -> int:
-    """Return the number of clusters for a number of documents: its cube root, at most 50."""
+    """Return the default number of clusters: the cube root of ``n_documents``, at most 50."""
     return max(1, min(MOST_CLUSTERS, round(math.cbrt(n_documents))))
 
 
@@ -36,9 +36,9 @@ def divide(vectors: NDArray[np.float32], n_clusters: int, seed: int) -> NDArray[
     from threadpoolctl import threadpool_limits
 
     means = KMeans(min(n_clusters, len(vectors)), n_init=1, max_iter=_ROUNDS, random_state=seed)
-    # Several threads add the vectors of a cluster in an order that differs from run to run.
+    # With several threads, the order of additions, and so rounding, differs from run to run.
     with threadpool_limits(1), warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # fewer different vectors
+        warnings.simplefilter("ignore", ConvergenceWarning)  # too few different vectors
         labels = means.fit_predict(vectors)
     _, first, cluster, sizes = np.unique(
         labels, return_index=True, return_inverse=True, return_counts=True

@@ -16,7 +16,7 @@ from sbert_search.records import MetadataValue, ScalarValue
 
 MOST_CHARACTERS = 8_000_000  # characters of the different values of a column on a page
 CUT = 200  # characters of each value that are kept if a column is too long
-_SAFE = 2**53  # float64, the type of numbers in JavaScript, has all integers up to this
+_SAFE = 2**53  # JavaScript's numbers, float64, represent all integers up to this exactly
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -29,7 +29,7 @@ class NumberColumn:
 
     Attributes:
         name: The column.
-        kind: What the numbers mean: dates and times are milliseconds since 1970 in UTC.
+        kind: Meaning of the numbers. Dates and times are milliseconds since 1970 in UTC.
         numbers: float64 (n,); NaN for a document without a value.
     """
 
@@ -45,10 +45,10 @@ class TextColumn:
     Attributes:
         name: The column.
         kind: Its type in the index.
-        values: The different values, in the order of their number of documents, the most first.
+        values: The different values, by descending number of documents.
         starts: The codes of document i are ``codes[starts[i]:starts[i + 1]]``, uint32 (n + 1,).
-        codes: Indices in ``values``, uint32.
-        missing: The documents without a value, uint32; one with an empty list has a value.
+        codes: The values of all documents, in order, as indices in ``values``, uint32.
+        missing: Numbers of the documents without a value, uint32; an empty list is a value.
         is_cut: Whether only the first `CUT` characters of each value are kept, since the whole
             values have too many characters in total.
     """
@@ -71,8 +71,8 @@ def gather(
     """Make the columns of a page from the metadata of its documents.
 
     Returns:
-        The columns, sorted by name, and the names of columns that are left out, because their
-        values have too many characters in total, even if each value is cut.
+        The columns, sorted by name, and the names of the columns that are left out, since their
+        values have too many characters in total even if each value is cut.
     """
     columns: list[MapColumn] = []
     left_out = []
@@ -87,7 +87,7 @@ def gather(
 
 
 def _numbers(name: str, kind: ColumnType, values: Sequence[MetadataValue]) -> NumberColumn | None:
-    """Make a column of numbers; None if it holds no numbers, or integers that are too large."""
+    """Make a column of numbers or times; None for another type, or for too large integers."""
     kinds: dict[str, Kind] = {
         "int64": "number",
         "float64": "number",
@@ -110,7 +110,7 @@ def _number(value: MetadataValue) -> float:
 
 
 def _texts(name: str, kind: ColumnType, values: Sequence[MetadataValue]) -> TextColumn | None:
-    """Make a column of texts, which are cut if they are too long; None if they still are."""
+    """Make a column of texts, cut if they are too long in total; None if that is not enough."""
     lists = [_as_texts(value) for value in values]
     is_cut = _are_too_long({text for texts in lists for text in texts})
     if is_cut:

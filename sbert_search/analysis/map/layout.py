@@ -14,10 +14,10 @@ from sbert_search.runtime.progress import Advance
 EARLY_STEPS, LATE_STEPS = 250, 500  # openTSNE's defaults
 EXAGGERATION = 12.0  # factor of all attraction in the early steps
 MANY = 10_000  # from this number of documents on, the late steps exaggerate attraction, too
-LATE_EXAGGERATION = 4.0  # keeps the islands of many documents apart, and the layout small
+LATE_EXAGGERATION = 4.0  # separates the clusters of a large map and keeps the map small
 STEPS = EARLY_STEPS + LATE_STEPS
 _REPORTED = 10  # steps between two reports of progress
-_START = 1e-4  # standard deviation of the first axis before the first step
+_START = 1e-4  # standard deviation of the x coordinates before the first step
 
 Floats = NDArray[np.float32]
 
@@ -26,7 +26,7 @@ def require_layout_library() -> None:
     """Check that openTSNE can be imported, before work starts.
 
     Raises:
-        ConfigError: It is not installed.
+        ConfigError: openTSNE is not installed.
     """
     if find_spec("openTSNE") is None:
         raise ConfigError(
@@ -63,20 +63,21 @@ def neighbour_layout(
 ) -> Floats:
     """Lay documents out so that near neighbours lie close together, by t-SNE.
 
-    All nearest neighbours attract a document equally, and the layout starts from the principal
-    axes, which keeps the large distances of the corpus.
+    All nearest neighbours attract a document equally. The layout starts from the principal axes,
+    and so keeps documents far apart that are far apart in the corpus.
 
     Args:
-        neighbours: The nearest documents of each.
+        neighbours: The nearest documents of each document.
         start: Result of `principal_axes`, float32 (n, 2).
         seed: Seed of the noise that separates equal vectors.
-        advance: Called with the number of steps done.
+        advance: Called every 10 steps with the number of steps since the last call.
 
     Returns:
         float32 (n, 2). The same arguments give the same layout on the same machine.
 
-    Source: van der Maaten & Hinton 2008; Linderman et al. 2019 (FIt-SNE); Kobak & Berens 2019 (the
-    start, and late exaggeration); Boehm, Berens & Kobak 2022 (equal attraction).
+    Source: van der Maaten & Hinton 2008; Linderman et al. 2019 (FIt-SNE); Kobak & Berens 2019
+    (start from the principal axes, late exaggeration); Boehm, Berens & Kobak 2022 (equal
+    attraction).
     """
     from openTSNE import TSNEEmbedding, affinity, nearest_neighbors
 
@@ -100,7 +101,7 @@ def neighbour_layout(
 
 
 def _small(start: Floats, seed: int) -> NDArray[np.float64]:
-    """Scale a layout to the size that t-SNE starts from, and separate equal points."""
+    """Scale a layout to the size that t-SNE starts from, and separate equal points by noise."""
     wide = start.astype(np.float64)
     spread = wide[:, 0].std() or 1.0
     noise = np.random.default_rng(seed).normal(scale=_START / 100, size=wide.shape)

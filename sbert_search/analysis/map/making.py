@@ -35,8 +35,8 @@ from sbert_search.shards.index import open_index
 TEXT_CHARACTERS = 24_000_000  # characters of all texts on a page
 LONGEST_TEXT, LONGEST_TITLE = 1000, 100  # characters of a text and of a title on a page
 _BLOCK = 1024  # documents read at a time
-_VECTOR_COPIES = 1.5  # memory of vectors: the array, and blocks of it in float64
-_POINT_BYTES = 2_000  # memory of a document in addition to its vector, neighbours and text
+_VECTOR_COPIES = 1.5  # memory for vectors, in sizes of their array; includes blocks in float64
+_POINT_BYTES = 2_000  # bytes of a document in addition to its vector, neighbours and text
 
 
 def map_index(
@@ -49,8 +49,9 @@ def map_index(
 ) -> CorpusMap:
     """Make a two-dimensional map of an index from its stored vectors.
 
-    Deleted documents are left out. A document with several passages has the mean of their vectors.
-    If the map is a sample, neighbours, outliers and near-duplicates are those within the sample.
+    Deleted documents are left out. The vector of a document with several passages is the mean of
+    the vectors of its passages. If the map shows a sample of the documents, neighbours, outliers
+    and near-duplicates are found within the sample.
 
     Args:
         index: An open index or its folder.
@@ -93,7 +94,8 @@ class _Maker:
 
     def make(self, language: LexicalSettings, queries: Sequence[str]) -> CorpusMap:
         n, metric, seed = len(self.docs), self.snapshot.settings.metric, self.settings.seed
-        marked = self._marked(queries)  # first: the model of the index may be missing
+        # The queries come first, before the long work: the model of the index may be missing.
+        marked = self._marked(queries)
         vectors = document_vectors(self.snapshot, self.docs)
         with progress("Finding neighbours", n) as advance:
             near = nearest(vectors, min(self.settings.neighbours, n - 1), metric, advance)
@@ -140,7 +142,7 @@ class _Maker:
     def _read(
         self, cluster: NDArray[np.int32], language: LexicalSettings
     ) -> tuple[list[list[str]], list[str], list[str], list[dict[str, MetadataValue]]]:
-        """Read the documents: words of clusters, titles, begins of texts, metadata.
+        """Read the documents; return words of clusters, titles, beginnings of texts, and metadata.
 
         Raises:
             ConfigError: The metadata exceed the memory limit.
@@ -169,7 +171,7 @@ class _Maker:
     def _marked(self, queries: Sequence[str]) -> list[MarkedQuery]:
         if not queries:
             return []
-        from sbert_search.search.engine import SearchEngine  # torch loads here
+        from sbert_search.search.engine import SearchEngine  # imports torch
 
         engine, marked = SearchEngine(self.index), list[MarkedQuery]()
         for text in queries:
@@ -212,6 +214,6 @@ def _require_memory(
     memory_bytes: int | None, snapshot: Snapshot, n: int, settings: MapSettings
 ) -> None:
     vector = _VECTOR_COPIES * 4 * snapshot.settings.dim
-    neighbours = 60 * settings.neighbours  # rows, scores and the sparse matrix of t-SNE
+    neighbours = 60 * settings.neighbours  # bytes: rows, scores and the sparse matrix of t-SNE
     needed = int(n * (vector + neighbours + _POINT_BYTES) + 3 * TEXT_CHARACTERS)
     memory.require(memory_bytes, needed, f"A map of {n:,} documents (--points)")

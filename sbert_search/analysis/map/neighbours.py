@@ -1,4 +1,4 @@
-"""The nearest documents of each document, how far they are, and groups of near-duplicates."""
+"""The nearest documents of each document, their distances, and groups of near-duplicates."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from sbert_search.index.storage.manifest import Metric
 from sbert_search.runtime.progress import Advance
 from sbert_search.search.pairs import Pairs, at_most_one, clusters, least_score
 
-_MOST_COPIES = 64  # equal vectors; with more of them, each different vector is searched once
-_ROUNDING = 1e-5  # largest error of a float32 dot product, relative to the norms of its vectors
+_MOST_COPIES = 64  # if more vectors are equal, each different vector is searched only once
+_ROUNDING = 1e-5  # largest error of a float32 dot product, divided by both norms
 
 Floats = NDArray[np.float32]
 
@@ -26,7 +26,7 @@ class Neighbours:
     """The k nearest documents of each of n documents, best first.
 
     Attributes:
-        at: Number of each neighbour among the documents, int32 (n, k).
+        at: Number of each neighbour among the n documents, int32 (n, k).
         scores: Scores of the metric, higher is nearer, float32 (n, k); a cosine is at most 1.
     """
 
@@ -36,8 +36,8 @@ class Neighbours:
     def distances(self, metric: Metric) -> Floats:
         """Mean distance of each document to its neighbours, float32 (n,).
 
-        Depending on the metric, it is the Euclidean distance, the negative dot product, or 1 minus
-        the cosine.
+        The distance is 1 minus the cosine, the negative dot product or the Euclidean distance,
+        depending on the metric.
         """
         mean: Floats = self.scores.mean(axis=1, dtype=np.float64).astype(np.float32)
         return 1 - mean if metric == "cosine" else -mean
@@ -48,10 +48,10 @@ def nearest(
 ) -> Neighbours:
     """Find the k nearest other documents of each document, as an exact search of an index does.
 
-    Of documents with equal scores, the one that was added first comes first.
+    Documents with equal scores are in the order in which they were added.
 
     Args:
-        vectors: Finite, float32 (n, dim), n above k.
+        vectors: Finite, float32 (n, dim); n must be above k.
         k: Number of neighbours.
         metric: How vectors are compared.
         advance: Called with the number of documents of each block after it is done.
@@ -67,9 +67,9 @@ def nearest(
         top = TopK.empty(block.stop - start, k + 1)
         scan(vectors[block], vectors, top, rows, metric=metric, max_norm=max_norm)
         itself = top.rows == rows[block, None]
-        # A document is not among its own k + 1 hits if k + 1 others rank before it: earlier ones
-        # with an equal vector or, by dot product, ones with longer vectors. Then the last hit is
-        # left out instead of the document.
+        # A document is not among its own k + 1 hits if k + 1 others rank before it: documents that
+        # were added earlier with an equal vector or, with the metric dot, documents with longer
+        # vectors. Then the last hit is left out instead of the document itself.
         itself[~itself.any(axis=1), k] = True
         at[block] = top.rows[~itself].reshape(-1, k)
         scores[block] = top.scores[~itself].reshape(-1, k)
@@ -92,16 +92,17 @@ def _nearest_of_groups(
     metric: Metric,
     advance: Advance,
 ) -> Neighbours:
-    """Find what `nearest` finds, by one search for each different vector.
+    """Return the same as `nearest`, with one search for each different vector.
 
-    A search among many equal vectors would compute each of their scores again in float64.
+    A search among many equal vectors would compute the score of each of them again in float64.
     """
     n, own = len(vectors), vectors[[rows[0] for rows in groups]]
     max_norm, every = largest_norm(own), np.arange(len(groups))
     at, scores = np.empty((n, k), np.int32), np.empty((n, k), np.float32)
     for start in range(0, len(groups), QUERY_BLOCK):
         block = every[start : start + QUERY_BLOCK]
-        # The documents of k + 1 groups include the k + 1 best ones: each group has one or more.
+        # Each group has at least one document, so the best k + 1 documents are in the best k + 1
+        # groups.
         top = TopK.empty(len(block), min(k + 1, len(groups)))
         scan(own[block], own, top, every, metric=metric, max_norm=max_norm)
         for place, hits, values in zip(block, top.rows, top.scores, strict=True):
@@ -131,7 +132,8 @@ def duplicate_groups(
     Args:
         vectors: float32 (n, dim).
         neighbours: Result of `nearest` for these vectors.
-        threshold: Lowest score of a pair; a cosine may be lower by 2e-7, its rounding error.
+        threshold: Lowest score of near-duplicates. Cosines may be lower by 2e-7, their rounding
+            error.
         metric: Cosine or dot product.
         advance: Called with the number of documents of each block after it is done.
 
@@ -165,12 +167,12 @@ def _all_near(
 ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.bool_]]]:
     """Find all documents whose score with one of ``documents`` is at least ``threshold``.
 
-    Products in float32 decide, except near the threshold. There the scores of the exact search do,
-    which are sums in float64.
+    Scores are dot products in float32. Scores near the threshold are computed again in float64, as
+    the exact search does.
 
     Yields:
-        A block of ``documents``, int64 (n_block,); and whether each document of the map reaches the
-        threshold with each of the block, bool (n_block, n).
+        A block of ``documents``, int64 (n_block,); and, for each pair of a document of the block
+        and a document of the map, whether their score reaches the threshold, bool (n_block, n).
     """
     norms = np.sqrt(np.einsum("nd,nd->n", vectors, vectors))
     for start in range(0, len(documents), QUERY_BLOCK):

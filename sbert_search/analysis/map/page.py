@@ -17,13 +17,13 @@ from sbert_search.analysis.map.record import CorpusMap
 from sbert_search.analysis.map.table import summary
 from sbert_search.analysis.templates import hash_of
 
-SHOWN_NEIGHBOURS = 10  # nearest documents that the page lists of a document
+SHOWN_NEIGHBOURS = 10  # nearest documents that the page lists for each document
 OUTLIERS = 50  # outliers that the page lists
-SCRIPTS = (  # in this order, since later ones use earlier ones
+SCRIPTS = (  # in this order, since later scripts use earlier scripts
     "data.js", "colours.js", "filter.js", "places.js", "points.js", "details.js", "main.js",
 )  # fmt: skip
 
-# Kind of the values on the page, by the type of the column or, for lists, of their items.
+# Kind of the values on the page, by the type of the column; for lists, by the type of the items.
 _KINDS = {
     "string": "text",
     "bool": "flag",
@@ -45,8 +45,8 @@ class Writable(Protocol):
 def write_page(drawn: CorpusMap, file: Writable) -> None:
     """Write the page of a map.
 
-    The content security policy of the page admits its own script and style, by their hashes, and
-    no connection to any host.
+    The content security policy of the page allows only its own script and style, by their hashes,
+    and no connection to any host.
     """
     style, script = _read("page.css"), _script()
     policy = (
@@ -110,7 +110,7 @@ def _description(column: MapColumn) -> dict[str, object]:
 
 
 def _packed(drawn: CorpusMap) -> tuple[bytes, dict[str, list[object]]]:
-    """Join the arrays of a page, each at a multiple of 8 bytes."""
+    """Join the arrays of a page, each at a multiple of 8 bytes; return them and their places."""
     shown = SHOWN_NEIGHBOURS
     arrays: dict[str, NDArray[np.generic]] = {
         "layout": drawn.layout,

@@ -33,7 +33,7 @@ def choose_documents(snapshot: Snapshot, most: int, seed: int) -> NDArray[np.int
 def document_vectors(snapshot: Snapshot, docs: NDArray[np.int64]) -> NDArray[np.float32]:
     """Read one vector for each document: the mean of the vectors of its passages.
 
-    With the metric cosine, means have the length 1, as all vectors of such an index.
+    With the metric cosine, means are scaled to norm 1, as are all vectors of such an index.
 
     Args:
         snapshot: State of the index.

@@ -1,4 +1,4 @@
-"""The record of a map: all that is shown and written of an index."""
+"""The data of a map, from which its page, summary and table are written."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class MarkedQuery:
 
     Attributes:
         text: The query.
-        at: Numbers of the documents on the map, best first.
-        scores: Their scores.
+        at: Numbers of the hits among the documents of the map, best first.
+        scores: Scores of these hits.
     """
 
     text: str
@@ -42,22 +42,23 @@ class CorpusMap:
         model: Name of the model that made the vectors.
         metric: Metric of the index.
         settings: How the map was made.
-        n_indexed: Number of documents of the index; more than those on the map if it is a sample.
+        n_indexed: Number of documents of the index, of which the map may show only a sample.
         doc_ids: Ids of the documents.
-        titles: Titles, or the begin of the text of documents without title.
-        texts: The begin of each text.
+        titles: Titles; for a document without a title, the beginning of its text.
+        texts: The beginning of each text.
         columns: Metadata columns.
-        left_out: Metadata columns that are not in ``columns``, because their values are too long,
-            even if each is cut.
-        axes: Principal axes, float32 (n, 2).
-        layout: Layout that keeps neighbours together, float32 (n, 2).
+        left_out: Metadata columns that are not in ``columns``, since their values are too long in
+            total even if each value is cut.
+        axes: Coordinates on the two principal axes, float32 (n, 2).
+        layout: Coordinates of t-SNE, which keeps neighbours together, float32 (n, 2).
         cluster: Number of each document's cluster, int32 (n,); cluster 0 is the largest.
-        words: Telling words of each cluster.
+        words: Words that are frequent in each cluster and rare in others.
         neighbours: The nearest documents of each document.
         distances: Mean distance of each document to its neighbours, float32 (n,); outliers have the
-            largest.
-        group: Number of each document's group of near-duplicates, int32 (n,); -1: in none.
-        queries: Hits of queries.
+            largest distances.
+        group: Number of each document's group of near-duplicates, int32 (n,); -1 for a
+            document without near-duplicates.
+        queries: Hits of the queries that are marked on the map.
     """
 
     index: str
@@ -89,7 +90,7 @@ class CorpusMap:
 
     @property
     def has_groups(self) -> bool:
-        """Whether near-duplicates were looked for; not if the metric is euclidean."""
+        """Whether near-duplicates were looked for: always, except with the metric euclidean."""
         return self.metric != "euclidean"
 
     def groups(self) -> list[list[int]]:

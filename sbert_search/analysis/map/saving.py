@@ -19,7 +19,7 @@ PAGE, SUMMARY, TABLE = "map.html", "map.json", "map.parquet"
 
 
 def require_folder(folder: Path, index: Path, option: str = "folder") -> None:
-    """Refuse a folder where a map cannot be written, before the work starts.
+    """Check, before the work starts, that a map can be written into a folder.
 
     Raises:
         ConfigError: The folder is a file, or belongs to the index.
@@ -35,15 +35,15 @@ def write_map(drawn: CorpusMap, folder: str | Path, *, parquet: bool = False) ->
 
     Args:
         drawn: The map.
-        folder: The folder; it is made if it does not exist, and files of these names are replaced.
+        folder: The folder; it is made if it does not exist. Existing files of a map are replaced.
         parquet: Also write ``map.parquet``, with a row for each document.
 
     Returns:
-        The files.
+        Paths of the files written.
 
     Raises:
         ConfigError: The folder is a file, or belongs to the index.
-        OSError: The disk failed while a file was written; an older file of its name is unchanged.
+        OSError: The disk failed while a file was written; an older file of that name is unchanged.
     """
     folder = Path(folder)
     require_folder(folder, Path(drawn.index))

@@ -9,7 +9,7 @@ from typing import TypedDict
 from sbert_search.errors import ConfigError
 
 MOST_POINTS = 100_000  # points that the page draws fluently without a graphics card
-FEWEST_DOCUMENTS = 3  # two points have no layout
+FEWEST_DOCUMENTS = 3  # a map of fewer documents would show nothing
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -19,13 +19,13 @@ class MapSettings:
     Attributes:
         points: Maximum number of documents on the map. If the index has more, the map shows a
             random sample of this size.
-        neighbours: Number of nearest documents of each document, by which documents are laid out
-            and outliers are found.
+        neighbours: Number of nearest documents of each document. They determine the layout and the
+            outliers.
         clusters: Number of clusters; None: the cube root of the number of documents on the map, at
             most 50.
-        duplicates: Lowest score of two documents that are near-duplicates.
-        language: Language of the stop words and the stemmer that name the clusters; None: that of
-            the index, or else English.
+        duplicates: Lowest score at which two documents are near-duplicates.
+        language: Language of the stop words and the stemmer for the names of clusters; None: the
+            language of the index, or English if the index has none.
         seed: Seed of the sample, the clusters and the layout.
 
     Raises:

@@ -8,11 +8,11 @@ import pyarrow as pa
 
 from sbert_search.analysis.map.record import CorpusMap
 
-NAMED = 3  # words that name a cluster
+NAMED = 3  # number of words in the name of a cluster
 
 
 def cluster_names(drawn: CorpusMap) -> list[str]:
-    """Return a name for each cluster: its first telling words."""
+    """Return a name for each cluster: its words with the largest weights."""
     return [", ".join(words[:NAMED]) for words in drawn.words]
 
 

@@ -1,7 +1,7 @@
 """Name clusters by their telling words: words that are frequent in one cluster and rare in others.
 
-A word counts together with its inflections, and stop words do not count. Both are decided as in
-lexical search.
+All inflections of a word count as one word, as in lexical search. Stop words are ignored; for
+English, their list is longer than that of lexical search.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from sbert_search.index.lexical.analyzer import STOP_WORD, TermReader
 from sbert_search.index.lexical_settings import LexicalSettings, naming_stop_words
 
 WORDS = 8  # telling words of a cluster
-READ_CHARACTERS = 20_000  # characters of a document that are read
+READ_CHARACTERS = 20_000  # first characters of a document that are read
 _MOST_WORDS = 4_000_000  # counts by word and cluster; if there are more, rare words are dropped
 
 
@@ -34,20 +34,20 @@ class WordCounts:
         self._counts: list[Counter[str]] = [Counter() for _ in range(n_clusters)]
 
     def add(self, text: str, cluster: int) -> None:
-        """Count the words of a document; digits alone are no word."""
+        """Count the words of a document; words of digits only are ignored."""
         words = self._reader.words(text[:READ_CHARACTERS])
         self._counts[cluster].update(word for word in words if not word.isdecimal())
 
     def drop_rare(self, most: int = _MOST_WORDS) -> None:
-        """Drop the words that were counted once in a cluster, if there are too many words."""
+        """Drop words with one occurrence in a cluster, if there are more than ``most`` counts."""
         if sum(map(len, self._counts)) > most:
             self._counts = [Counter({w: n for w, n in c.items() if n > 1}) for c in self._counts]
 
     def telling(self, most: int = WORDS) -> list[list[str]]:
-        """Return the words of each cluster with the largest weights, the largest first.
+        """Return the ``most`` words of each cluster with the largest weights, the largest first.
 
         A word stands for its inflections and is shown in the form that is most frequent in the
-        cluster. Words of equal weight are in the order of the alphabet.
+        cluster. Words of equal weight are in alphabetical order.
         """
         shown, terms, counts = self._by_term()
         found = []
@@ -61,7 +61,7 @@ class WordCounts:
     def _by_term(
         self,
     ) -> tuple[list[dict[int, str]], list[NDArray[np.uint64]], list[NDArray[np.int64]]]:
-        """Add up the inflections of each cluster: the form to show, terms and their counts."""
+        """Add up inflections by cluster; return the form to show by term, the terms, and counts."""
         shown, terms, counts = [], [], []
         for counter in self._counts:
             forms: dict[int, str] = {}

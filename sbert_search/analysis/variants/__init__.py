@@ -1,1 +1,1 @@
-"""Compare model families that were pre-trained on one corpus with one equal budget."""
+"""Compare model families that were pre-trained on the same corpus with the same budget."""

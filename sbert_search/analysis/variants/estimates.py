@@ -1,4 +1,4 @@
-"""Estimate the seconds of pieces, from finished pieces or from a number of operations."""
+"""Estimate the time of the pieces of a comparison, such as a pre-training."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from statistics import mean
 
 from sbert_search.analysis.variants.pieces import Part, Piece, Result
 
-# Floating-point operations a second of one busy core in bf16, guessed as long as no pre-training
-# is finished.
+# Guess of the floating-point operations per second of one busy core in bf16. It is used until a
+# pre-training is finished.
 GUESSED_RATE = 9e10
-# Time of a token by family, compared with BERT's. DistilBERT has half the layers, and its teacher's
-# forward pass; ELECTRA has a generator.
+# Training time per token of each family, relative to BERT. DistilBERT has half the layers but adds
+# the forward pass of its teacher. ELECTRA adds a generator.
 RELATIVE: Mapping[str, float] = {
     "bert": 1.0,
     "roberta": 1.0,
@@ -20,16 +20,16 @@ RELATIVE: Mapping[str, float] = {
     "electra": 1.4,
     "deberta": 2.0,
 }
-# Time of a measure, as a share of the time of BERT's pre-training, guessed as long as no measure
-# of the same part is finished.
+# Guess of the time of a measurement, as a share of the time of BERT's pre-training. The guess is
+# used until a measurement of the same kind is finished.
 GUESSED: Mapping[Part, float] = {"raw": 0.1, "sts": 0.2, "pairs": 0.15, "classify": 0.15}
 
 
 def operations(tokens: int, layers: int, hidden: int, inner: int, vocab: int) -> float:
     """Floating-point operations of a pre-training: 6 for each weight and token.
 
-    The matrices of a layer have 4 h² + 2 h · inner weights. The output matrix is used for the
-    masked tokens, 15 % of all.
+    The matrices of a layer have 4 h² + 2 h · inner weights, where h is ``hidden``. The output
+    matrix is used only for the masked tokens, which are 15 % of all tokens.
     """
     weights = layers * (4 * hidden**2 + 2 * hidden * inner) + 0.15 * vocab * hidden
     return 6.0 * tokens * weights
@@ -40,9 +40,10 @@ def estimator(
 ) -> Callable[[Piece], float]:
     """Return a function that estimates the seconds of a piece.
 
-    The estimate is the mean time of the finished pieces of the same part, scaled from their
-    families to that of the piece by `RELATIVE`. Until one is finished, a measure is estimated from
-    the time of BERT's pre-training by `GUESSED`, and a pre-training from the operations.
+    The estimate is the mean time of the finished pieces of the same kind, scaled from their
+    families to the family of the piece by `RELATIVE`. If no piece of this kind is finished, a
+    measurement is estimated from the time of BERT's pre-training by `GUESSED`, and a pre-training
+    from ``operations_of_bert``.
     """
     spent: dict[str, list[float]] = {}
     for piece in pieces:

@@ -35,7 +35,7 @@ from sbert_search.training.recipe import load_recipe
 from sbert_search.training.task_heads.classify import ClassifyRecipe, train_classifier
 
 _ENCODED = 512  # largest number of texts whose encoding is timed
-_HELD_OUT = 512  # largest number of examples of which the held-out loss is computed
+_HELD_OUT = 512  # largest number of examples for the held-out loss
 
 
 class Measuring:
@@ -45,7 +45,7 @@ class Measuring:
         recipe: The comparison.
         work: Folder of the runs.
         data: Folder that the paths of shipped tasks start from.
-        device: Device of trainings and measures.
+        device: Device of trainings and measurements.
     """
 
     def __init__(self, recipe: VariantsRecipe, work: Path, data: Path, device: str) -> None:
@@ -74,8 +74,8 @@ class Measuring:
 
         Args:
             piece: The pre-training.
-            teacher: The checkpoint of the teacher whose model distilbert learns from; None: the
-                family has no teacher.
+            teacher: Checkpoint of the teacher, from which distilbert learns; None for a family
+                without a teacher.
         """
         folder = self.run_folder(piece)
         recipe = pretrain_recipe(
@@ -97,7 +97,7 @@ class Measuring:
             state = read_checkpoint(path).state["run"]
             assert isinstance(state, dict)
             if state["step"] not in own:
-                continue  # an interruption saved it, between two evaluations
+                continue  # saved at an interruption, between two evaluations
             readings.append(
                 Reading(
                     step=state["step"],
@@ -110,7 +110,7 @@ class Measuring:
         return {"seconds": result.state.seconds, "figures": figures, "readings": readings}
 
     def slim(self, piece: Piece) -> None:
-        """Remove the files by which a finished pre-training could resume; the models stay."""
+        """Remove the training state from the checkpoints of a finished run; the models stay."""
         for path in checkpoints(self.run_folder(piece)):
             remove_tree(path / "state.safetensors")
 
@@ -142,8 +142,8 @@ class Measuring:
     def _raw(self, model: Path, reading: Reading) -> dict[str, float]:
         """Measure a model without fine-tuning.
 
-        A model that detects replaced tokens (ELECTRA) predicts no masked ones. Its held-out figures
-        are those of its training log.
+        ELECTRA detects replaced tokens and does not predict masked tokens. Its held-out figures
+        come from its training log.
         """
         detected = {n: v for n, v in reading["figures"].items() if n in ("rtd", "rtd_accuracy")}
         figures = {f"held-out {name}": value for name, value in detected.items()}
@@ -201,8 +201,8 @@ class Measuring:
     def _open(self, model: Path) -> Embedder:
         """Load a model and make an embedder of it.
 
-        The embedder gets the loaded model, not its folder: with an embedder of a folder, the build
-        of an index exports the model to ONNX, which nobody needs here.
+        The embedder gets the loaded model, not its folder: for an embedder that was made from a
+        folder, the build of an index exports the model to ONNX, which would be useless here.
         """
         bi_encoder = BiEncoder.from_folder(read_folder(model))
         return Embedder(bi_encoder.to(resolve_device(self.device)), precision="fp32")
@@ -220,7 +220,7 @@ class Measuring:
     def _speed(self, embedder: Embedder) -> dict[str, float]:
         """Measure texts encoded per second of processor time, after one unmeasured pass.
 
-        Processor time leaves out the time of a GPU.
+        Processor time does not include the time of a GPU.
         """
         if not self.recipe.sts:
             return {}
@@ -238,8 +238,9 @@ class Measuring:
 def _sizes(model: nn.Module, folder: Path, last: Reading) -> dict[str, float]:
     """Return numbers of parameters, memory of training, and tokens per second of processor time.
 
-    The memory is that of weights, gradients and both moments in fp32: 16 bytes per parameter. All
-    parameters of a pre-training are trained. Processor time leaves out the time of a GPU.
+    The memory is that of weights, gradients and both moments of Adam in fp32: 16 bytes per
+    parameter. All parameters of a pre-training are trained. Processor time does not include the
+    time of a GPU.
     """
     trained = sum(each.numel() for each in model.parameters())
     return {

@@ -1,4 +1,4 @@
-"""The pieces of work of a comparison, such as a pre-training or a measure of its model.
+"""The pieces of work of a comparison, such as a pre-training or a measurement of its model.
 
 Each finished piece is a JSON file, so an interrupted comparison can resume.
 """
@@ -22,7 +22,7 @@ BUDGETS: tuple[Budget, ...] = ("tokens", "seconds")
 class Reading(TypedDict):
     """A checkpoint of a pre-training at which its model can be measured.
 
-    ``figures`` has the losses and metrics of the run's own evaluation on the held-out text.
+    ``figures`` has the losses and metrics that the pre-training computed on the held-out text.
     """
 
     step: int
@@ -35,11 +35,12 @@ class Result(TypedDict, total=False):
     """The content of a piece's file.
 
     Attributes:
-        seconds: Seconds that the piece took, for estimates; 0 if its figures were copied.
+        seconds: Seconds that the piece took, for estimates; 0 if its figures were copied from the
+            piece of the other budget.
         figures: Figures of the table, by name.
         readings: Checkpoints of a pre-training; other pieces lack this key.
         step: Step of the checkpoint that was measured; a pre-training lacks this key.
-        cpu: Model of the CPU that carried the piece out.
+        cpu: Model of the CPU on which the piece ran.
     """
 
     seconds: float
@@ -54,9 +55,10 @@ class Piece:
     """One piece of work.
 
     Attributes:
-        part: The pre-training, or a measure of its model: raw, after NLI and STSb, after in-batch
-            training on pairs, or as a classifier.
-        family: The family.
+        part: pretrain, or a measurement of the pre-trained model: raw (without fine-tuning), sts
+            (after NLI and STSb), pairs (after in-batch training on pairs) or classify (as a
+            classifier).
+        family: Family of the model, such as bert.
         seed: Seed of the run.
         budget: Budget at which the model is measured; None: the piece is the pre-training.
     """
@@ -84,7 +86,7 @@ class Pieces:
         self.folder = folder
 
     def found(self, piece: Piece) -> Result | None:
-        """Return the result of a piece; None: it is not finished."""
+        """Return the result of a piece, or None if it is not finished."""
         file = self.folder / f"{piece.name}.json"
         if not file.exists():
             return None
@@ -92,14 +94,14 @@ class Pieces:
         return result
 
     def keep(self, piece: Piece, result: Result) -> None:
-        """Write the result of a piece, which is then finished."""
+        """Write the result of a piece; the piece then counts as finished."""
         self.folder.mkdir(parents=True, exist_ok=True)
         content = json.dumps(result, indent=1, allow_nan=False) + "\n"
         replace_file(self.folder / f"{piece.name}.json", content.encode())
 
 
 def plan(recipe: VariantsRecipe, seeds: int) -> list[Piece]:
-    """List all pieces, seed by seed: the pre-trainings, then the measures at each budget."""
+    """List all pieces, seed by seed: the pre-trainings, then the measurements at each budget."""
     return [piece for seed in range(seeds) for piece in _of_seed(recipe, seed)]
 
 
@@ -127,9 +129,10 @@ def at_budget(
     Args:
         readings: Checkpoints of each family of one seed, in order of their steps.
         family: The family.
-        budget: ``tokens``: the last checkpoint. ``seconds``: the last one that was reached within
-            the seconds, or the first if none was.
-        seconds: Seconds of processor time; None: those of the family that used the fewest.
+        budget: ``tokens``: the last checkpoint. ``seconds``: the last checkpoint within the limit
+            of the argument ``seconds``; the first checkpoint if all are later.
+        seconds: Limit in seconds of processor time; None: the time of the family whose
+            pre-training took the least processor time.
     """
     own = readings[family]
     if budget == "tokens":

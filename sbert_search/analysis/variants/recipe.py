@@ -39,25 +39,28 @@ class VariantsRecipe:
         corpus: Sources of the text that every family is trained on.
         held_out: Sources of the text for the held-out loss.
         tokens: Tokens that every family is trained on.
-        seconds: Seconds of processor time; every run is also measured at the last checkpoint
-            within them. None: the seconds that the fastest family of a seed needs for its tokens.
+        seconds: Limit in seconds of processor time; every run is also measured at its last
+            checkpoint within this limit. None: the time that the fastest family of the same seed
+            needs for ``tokens``.
         families: Families to compare; distilbert needs bert, its teacher.
-        size: Size in the shipped recipes of pre-training: tiny, mini, small or base.
+        size: Size of the models, as in the shipped recipes of pre-training: tiny, mini, small or
+            base.
         text_field: Field that holds the text; None: detected.
-        vocabulary: Folder of a tokenizer; None: one is trained on the corpus.
-        vocab_size: Size of the vocabulary that is trained.
-        max_len: Tokens of a training example.
-        batch: Examples of a step.
+        vocabulary: Folder of a tokenizer; None: a tokenizer is trained on the corpus.
+        vocab_size: Size of the vocabulary, if a tokenizer is trained.
+        max_len: Largest number of tokens of a training example.
+        batch: Number of examples of a training step.
         readings: Approximate number of checkpoints of a run, one of which is measured at
             ``seconds``.
         settings: Overrides of every pre-training. By default the learning rate stays constant
             after the warm-up, so that a run can be measured at any step.
         family_settings: Further overrides by family.
-        nli: Fine-tuning on labelled pairs; None: none.
-        stsb: Fine-tuning on scored pairs, from the result of ``nli``; None: none.
-        pairs: In-batch training on pairs, after which retrieval is measured again; None: none.
-        classifier: Training of a classifier of texts; None: none.
-        at_seconds: Measures that are also made at ``seconds``: raw, sts (after NLI and STSb),
+        nli: Fine-tuning on labelled pairs; None: no such fine-tuning.
+        stsb: Fine-tuning on scored pairs, from the result of ``nli``; None: no such fine-tuning.
+        pairs: In-batch training on pairs, after which retrieval is measured again; None: no such
+            training.
+        classifier: Training of a classifier of texts; None: no such training.
+        at_seconds: Measurements that are also made at ``seconds``: raw, sts (after NLI and STSb),
             pairs or classify.
         sts: Test tasks or files of scored pairs.
         retrieval: Test tasks or BEIR folders.
@@ -105,12 +108,12 @@ class VariantsRecipe:
 
     @property
     def ordered(self) -> list[str]:
-        """The families, each after the one that it needs."""
+        """The families in a fixed order, in which distilbert follows bert, its teacher."""
         return [family for family in FAMILIES if family in self.families]
 
 
 def load_variants(path: str | Path) -> VariantsRecipe:
-    """Read a recipe. Its paths stay as they are written, with ``@/``.
+    """Read a recipe; ``@/`` in its paths is not replaced.
 
     Raises:
         ConfigError: The file cannot be read, or a setting is unknown, missing or invalid.
@@ -139,7 +142,7 @@ def pretrain_recipe(
 
     Args:
         recipe: The comparison.
-        family: Name of the family, which is that of a shipped recipe.
+        family: Name of the family; a shipped recipe has the same name.
         seed: Seed of the run.
         vocabulary: Folder of the tokenizer.
         tokens: Folder of the tokenized text, which all runs share.
@@ -171,7 +174,10 @@ def pretrain_recipe(
 
 
 def _toml(value: object) -> str:
-    """Write a string or a list of strings as TOML, which knows no pairs of surrogates."""
+    """Format a string or a list of strings as TOML.
+
+    Characters are not escaped: escapes of JSON can be surrogate pairs, which TOML does not allow.
+    """
     return json.dumps(value, ensure_ascii=False)
 
 

@@ -29,7 +29,7 @@ def table_of(figures: Mapping[str, Mapping[str, Figure]]) -> Table:
 
 
 def shown(figure: Figure | None) -> str:
-    """Write mean and interval, with a star if `Figure.beyond_spread`; "-" for no figure."""
+    """Format mean and interval, and a star if `Figure.beyond_spread`; "-" stands for None."""
     if figure is None:
         return "-"
     star = " *" if figure.beyond_spread else ""
@@ -39,7 +39,7 @@ def shown(figure: Figure | None) -> str:
 
 
 def number(value: float) -> str:
-    """Write a number with four decimals, or none from 1,000 on."""
+    """Format a number with four decimals, or without decimals from 1,000 on."""
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4f}"
 
 
@@ -91,7 +91,7 @@ def _markdown(table: Table) -> list[str]:
 
 
 def draw_table(figures: Mapping[str, Mapping[str, Figure]], title: str) -> str:
-    """Draw a panel for each figure: a row for each family with its interval and a dot per seed."""
+    """Draw a panel for each figure, in which each family has a row: interval, and dot per seed."""
     names = list(dict.fromkeys(name for own in figures.values() for name in own))
     body, top = f'<text x="{_LEFT}" y="16" font-weight="bold">{title}</text>\n', 26.0 + _TOP
     for name in names:
@@ -117,7 +117,7 @@ def draw_table(figures: Mapping[str, Mapping[str, Figure]], title: str) -> str:
 
 
 def draw_curves(report: VariantsReport) -> str:
-    """Draw the MLM loss of each run's own held-out evaluation over millions of tokens."""
+    """Draw the MLM loss on held-out text over the tokens trained on, a line for each run."""
     lines: list[tuple[int, Sequence[tuple[float, float]]]] = []
     for number_of, runs in enumerate(report.curves.values()):
         for readings in runs.values():

@@ -1,4 +1,4 @@
-"""Run a comparison piece by piece, by the public `analyze_variants`."""
+"""Run a comparison of model families piece by piece."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from sbert_search.training.loop.log import LOG
 
 
 class PlannedPiece(TypedDict):
-    """A piece of a comparison and its estimated seconds; None: it is finished."""
+    """A piece of a comparison, and its estimated seconds or None if it is finished."""
 
     piece: str
     seconds: float | None
@@ -47,11 +47,12 @@ class VariantsOptions(TypedDict, total=False):
 
     Attributes:
         data: Folder of the data sets, for which ``@/`` stands in the recipe; default "data".
-        seeds: Number of seeds, from 0 on; default 3.
-        minutes: Time limit of this call; None, the default: no limit. A piece that by its estimate
-            would end later is not started.
-        device: Device of trainings and measures, as for `Embedder`.
-        plan_only: Whether to stop after the plan is shown; default False. No report is written.
+        seeds: Number of seeds, which are 0, 1 and so on; default 3.
+        minutes: Time limit of this call; None, the default: no limit. A piece is not started if,
+            by its estimate, it would end after the limit.
+        device: Device of trainings and measurements, as for `Embedder`.
+        plan_only: Whether to stop after the plan is shown, without writing a report; default
+            False.
     """
 
     data: str | Path
@@ -64,11 +65,11 @@ class VariantsOptions(TypedDict, total=False):
 def analyze_variants(
     recipe: str | Path, out: str | Path, **options: Unpack[VariantsOptions]
 ) -> VariantsReport:
-    """Pre-train families of one size with one budget, fine-tune all alike, and compare them.
+    """Compare model families of equal size after an equal pre-training and fine-tuning.
 
     Every family is trained on the same tokens of one corpus, with one vocabulary. Each run is
-    measured twice: at its last step, where all have seen equal tokens, and at the last checkpoint
-    within equal seconds of processor time.
+    measured twice: at its last step, after the same number of tokens for all families, and at its
+    last checkpoint within a limit of processor time that is the same for all families.
 
     Each finished piece is a file in ``out/work``. A later call with the same recipe goes on where
     an earlier one ended; an interrupted training resumes from its newest checkpoint.
@@ -85,7 +86,7 @@ def analyze_variants(
     Raises:
         ConfigError: The recipe is invalid, or ``out`` holds the pieces of another recipe.
         CorpusError: A text or a data set cannot be read.
-        EvaluationError: A test task does not exist, or its data differ from those it names.
+        EvaluationError: A test task does not exist, or its data differ from the hashes in its file.
         SbertSearchError: A training fails; the message names the cause.
     """
     run = _opened(recipe, out, options)
@@ -105,13 +106,13 @@ def plan_variants(
 ) -> list[PlannedPiece]:
     """List the pieces of a comparison with their estimated times; nothing is written.
 
-    The arguments are those of `analyze_variants`, and so is the `ConfigError`.
+    Arguments and `ConfigError` are as for `analyze_variants`.
     """
     return _opened(recipe, out, options).planned()
 
 
 def plan_lines(planned: Sequence[PlannedPiece]) -> Iterator[str]:
-    """Describe each piece in a line, then the number of those that are left and their time."""
+    """Yield a line for each piece, then a line with number and time of unfinished pieces."""
     for each in planned:
         seconds = each["seconds"]
         yield f"{each['piece']}: {'done' if seconds is None else f'about {duration(seconds)}'}"
@@ -167,11 +168,11 @@ class _Run:
         ]
 
     def work_off(self, minutes: float | None) -> None:
-        """Carry out the pieces in turn, without those that would exceed the time limit."""
+        """Carry out the pieces in turn; skip pieces that would exceed the time limit."""
         started = time.monotonic()
         for piece in self.plan:
             if self.pieces.found(piece) and piece.part == "pretrain":
-                self.measuring.slim(piece)  # an interruption may have left its files
+                self.measuring.slim(piece)  # an earlier call may have been interrupted before this
             if self.pieces.found(piece) or not self.is_ready(piece):
                 continue
             needed = self.estimate()(piece)
@@ -196,7 +197,7 @@ class _Run:
         return not self.needs_teacher(piece) or bool(self.pieces.found(self.teacher(piece)))
 
     def carry_out(self, piece: Piece) -> Result:
-        """Carry out one piece; copy its figures if the other budget ends at the same checkpoint."""
+        """Carry out one piece, or copy its figures if its checkpoint was measured already."""
         if piece.part == "pretrain":
             teacher = self.pieces.found(self.teacher(piece)) if self.needs_teacher(piece) else None
             last = teacher["readings"][-1] if teacher else None
@@ -242,12 +243,12 @@ class _Run:
 
 
 def claim(work: Path, recipe: VariantsRecipe, *, record: bool = True) -> None:
-    """Record the recipe in the folder of the runs; refuse a folder with results of another one.
+    """Record the recipe in the folder of the runs; refuse a folder of another recipe.
 
     Args:
         work: Folder of the runs; it is made if it does not exist.
         recipe: The comparison.
-        record: Whether to write the recipe; False: only refuse.
+        record: Whether to write the recipe; False: only check the folder.
 
     Raises:
         ConfigError: The folder holds results of another recipe.

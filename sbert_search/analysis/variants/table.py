@@ -54,7 +54,7 @@ class VariantsReport:
     """The result of `analyze_variants`.
 
     Attributes:
-        recipe: The settings.
+        recipe: Settings of the comparison.
         seeds: Number of seeds.
         tables: Figures by budget (tokens or seconds), family and name.
         training: Figures of the pre-trainings by family and name: parameters, memory, speed.
@@ -62,7 +62,7 @@ class VariantsReport:
             unfinished pre-training are left out.
         curves: The checkpoints of each pre-training, by family and seed.
         missing: Names of the pieces that are not finished.
-        cpus: Number of finished pieces by the model of the CPU that carried them out.
+        cpus: Number of finished pieces, by the model of the CPU on which they ran.
         made: Version, commit, machine and libraries that made the report.
     """
 
@@ -86,7 +86,8 @@ def figure(values: Mapping[int, float], first: Mapping[int, float] | None) -> Fi
 
     Args:
         values: Value of each seed.
-        first: Values of the first family, for differences seed by seed; None: this is the first.
+        first: Values of the first family, for differences seed by seed; None if ``values`` belong
+            to the first family.
     """
     shared = [] if first is None else sorted(values.keys() & first.keys())
     gains = [values[seed] - first[seed] for seed in shared] if first else []
@@ -136,7 +137,7 @@ def collect(
     """Gather the results of all finished pieces.
 
     Args:
-        recipe: The settings.
+        recipe: Settings of the comparison.
         families: The families, in order.
         pieces: All pieces.
         found: Returns the result of a piece, or None if it is not finished.

@@ -1,4 +1,4 @@
-"""`analyze anisotropy`: how the vectors of a model lie in space, and what remedies change."""
+"""`analyze anisotropy`: the anisotropy of a model's vectors, and the effect of remedies."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from sbert_search.runtime.progress import note
 if TYPE_CHECKING:
     from sbert_search.analysis.anisotropy.report import AnisotropyReport
 
-FEWEST = 10  # as `analyze_anisotropy`
+FEWEST = 10  # fewest texts that `analyze_anisotropy` accepts
 REMEDIES = ("whitening", "all-but-the-top", "standardising")
 
 

@@ -1,4 +1,4 @@
-"""`analyze errors`: the worst queries or pairs of a run, and where the model is worse."""
+"""`analyze errors`: the worst queries or pairs of a run, and slices with worse results."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sbert_search.runtime.progress import note
 if TYPE_CHECKING:
     from sbert_search.analysis.errors.record import ErrorReport
 
-PRINTED = 10  # worst items in the table
+PRINTED = 10  # number of worst items in the printed table
 
 
 @click.command()

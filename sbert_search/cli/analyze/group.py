@@ -1,4 +1,4 @@
-"""The group `analyze`: what vectors, heads and corpora look like."""
+"""The command group `analyze`: analyses of models and indexes."""
 
 from __future__ import annotations
 

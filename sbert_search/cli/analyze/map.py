@@ -109,7 +109,7 @@ def map_(
 
 
 def _show(drawn: CorpusMap) -> None:
-    """Print clusters, the farthest outliers and, if looked for, the number of near-duplicates."""
+    """Print clusters, near-duplicates (not for the metric euclidean), and outliers."""
     import numpy as np
 
     sizes = np.bincount(drawn.cluster).tolist()

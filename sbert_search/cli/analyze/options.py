@@ -1,4 +1,4 @@
-"""The argument and options that the `analyze` commands share."""
+"""Options that several `analyze` commands share, and a reader for their sources."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ text_field_option: Decorator = click.option(
 
 
 def texts_option(default: int, *, fewest: int) -> Decorator:
-    """Make the option of the number of texts to analyse."""
+    """Make the option ``--texts``, the largest number of texts to analyse."""
     return click.option(
         "--texts",
         "most_texts",

@@ -1,4 +1,4 @@
-"""`analyze variants`: pre-train encoder families with one equal budget, and compare them."""
+"""`analyze variants`: pre-train encoder families with an equal budget, and compare them."""
 
 from __future__ import annotations
 

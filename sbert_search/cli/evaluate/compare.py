@@ -17,8 +17,8 @@ from sbert_search.runtime.progress import note
 if TYPE_CHECKING:
     from sbert_search.evaluation.compare import Comparison
 
-_SHOWN = 5  # number of largest gains, of largest losses, and of a list's entries to print
-MAX_DRAWS = 1_000_000  # more draws take minutes and hardly move an interval
+_SHOWN = 5  # number of gains, of losses and of the entries of a list to print
+MAX_DRAWS = 1_000_000  # more draws take minutes and hardly change an interval
 _RUN = click.Path(exists=True, path_type=Path)
 
 
@@ -115,7 +115,7 @@ def _verdict(comparison: Comparison) -> str:
 
 
 def _show_settings(comparisons: Sequence[Comparison]) -> None:
-    """Print settings that differ between the runs, with the tasks unless they differ in all."""
+    """Print settings that differ between the runs; name the tasks if only some differ."""
     tasks = {comparison.task: comparison.differs for comparison in comparisons}
     lines: dict[str, list[str]] = defaultdict(list)
     for task, differs in tasks.items():
@@ -126,7 +126,7 @@ def _show_settings(comparisons: Sequence[Comparison]) -> None:
 
 
 def _shortened(value: object) -> object:
-    """Return a setting without the tail of a long list, such as that of the stop words."""
+    """Return a setting; a long list, such as the stop words, is shortened."""
     if isinstance(value, list) and len(value) > _SHOWN:
         return f"[{', '.join(map(repr, value[:_SHOWN]))} and {len(value) - _SHOWN} more]"
     return value

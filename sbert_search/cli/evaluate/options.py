@@ -1,4 +1,4 @@
-"""The argument and options of the `eval` commands that run tasks; models opened with them."""
+"""Argument and options of the `eval` commands that run tasks, and the opening of models."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ no_cache = click.option(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EvalOptions:
-    """The values of the argument and the options that the functions of this module add."""
+    """The values of the argument and options that `eval_options` or `head_eval_options` adds."""
 
     tasks: tuple[str, ...]
     suite: Path | None
@@ -104,7 +104,7 @@ def eval_options(function: F) -> F:
 
 
 def head_eval_options(function: F) -> F:
-    """Add the same as `eval_options`, except options that a `Predictor` does not have."""
+    """Add the options of `eval_options`, except those that models with a task head lack."""
     return _with_options(function, HEAD_PRECISIONS, "model", "device")
 
 

@@ -39,8 +39,8 @@ def report(
         Exit code: 1 if a score is outside the tolerance of its expected score, else 0.
 
     Raises:
-        UsageError: The command names both tasks and a suite, or neither, or a split on the command
-            line that a task file contradicts.
+        UsageError: The command names both tasks and a suite, or neither; or --split on the command
+            line differs from the split of a task file.
         EvaluationError: The suite has no task that can be run.
         ConfigError: The suite requests the mean of different metrics.
     """

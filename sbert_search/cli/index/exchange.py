@@ -1,4 +1,4 @@
-"""`index export` and `index import`: hand vectors over to other engines, and take them over."""
+"""`index export` and `index import`: exchange vectors with other search engines."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from sbert_search.exchange.plan import ExportReport, Target
     from sbert_search.index.ingestion.build import BuildKeywords
 
-_TARGETS = ("parquet", "faiss", "qdrant", "milvus", "opensearch")  # `exchange.plan.TARGETS`
+_TARGETS = ("parquet", "faiss", "qdrant", "milvus", "opensearch")  # also in `exchange.plan`
 
 
 @click.command("export")

@@ -154,7 +154,7 @@ def lexical(ctx: click.Context, /, path: Path, wait_s: float, as_json: bool, **_
     names = given(ctx) & {"language", "title_weight", "k1", "b"}
     changes = {name: ctx.params[name] for name in names}
     if "language" in changes:
-        changes["stop_words"] = None  # the stop words of the language
+        changes["stop_words"] = None  # None: the stop words of the language
     index = open_index(path, wait_s=wait_s)
     before = index.state.settings.lexical or LexicalSettings()
     settings = replace(before, combining_marks=True, **changes)

@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from sbert_search.index.index import Index
     from sbert_search.index.ingestion.sync import SyncReport
 
-_SHOWN = 20  # paths of a kind that are listed
+_SHOWN = 20  # largest number of paths to list of each kind, such as added or deleted
 
 
 def _as_path(ctx: click.Context, param: click.Parameter, text: str) -> Path:
-    if not text:  # such as an unset variable of a shell; Path("") is the current folder
+    if not text:  # for example, an unset shell variable; Path("") would be the current folder
         raise click.BadParameter("it is empty; write . for the current folder.")
     return Path(text)
 
@@ -81,7 +81,7 @@ def sync(
         watching.wait()
         try:
             report = work.run()
-        except (CorpusError, IndexLocked) as error:  # an unmounted disk, another writer
+        except (CorpusError, IndexLocked) as error:  # unmounted disk or another writer
             note(str(error))
             watching.retry()
             continue
@@ -93,7 +93,7 @@ def sync(
 
 
 class _Sync:
-    """A sync that can be repeated, and opens its model once."""
+    """A sync that can be repeated; the model is opened only once."""
 
     def __init__(self, ctx: click.Context, path: Path, folder: Path) -> None:
         self._ctx, self._path, self._folder = ctx, path, folder
@@ -124,7 +124,10 @@ class _Sync:
         )
 
     def _named(self) -> str | None:
-        """Return the model that the user named; one in a configuration file is for new indexes."""
+        """Return the value of --model, or None if it comes from the configuration file.
+
+        A model in the configuration file applies only to new indexes.
+        """
         in_file = self._ctx.get_parameter_source("model") is ParameterSource.DEFAULT_MAP
         return None if in_file else self._ctx.params["model"]
 
@@ -136,7 +139,7 @@ class _Sync:
         return self._model
 
     def _preview(self) -> SyncReport | None:
-        """Check the folder of a new index; in a dry run, return what would be done."""
+        """Check FOLDER before a new index is made; in a dry run, return the planned changes."""
         from sbert_search.index.ingestion import sync
         from sbert_search.index.ingestion.read_settings import ReadSettings
 
@@ -155,7 +158,10 @@ class _Sync:
         return Index.create(self._path, model=model.opened, settings=settings)
 
     def _refuse_build_options(self) -> None:
-        """Refuse options of a new index that were typed; those in a file are for new indexes."""
+        """Refuse command-line options that apply only to new indexes.
+
+        The same options in a configuration file are ignored.
+        """
         for name in ("spec", "metric", "language", "title_weight", "dtype"):
             if self._model is None and name in typed(self._ctx):
                 option = f"--{name.replace('_', '-')}"
@@ -163,7 +169,7 @@ class _Sync:
 
 
 def show(report: SyncReport, path: Path, *, as_json: bool) -> None:
-    """Print what a sync did, or would do."""
+    """Print the changes of a sync, or the planned changes of a dry run."""
     if as_json:
         emit({"index": str(path), **to_mapping(report)})
         return
@@ -187,7 +193,7 @@ def show(report: SyncReport, path: Path, *, as_json: bool) -> None:
 
 
 def _rejected(report: SyncReport) -> str:
-    """Count what could not be read, and say where the reasons are; "" if there is nothing."""
+    """Return how many files could not be read, and the place of the reasons; "" if none."""
     if not report.failed:
         return ""
     why = ""

@@ -91,7 +91,7 @@ def index_options(function: F) -> F:
 
 
 def _predicted_options(function: F) -> F:
-    """Add the options of columns that models fill."""
+    """Add the options of the metadata columns that task heads fill."""
     for option in reversed(_PREDICTED):
         function = option(function)
     return function
@@ -306,7 +306,7 @@ def _update(ctx: click.Context, path: Path, mode: Literal["add", "upsert"], as_j
 
 
 def _models_by_column(option: str, given: Sequence[str]) -> dict[str, str]:
-    """Split each MODEL=COLUMN; make paths of folders absolute, since the index stores them."""
+    """Return the model of each column; paths are made absolute, since the index stores them."""
     models: dict[str, str] = {}
     for text in given:
         model, equals, column = text.rpartition("=")
@@ -321,7 +321,7 @@ def _models_by_column(option: str, given: Sequence[str]) -> dict[str, str]:
 
 
 def with_overrides(settings: BuildSettings, ctx: click.Context) -> BuildSettings:
-    """Override default or recipe settings with the options of `overriding`."""
+    """Override default or recipe settings with the options that `overriding` returns."""
     from sbert_search.index.lexical_settings import LexicalSettings
 
     chosen = overriding(ctx)
@@ -330,7 +330,7 @@ def with_overrides(settings: BuildSettings, ctx: click.Context) -> BuildSettings
         stored["spec"] = replace(settings.spec, factory=chosen["spec"])
     words = {name: chosen[name] for name in chosen.keys() & {"language", "title_weight"}}
     if "language" in words:
-        words["stop_words"] = None  # those of the language
+        words["stop_words"] = None  # None: the stop words of the language
     for name in chosen.keys() & {"classify", "tag"}:
         stored[name] = _models_by_column(f"--{name}", chosen[name])
     if words:

@@ -1,6 +1,6 @@
-"""The configuration file `sbert-search.toml`, and where the value of each option comes from.
+"""The configuration file `sbert-search.toml`, and the origin of the value of each option.
 
-An option on the command line wins over its environment variable, and that over the file.
+The command line overrides environment variables, and environment variables override the file.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from sbert_search.exchange.url import shown_url
 class ConfigFile:
     """Values of options in a TOML file.
 
-    A value at the top of the file is for all commands that have the option. But a model there is
-    not for commands that open an index, since the index names its own model; and a precision is not
-    for commands that do not compute in it. A table such as ``[index.build]`` is for one command,
-    and its values win over those at the top.
+    A value at the top of the file applies to all commands that have the option, with two
+    exceptions. A model does not apply to commands that open an index, since the index names its own
+    model. A precision does not apply to commands that cannot compute in it. A table such as
+    ``[index.build]`` applies to one command, and overrides the values at the top.
 
     Args:
         path: The file.
 
     Raises:
-        ConfigError: The file cannot be read or is no TOML.
+        ConfigError: The file cannot be read or is not TOML.
     """
 
     def __init__(self, path: Path) -> None:
@@ -45,12 +45,13 @@ class ConfigFile:
 
         Args:
             command: The command.
-            groups: The groups that contain the command, outermost first; the first is the program.
-            names: Names of these groups, but not of the first, and of the command, such as index
-                and build.
+            groups: The groups that contain the command, outermost first; the first group is
+                the program itself.
+            names: Names of these groups without the first, then the name of the command; for
+                example, index and build.
 
         Raises:
-            ConfigError: A table, an option or a value is wrong; the message has its line.
+            ConfigError: A table, an option or a value is wrong; the message names the line.
         """
         options, own = _options(command), self.own(groups, names)
         for name in own.keys() - options.keys():
@@ -90,11 +91,11 @@ class ConfigFile:
 
         Args:
             groups: The groups that contain the command, outermost first.
-            names: Names of these groups, but not of the first, and of the command.
+            names: Names of these groups without the first, then the name of the command.
 
         Raises:
-            ConfigError: A table at the top of the file, or in the table of one of the groups, has
-                the name of no command; or the table of a group has a value.
+            ConfigError: A table does not have the name of a command, or the table of a group has a
+                value.
         """
         table: Mapping[str, object] = self._tables
         for depth, (group, name) in enumerate(zip(groups, names, strict=True)):
@@ -116,7 +117,7 @@ class ConfigFile:
     def _checked(
         self, option: click.Option, name: str, table: Sequence[str], value: object
     ) -> object:
-        """Return a value as on the command line: a text, a list of texts, or a flag."""
+        """Return a value in the form of the command line: a text, a list of texts, or a flag."""
         place = self._place(table, name)
         if option.is_flag:
             if not isinstance(value, bool):
@@ -126,8 +127,8 @@ class ConfigFile:
         if isinstance(value, list) != several or isinstance(value, (bool, Mapping)):
             wanted = "a list" if several else "one value"
             raise ConfigError(f"{place}: {name} is {value!r}; write {wanted}.")
-        # The type reads a text, as on the command line: click's type of integers would turn the
-        # number 2.5 into 2, but it refuses the text 2.5.
+        # The option converts a text, as on the command line: click's integer type would turn the
+        # number 2.5 into 2, but refuses the text "2.5".
         text = list(map(str, value)) if isinstance(value, list) else str(value)
         try:
             option.type_cast_value(click.Context(click.Command(name)), text)
@@ -136,7 +137,7 @@ class ConfigFile:
         return text
 
     def _place(self, table: Sequence[str], key: str) -> str:
-        """Return the path of the file, with the line of a key if it has a line of its own."""
+        """Return the path of the file, with the line number of a key if one can be found."""
         line = _line_of(self.path.read_text(encoding="utf-8"), ".".join(table), key)
         return str(self.path) if line is None else f"{self.path}:{line}"
 
@@ -146,7 +147,7 @@ def shown_instead(command: click.Command, path: Path | None) -> click.Command:
 
     Args:
         command: The command.
-        path: The configuration file; None: there is none.
+        path: The configuration file, or None without a file.
     """
     shown = copy.copy(command)
     shown.params = list(map(_optional, command.params))
@@ -165,7 +166,7 @@ def shown_instead(command: click.Command, path: Path | None) -> click.Command:
 
 
 def _optional(param: click.Parameter) -> click.Parameter:
-    """Return a copy of a parameter that may be left out, has no effect, and shows its value."""
+    """Return a copy of a parameter that is optional, runs no callback, and exposes its value."""
     seen = copy.copy(param)
     seen.required, seen.expose_value, seen.callback = False, True, None
     return seen
@@ -195,7 +196,7 @@ def _options(command: click.Command) -> dict[str, click.Option]:
 
 
 def _line_of(text: str, table: str, key: str) -> int | None:
-    """Return the number of the line that sets a key of a table, or opens the table of this name."""
+    """Return the number of the line that sets a key of a table or opens its subtable ``key``."""
     current, name = "", re.escape(key)
     own = re.compile(rf"\s*[\"']?{name}[\"']?\s*=")
     opened = f"{table}.{key}".strip(".")

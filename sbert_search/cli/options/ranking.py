@@ -84,6 +84,7 @@ _MODES = {
     "has lexical data, else vectors.",
 }
 _FUSION = ("method", "dense_weight", "rerank_weight")
+# For each parameter, the option without which it has no effect.
 _NEEDS = dict.fromkeys(("method", "dense_weight"), "--mode hybrid") | dict.fromkeys(
     ("rerank_depth", "rerank_windows", "rerank_weight"), "--rerank"
 )
@@ -115,7 +116,7 @@ def order_options(function: F) -> F:
 
 
 def answer_options(function: F) -> F:
-    """Give a command the options of the model that looks for answers in hits."""
+    """Give a command the options of the task head that finds answers in hits."""
     function = click.option(
         "--answer-depth", default=5, show_default=True, help="Number of hits to read with --answer."
     )(function)
@@ -127,12 +128,12 @@ def answer_options(function: F) -> F:
 
 
 def search_options(ctx: click.Context) -> SearchOptions:
-    """Make the options of a search from those of the running command.
+    """Make `SearchOptions` from the options of the running command.
 
     Defaults of a configuration file that have no effect on this search are ignored.
 
     Raises:
-        UsageError: An option is on the command line that would have no effect.
+        UsageError: An option on the command line would have no effect.
         QueryError: A value is out of range.
     """
     from sbert_search.search.options import SearchOptions

@@ -109,7 +109,7 @@ def _with_options(function: F, options: tuple[Decorator, ...]) -> F:
 
 @contextlib.contextmanager
 def opened_runner(ctx: click.Context) -> Iterator[EmbedBatches]:
-    """Yield a function that embeds batches, on the cluster of the options or in this process.
+    """Yield a function that embeds batches, on the cluster that is given or in this process.
 
     Raises:
         UsageError: --ray-address or --workers is given without --runner ray.
@@ -129,7 +129,7 @@ def opened_runner(ctx: click.Context) -> Iterator[EmbedBatches]:
 
 @contextlib.contextmanager
 def search_runner(ctx: click.Context, *, serves: bool = False) -> Iterator[RayRunner | None]:
-    """Yield a runner that searches shards on the cluster of the options; None: this process does.
+    """Yield a runner that searches shards on a cluster, or None if this process searches them.
 
     Args:
         ctx: The running command.
@@ -161,7 +161,7 @@ def search_runner(ctx: click.Context, *, serves: bool = False) -> Iterator[RayRu
 
 
 def _on_ray(ctx: click.Context, names: set[str]) -> bool:
-    """Whether the runner is ray; if not, the named options may not be given."""
+    """Whether the runner is ray; if not, refuse the options ``names``, which need it."""
     if ctx.params["runner"] != "local":
         return True
     on_line = typed(ctx)

@@ -1,4 +1,4 @@
-"""Arguments and options of the commands that answer other programs."""
+"""Arguments and options of `serve` and `mcp`, which answer requests of other programs."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def rerank_options(function: F) -> F:
 def named_indexes(indexes: Sequence[str]) -> dict[str, Path]:
     """Return the folders of indexes by name, from ``DIR`` or ``NAME=DIR``.
 
-    Without NAME, the name is that of the folder; links are not followed.
+    Without NAME, an index has the name of its folder; symbolic links are not followed.
 
     Raises:
         UsageError: Two indexes have the same name.
@@ -50,10 +50,10 @@ def named_indexes(indexes: Sequence[str]) -> dict[str, Path]:
 
 
 def require_packages(use: str, extra: str, packages: Sequence[str]) -> None:
-    """Refuse a command whose packages are not installed.
+    """Check that the packages of a command are installed.
 
     Raises:
-        ConfigError: Packages are missing; the message names the extra that brings them.
+        ConfigError: Packages are missing; the message names the extra that installs them.
     """
     if missing := [name for name in packages if find_spec(name) is None]:
         raise ConfigError(f"{use} needs {', '.join(missing)}: pip install 'sbert-search[{extra}]'.")

@@ -26,7 +26,7 @@ class Decorator(Protocol):
     """Adds an option, an argument or several of them to the function of a command."""
 
     def __call__(self, function: F, /) -> F:
-        """Return the same function."""
+        """Return the function, with the options added."""
 
 
 def device(text: str) -> str:
@@ -78,24 +78,24 @@ def token_count(text: str) -> int | str:
 
 
 PRECISIONS = ("auto", "fp32", "bf16", "fp16", "int8", "fastest")
-HEAD_PRECISIONS = PRECISIONS[:4]  # those of task heads
+HEAD_PRECISIONS = PRECISIONS[:4]  # precisions of models with a task head
 TRAINING_PRECISIONS = PRECISIONS[:3]
 
 
 class NarrowPrecision(click.Option):
     """The option ``--precision`` of a command that does not compute in all `PRECISIONS`.
 
-    A precision for all commands, at the top of a configuration file or in the environment, has no
-    effect on a command that does not compute in it.
+    A precision at the top of a configuration file or in the environment is meant for all commands.
+    A command that cannot compute in this precision ignores it.
     """
 
     def is_for_others(self, value: object) -> bool:
-        """Whether only other commands compute in a precision."""
+        """Whether ``value`` is a precision in which this command cannot compute."""
         own = self.type.choices if isinstance(self.type, click.Choice) else ()
         return value in PRECISIONS and value not in own
 
     def resolve_envvar_value(self, ctx: click.Context) -> str | None:
-        """Return the precision in the environment; None: there is none for this command."""
+        """Return the precision in the environment, or None if this command cannot use it."""
         value = super().resolve_envvar_value(ctx)
         return None if self.is_for_others(value) else value
 
@@ -263,7 +263,7 @@ SHARED_NAMES = frozenset(_SHARED)
 
 
 def shared_options(*names: str) -> Decorator:
-    """Give a command some of the shared options; its help lists them in this order.
+    """Give a command some of the shared options, which its help lists in the given order.
 
     A command with ``--quiet`` has ``--verbose`` too.
     """
@@ -292,9 +292,10 @@ embedder_options = shared_options("model", "device", "engine", "precision", "cal
 
 
 class ModelOfIndex(click.Option):
-    """The option ``--model`` of a command that opens an index, which names its own model.
+    """The option ``--model`` of a command that opens an index.
 
-    A model at the top of a configuration file, which is for all commands, does not set it.
+    Since the index names its own model, a model at the top of a configuration file does not set
+    this option.
     """
 
 
@@ -324,10 +325,10 @@ def refuse_typed(ctx: click.Context, names: Collection[str], where: str) -> None
     Args:
         ctx: The running command.
         names: Names of parameters that have no effect.
-        where: The case in which they have none, such as "with --like".
+        where: The case in which the options have no effect, such as "with --like".
 
     Raises:
-        UsageError: One of them is on the command line.
+        UsageError: One of these options is on the command line.
     """
     found = typed(ctx).intersection(names)
     for option in ctx.command.params:
@@ -339,6 +340,6 @@ def refuse_typed(ctx: click.Context, names: Collection[str], where: str) -> None
 
 
 def given(ctx: click.Context) -> set[str]:
-    """Return the names of the options that the user set, also by environment or file."""
+    """Return the options that the command line, the environment or the configuration file sets."""
     default = ParameterSource.DEFAULT
     return {name for name in ctx.params if ctx.get_parameter_source(name) is not default}
