@@ -72,7 +72,9 @@ def test_what_cannot_be_read_gives_exit_code_3(notes: Path) -> None:
     (notes / "a.md").write_bytes(b"\xff")
     done = sync(notes)
     assert done.code == 3
-    assert "a.md: invalid UTF-8 at byte 1. The index keeps what it held of it." in done.err
+    assert (
+        "a.md: invalid UTF-8 at byte 1. The index keeps the old documents of this file." in done.err
+    )
     hits = sbert_search("search", notes.with_name("i"), "moon", "--json", env=HASHING).records
     assert hits[0]["title"] == "Tides"
     done = sync(notes, "-q")
@@ -104,7 +106,9 @@ def test_rejected_files_are_counted_and_listed(notes: Path) -> None:
     (notes / "sub" / "e.md").write_text("A new note.")
     done = sync(notes)
     assert f"rejected 3 ({rejects} says why)" in done.out
-    assert "a.md: invalid UTF-8 at byte 1. The index keeps what it held of it." in done.err
+    assert (
+        "a.md: invalid UTF-8 at byte 1. The index keeps the old documents of this file." in done.err
+    )
     assert "c.md: invalid UTF-8 at byte 5.\n" in done.err  # it was never indexed
     names = {json.loads(line)["source"].split("/")[-1] for line in rejects.read_text().splitlines()}
     assert names == {"a.md:1", "c.md:1", "d.md"}
@@ -146,7 +150,10 @@ def test_watch_follows_the_folder_until_it_is_interrupted(notes: Path) -> None:
         _, err = child.communicate(timeout=60)
         assert child.returncode == 130
         assert "interrupted." in err
-        assert "new.md: invalid UTF-8 at byte 4. The index keeps what it held of it." in err
+        assert (
+            "new.md: invalid UTF-8 at byte 4. The index keeps the old documents of this file."
+            in err
+        )
         assert "Traceback" not in err
     assert sync(notes).out.startswith("Files: added 0")
 

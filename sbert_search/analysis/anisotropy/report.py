@@ -158,7 +158,7 @@ class AnisotropyReport:
         remedied = {each.remedy: _spectrum(each.deviations) for each in self.sentences}
         body, top = "", 26.0
         for title, lines in (
-            ("By layer, for tokens without special ones", curves),
+            ("By layer, for tokens, without special tokens", curves),
             ("Share of the variance by principal direction, tokens of each layer", spectra),
             ("Share of the variance by principal direction, sentence vectors", remedied),
         ):

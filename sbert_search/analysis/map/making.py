@@ -134,7 +134,7 @@ class _Maker:
     def _duplicates(self, vectors: Floats, near: Neighbours) -> NDArray[np.int32]:
         metric = self.snapshot.settings.metric
         if metric == "euclidean":
-            note("Near-duplicates are not looked for: the index has the metric euclidean.")
+            note("No near-duplicates are searched, since the index has the metric euclidean.")
             return np.full(len(vectors), -1, np.int32)
         with progress("Finding near-duplicates", len(vectors)) as advance:
             return duplicate_groups(vectors, near, self.settings.duplicates, metric, advance)

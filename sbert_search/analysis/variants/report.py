@@ -128,7 +128,7 @@ def draw_curves(report: VariantsReport) -> str:
             ]
             lines.append((number_of, points))
     points = [point for _, line in lines for point in line]
-    title = "MLM loss on held-out text over millions of tokens; of ELECTRA, the generator's"
+    title = "MLM loss on held-out text over millions of tokens; for ELECTRA, that of the generator"
     x, y = Axis.of([0.0, *(x for x, _ in points)]), Axis.of([y for _, y in points])
     panel = Panel(title, x, y, _TOP, _TOP + _HEIGHT)
     body = panel.frame() + "".join(panel.line(line, colour_of(at)) for at, line in lines)

@@ -95,7 +95,7 @@ def anisotropy(
     seed: int,
     as_json: bool,
 ) -> None:
-    """Measure how the vectors of MODEL lie in space.
+    """Measure the anisotropy of the vectors of MODEL.
 
     The first table has figures of each layer over the texts of SOURCE: mean cosines of tokens and
     of sentences, self-similarity of words, and shares of single directions and dimensions. The
@@ -139,7 +139,7 @@ def anisotropy(
 
 
 def _show(report: AnisotropyReport) -> None:
-    say(f"{report.texts:,} texts, {report.layers[0].tokens:,} tokens without special ones")
+    say(f"{report.texts:,} texts, {report.layers[0].tokens:,} tokens, without special tokens")
     show_table(*report.layer_table())
     say(f"Sentence vectors of {report.texts - report.fitted_on:,} texts")
     say(f"The remedies were fitted on the other {report.fitted_on:,}.")

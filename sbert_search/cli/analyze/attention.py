@@ -68,7 +68,7 @@ def attention(
     --out writes the probabilities of every layer and head, and a page that shows them.
 
     With --source, every head is also measured over many texts, and the least important heads are
-    removed to see what the model is worth without them. SOURCE is a text file with a sentence in
+    removed, and the model is measured without them. SOURCE is a text file with a sentence in
     each line, or any file or folder that `index build` reads.
     """
     from sbert_search.analysis.attention.maps import analyze_attention

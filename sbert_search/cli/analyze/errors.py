@@ -45,7 +45,7 @@ PRINTED = 10  # number of worst items in the printed table
     default="english",
     show_default=True,
     metavar="NAME",
-    help="Language in which words are compared; none: without inflections and stop words.",
+    help="Language in which words are compared; none: no stemmer and no stop words.",
 )
 @shared_options("seed", "quiet", "json")
 def errors(
@@ -58,7 +58,7 @@ def errors(
     seed: int,
     as_json: bool,
 ) -> None:
-    """Show the worst queries or pairs of RUN, and where the model is worse.
+    """Show the worst queries or pairs of RUN, and the slices where the model is worse.
 
     RUN is a record that --out of `eval retrieval` or `eval sts` wrote, or the folder of such
     records. The first table compares slices of the items with the others: by length, by words in

@@ -42,7 +42,7 @@ SHOWN_OUTLIERS = 5
     type=click.IntRange(2, 200),
     default=15,
     show_default=True,
-    help="Number of nearest documents by which a document is laid out.",
+    help="Number of nearest documents that determine the place of a document.",
 )
 @click.option(
     "--clusters",

@@ -34,7 +34,7 @@ from sbert_search.runtime.progress import note
 @click.option(
     "--minutes",
     type=Finite(min=0),
-    help="Time limit; no piece starts that would end later, by the estimate.  [default: none]",
+    help="Time limit; no piece starts whose estimated end is later.  [default: none]",
 )
 @click.option("--plan", is_flag=True, help="Print the plan with its estimated time, and stop.")
 @shared_options("device", "quiet", "json")
@@ -52,8 +52,8 @@ def variants(
 
     The families of RECIPE, such as BERT and ALBERT, are pre-trained on one corpus with one
     vocabulary, fine-tuned alike and measured. One table is at equal tokens, the other at equal
-    seconds of processor time. The plan with its estimated time is printed first. A command that is
-    repeated goes on where it ended.
+    seconds of processor time. The plan with its estimated time is printed first. If the command is
+    repeated, it continues where it stopped.
     """
     from sbert_search.analysis.variants.report import TITLES, table_of
     from sbert_search.analysis.variants.run import analyze_variants, plan_lines, plan_variants

@@ -95,7 +95,9 @@ def export(
     help="File of the ids of an .npy or FAISS file: a line each, .npy, or .parquet with texts.  "
     "[default: SOURCE.ids.parquet, .ids.npy or .ids.txt]",
 )
-@click.option("--table", metavar="NAME", help="Chroma collection or LanceDB table, of several.")
+@click.option(
+    "--table", metavar="NAME", help="Chroma collection or LanceDB table, if there are several."
+)
 @field_options
 @click.option(
     "--vector-field", metavar="NAME", help="Field that holds the vector.  [default: detected]"
@@ -167,5 +169,5 @@ def _show(path: Path, report: ExportReport, *, as_json: bool) -> None:
     say(
         f"{report.passages:,} passages of {report.documents:,} documents ({report.seconds:,.1f} s)."
     )
-    say("This Python code searches there:\n")
+    say("Python code that searches the exported passages:\n")
     say(report.query)

@@ -34,7 +34,9 @@ def _as_path(ctx: click.Context, param: click.Parameter, text: str) -> Path:
 @click.argument("path", metavar="INDEX", type=click.Path(path_type=Path))
 @click.argument("folder", metavar="FOLDER", callback=_as_path)
 @click.option("--dry-run", is_flag=True, help="List what would be done, and write nothing.")
-@click.option("--watch", is_flag=True, help="Go on: sync after each change, until Ctrl-C.")
+@click.option(
+    "--watch", is_flag=True, help="Keep running and sync after each change, until Ctrl-C."
+)
 @click.option(
     "--allow-empty", is_flag=True, help="Accept an absent or empty FOLDER; delete its documents."
 )
@@ -186,7 +188,7 @@ def show(report: SyncReport, path: Path, *, as_json: bool) -> None:
         f"({report.seconds:,.1f} s)."
     )
     for name, reason in list(report.failed.items())[:_SHOWN]:
-        kept = " The index keeps what it held of it." if name in report.kept else ""
+        kept = " The index keeps the old documents of this file." if name in report.kept else ""
         note(f"{name}: {reason}.{kept}")
     if len(report.failed) > _SHOWN:
         note(f"... {len(report.failed) - _SHOWN:,} more could not be read.")

@@ -52,7 +52,7 @@ _PREDICTED: tuple[Decorator, ...] = (
         multiple=True,
         metavar="MODEL=COLUMN",
         help="Fill a metadata column with the entities of each document by a tagger, and "
-        "COLUMN_TYPE with those of each type; updates fill them, too.",
+        "a column COLUMN_TYPE with the entities of each type; updates fill these columns too.",
     ),
 )
 

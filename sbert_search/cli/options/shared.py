@@ -147,7 +147,7 @@ _SHARED: dict[str, Decorator] = {
     "precision": choice(
         "precision",
         *PRECISIONS,
-        help="Number format of the model's computation; auto: that of the index, or else the "
+        help="Number format of the model's computation; auto: that of the index, otherwise the "
         "faster of fp32 and bf16, which is measured once on a CPU. int8, on a CPU, is faster and "
         "less exact; fastest: also measure int8.",
     ),
@@ -227,7 +227,7 @@ _SHARED: dict[str, Decorator] = {
         is_flag=True,
         envvar=_variable("allow-inexact"),
         help="Accept small numerical differences: vectors may differ from those in the index, and "
-        "a resumed run from an uninterrupted one.",
+        "a resumed run may differ from an uninterrupted run.",
     ),
     "quiet": click.option(
         "--quiet",

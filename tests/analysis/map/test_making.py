@@ -80,7 +80,7 @@ def test_other_metrics(tmp_path: Path, metric: Metric, capsys: pytest.CaptureFix
     if metric == "euclidean":
         assert drawn.groups() == []
         assert summary(drawn)["duplicates_from"] is None
-        assert "Near-duplicates are not looked for" in capsys.readouterr().err
+        assert "No near-duplicates are searched" in capsys.readouterr().err
     else:
         assert drawn.groups() == clusters(close_pairs(index.state, 3.8))
 

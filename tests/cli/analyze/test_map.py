@@ -47,7 +47,7 @@ def test_near_duplicates_that_were_not_looked_for_are_not_counted(
     assert run(["analyze", "map", str(tmp_path / "i"), "--out", str(tmp_path / "m")]) == 0
     printed = capsys.readouterr()
     assert "near-duplicates" not in printed.out
-    assert "Near-duplicates are not looked for" in printed.err
+    assert "No near-duplicates are searched" in printed.err
     assert json.loads((tmp_path / "m" / "map.json").read_text())["duplicates_from"] is None
 
 
