@@ -4,7 +4,6 @@ import contextlib
 import json
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -21,6 +20,7 @@ from sbert_search.runtime.processor.cpu import cpu
 from sbert_search.training.loop.checkpoint import checkpoints
 from sbert_search.training.loop.log import LOG
 from tests.analysis.variants.tiny import write_comparison
+from tests.cli.process import command, environment
 
 TIMED = "texts encoded per second of processor time"
 
@@ -43,7 +43,8 @@ def test_a_killed_comparison_ends_with_the_same_table(tmp_path: Path) -> None:
     killed = tmp_path / "killed"
     line = ["analyze", "variants", recipe, "--data", tmp_path / "data", "--out", killed]
     line += ["--seeds", "1", "--device", "cpu", "--quiet"]
-    process = subprocess.Popen([sys.executable, "-m", "sbert_search", *map(str, line)])
+    one_thread = environment({"OMP_NUM_THREADS": "1"})  # as in this process, which resumes
+    process = subprocess.Popen(command(*line), env=one_thread)
     while process.poll() is None and not list(killed.glob("work/runs/albert-0/ckpt-????????")):
         time.sleep(0.005)
     process.send_signal(signal.SIGKILL)
