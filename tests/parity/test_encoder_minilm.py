@@ -16,10 +16,19 @@ from sbert_search.encoder.encoder import Encoder
 from sbert_search.encoder.inference_layers import freeze
 from sbert_search.encoder.packed import PackedTokens
 from sbert_search.encoder.weights import load_encoder
-from sbert_search.errors import SbertSearchError
 from tests.parity import family
 
 pytestmark = pytest.mark.usefixtures("one_thread")
+
+WORDS = """
+A water mill turns the flow of a river into work. The miller opens a gate, and the water falls on a
+wheel of oak, which drives two stones by a shaft and gears. Grain runs from a hopper into the eye
+of the upper stone; it is ground between both, and leaves them as flour. In 1086, the survey of
+England listed 5,624 mills, about one for each fifty households! Most of them ground wheat, barley
+or rye. Others sawed timber, fulled cloth, hammered iron or pumped water out of mines. What ended
+their trade? Steam engines did not depend on rain, so that factories moved to the towns near coal;
+by 1900 few of the wheels still turned, and the last millers kept them for visitors.
+"""
 
 
 @pytest.fixture(scope="module")
@@ -32,11 +41,10 @@ def folder() -> Path:
 
 @pytest.fixture(scope="module")
 def texts(folder: Path) -> list[list[int]]:
-    """Pieces of our own docstrings: real words, many lengths."""
-    words = " ".join(error.__doc__ or "" for error in (SbertSearchError, PackedTokens, Encoder))
+    """Pieces of a text: real words, many lengths."""
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
     tokenizer.no_padding()
-    sentences = [words[start : start + 7 * (1 + start % 29)] for start in range(0, 600, 31)]
+    sentences = [WORDS[start : start + 7 * (1 + start % 29)] for start in range(0, 600, 31)]
     return [encoding.ids for encoding in tokenizer.encode_batch(sentences)]
 
 
