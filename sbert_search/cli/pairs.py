@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from sbert_search.index.snapshot import Snapshot
     from sbert_search.search.pairs import Pairs
 
-# A temporary index of more rows gets a FAISS index, since exact comparison takes quadratic time.
+# A temporary index with more rows than this gets a FAISS index, since the time of an exact
+# comparison grows with the square of the number of rows.
 EXACT_ROWS = 200_000
 _FOR_INDEX = {"sources", "threshold", "top", "as_clusters", "as_json"}
 _BATCH_PAIRS = 1000  # number of pairs whose texts are in memory at the same time

@@ -96,7 +96,7 @@ def predict(
 
 
 def _line(row: PredictedRow, all_scores: bool) -> str:
-    """Return a prediction as a line for people."""
+    """Format a prediction as one line of plain text."""
     from sbert_search.prediction.results import TextEntities, TextLabel
 
     found, start = row.prediction, _on_one_line(row.text)[:60]

@@ -48,8 +48,8 @@ if TYPE_CHECKING:
 def _single_without_collections(function: Callable[..., None]) -> Callable[..., None]:
     """Switch the cyclic garbage collector off for a single query, but not for a file of queries.
 
-    The imports of a search make many objects that stay in use. The collector would look for garbage
-    among them, which takes a twentieth of the time of a query.
+    The imports of a search make many objects that stay in use. The collector would search these
+    objects for garbage, which takes about 5 % of the time of the command.
     """
 
     @wraps(function)
@@ -210,8 +210,8 @@ def search(
             device=hardware["device"],
             precision=precision if precision in HEAD_PRECISIONS else "auto",
         )
-    # One query is answered sooner by the model's exported ONNX graph than by torch, which loads
-    # slowly. The graph is not used if an option says how to run the model.
+    # For one query, the exported ONNX graph of the model is faster than torch, which takes long to
+    # import. An option such as --device, which says how to run the model, rules the graph out.
     quick = (
         bool(query)
         and vector_file is None
@@ -253,7 +253,11 @@ _FOR_EVERY_SEARCH = ("as_json", "quiet", "verbose", *_OF_RUNNERS)
 
 
 def _check_question(ctx: click.Context) -> None:
-    """Refuse options that ask nothing, ask two things, or have no effect together."""
+    """Refuse a command without a query, with several kinds of queries, or with options that clash.
+
+    Raises:
+        UsageError: The options cannot be used together.
+    """
     params = ctx.params
     query, queries, like = (params[name] for name in ("query", "queries", "like"))
     if params["facets"] is not None and (like or queries is not None):
@@ -279,7 +283,11 @@ def _check_question(ctx: click.Context) -> None:
 
 
 def _refuse_without_hits(ctx: click.Context) -> None:
-    """Refuse options for hits if none are printed, and options for words if there are none."""
+    """Refuse options without effect because no hits are printed or the query has no words.
+
+    Raises:
+        UsageError: Such an option is on the command line.
+    """
     params = ctx.params
     if params["run_out"]:
         refuse_typed(ctx, {"highlight", "full_text", "as_json"}, "with --run-out")
@@ -294,7 +302,14 @@ def _refuse_without_hits(ctx: click.Context) -> None:
 
 
 def _refuse_fuzzy_without_words(ctx: click.Context, options: SearchOptions) -> None:
-    """Refuse --fuzzy on the command line for one query whose words are not looked up."""
+    """Refuse --fuzzy for a single query in dense mode without a +word.
+
+    Such a search looks up no words. A --fuzzy from the environment or the configuration file is
+    ignored instead.
+
+    Raises:
+        UsageError: --fuzzy is on the command line for such a query.
+    """
     from sbert_search.search.words.operators import parse_query
 
     query, queries = ctx.params["query"], ctx.params["queries"]
@@ -324,10 +339,10 @@ def _answer_like(
     runner: ShardRunner | None,
     as_json: bool,
 ) -> None:
-    """Search by documents of the index; such a search needs no model.
+    """Search for documents similar to documents of the index; this needs no model.
 
     Raises:
-        UsageError: An option was given that has no effect on such a search.
+        UsageError: An option was given that has no effect with --like.
     """
     from sbert_search.search.engine import SearchEngine
 
@@ -347,7 +362,7 @@ def _answer_like(
 
 
 def _show(hits: Hits, as_json: bool, query_id: str | None = None) -> None:
-    """Print hits; as JSON with the id of their query, if it has one, and the missing shards."""
+    """Print hits; JSON output also has the query id, if there is one, and the missing shards."""
     if not as_json:
         return show_hits(hits)
     of_query = {} if query_id is None else {"query_id": query_id}

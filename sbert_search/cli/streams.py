@@ -18,9 +18,10 @@ STDOUT = "standard output"
 def prepare() -> None:
     """Open closed streams on the null device, and escape characters that cannot be encoded.
 
-    Without this, the next file that is opened would get the closed descriptor, and output for the
-    stream would go into that file. An error of standard output names the stream. Errors of
-    standard error are dropped: there is nowhere to report them, and the work can continue.
+    Otherwise the next file that is opened would get the descriptor of the closed stream, and output
+    for the stream would go into that file. A write error of standard output has "standard output"
+    as its file name. Write errors of standard error are dropped: they cannot be reported anywhere,
+    and the work can continue.
     """
     for fd in (0, 1, 2):
         _open_if_closed(fd)
@@ -30,7 +31,10 @@ def prepare() -> None:
 
 
 class _Stdout(io.FileIO):
-    """Standard output; an error names it and is raised once, not again when Python exits."""
+    """Standard output; its first write error is raised with its name, and later output is dropped.
+
+    Otherwise the error would be raised again when Python flushes the stream at exit.
+    """
 
     _failed = False
 
@@ -65,7 +69,7 @@ def _write(fd: int, write: Callable[[ReadableBuffer], int | None], data: Readabl
 
 
 def _writer(raw: io.FileIO, old: TextIO | None) -> TextIO:
-    """Wrap a stream as Python does at start, with the encoding of the old wrapper."""
+    """Wrap a raw stream as a text stream with the encoding of the old one, or else UTF-8."""
     return io.TextIOWrapper(
         io.BufferedWriter(raw),
         encoding=old.encoding if old else "utf-8",

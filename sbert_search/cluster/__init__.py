@@ -1,1 +1,1 @@
-"""Work on several machines, which Ray connects; needs the extra ray."""
+"""Embed and search on several machines with Ray; needs the optional dependency ``ray``."""

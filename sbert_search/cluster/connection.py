@@ -1,7 +1,7 @@
 """The connection to a Ray cluster: its machines, and processes on them. Only this module uses Ray.
 
-Ray starts processes and carries calls. This package decides which calls are made again after a
-failure, since Ray does not repeat a call that failed with an exception.
+Ray starts processes and sends calls to them. It does not repeat a call that failed with an
+exception, so the modules that use this one decide which calls to repeat.
 """
 
 from __future__ import annotations
@@ -19,12 +19,13 @@ from typing import Protocol, TypedDict, cast
 from sbert_search.errors import ClusterError, ConfigError
 
 OBJECT_STORE_BYTES = 256 << 20  # memory for shared objects of a cluster that `connected` starts
-MORE_MACHINES = "connect more machines with `ray start --address=...`"  # a remedy in messages
-# By default Ray hides all GPUs from a process that gets none, and warns that a later version will
-# not hide them. With RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO=0 it hides no GPU and does not warn.
+MORE_MACHINES = "connect more machines with `ray start --address=...`"  # for error messages
+# Environment variables that are set to 0 while Ray starts, unless the user has set them. By default
+# Ray hides all GPUs from a process with no share of a GPU, and warns that a later version will not
+# hide them. With RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO=0 it hides no GPU and does not warn.
 _VARIABLES = {"RAY_USAGE_STATS_ENABLED", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO"}
 _CONNECT_S = 10.0
-_FETCH_S = 5.0  # shortest wait for a result: one that is ready may still have to be fetched
+_FETCH_S = 5.0  # minimum wait for a result: a finished result may still have to be transferred
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +33,7 @@ class Machine:
     """A machine of a cluster.
 
     Attributes:
-        host: Its name.
+        host: Name of the machine.
         cpus: Number of CPUs that Ray may use.
         gpus: Number of GPUs that Ray may use.
     """
@@ -44,12 +45,12 @@ class Machine:
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """How many processes there are, and which part of a machine each gets.
+    """The number of processes, and the CPUs and GPUs that each process gets.
 
     Attributes:
         processes: Number of processes.
-        cpus: CPUs of each; its model computes with so many threads.
-        gpus: GPUs of each.
+        cpus: CPUs of each process; its model computes with this number of threads.
+        gpus: GPUs of each process.
     """
 
     processes: int
@@ -58,14 +59,14 @@ class Share:
 
 
 class Lost(Exception):  # noqa: N818 (not an error of the user)
-    """A process of the cluster, or its machine, has ended; its calls must be made again."""
+    """A process of the cluster, or its machine, has ended; calls to it must be made again."""
 
 
 class Hung(Lost):
     """A process has not answered in time, for example because its machine is cut off.
 
     Attributes:
-        timeout_s: The time in which the process had to answer.
+        timeout_s: The time in seconds within which the process had to answer.
     """
 
     def __init__(self, timeout_s: float) -> None:
@@ -80,7 +81,7 @@ class _Node(TypedDict):  # the keys are those of Ray
 
 
 class _ActorClass(Protocol):
-    """A class whose objects Ray makes in processes of their own."""
+    """A class whose objects Ray creates in separate processes."""
 
     def options(self, **options: object) -> _ActorClass: ...
 
@@ -120,25 +121,25 @@ def _ray() -> _Ray:
 
 
 class Process:
-    """A process on some machine of the cluster, which holds an object.
+    """A process on a machine of the cluster; it contains one object, whose methods can be called.
 
     Args:
         handle: Ray's handle of the actor.
-        own_thread: A method with a thread of its own.
+        own_thread: Name of a method that runs in a separate thread; None: there is no such method.
     """
 
     def __init__(self, handle: object, own_thread: str | None = None) -> None:
         self._handle, self._own_thread = handle, own_thread
 
     def call(self, method: str, *arguments: object) -> Call:
-        """Begin to call a method of the object."""
+        """Start a call of a method of the object, and return at once."""
         called = getattr(self._handle, method)
         if method == self._own_thread:
             called = called.options(concurrency_group=method)
         return Call(called.remote(*arguments))
 
     def end(self) -> None:
-        """End the process, if it runs."""
+        """End the process if it is running."""
         with contextlib.suppress(Exception):  # the machine may be gone
             _ray().kill(self._handle)
 
@@ -154,14 +155,14 @@ class Call:
         """Wait for the result and return it.
 
         Args:
-            timeout_s: Time limit for the result, counted from the beginning of the call; None: no
-                limit.
+            timeout_s: Time limit in seconds, counted from the beginning of the call; None: no
+                limit. The wait is at least `_FETCH_S`, even if the limit is over.
 
         Raises:
             Lost: The process has ended.
-            Hung: There is no result in time.
+            Hung: There is no result within the time limit.
             ClusterError: The method has raised an exception that cannot be sent to this process.
-            Exception: The exception of the method.
+            Exception: The method has raised this exception.
         """
         from ray import exceptions
 
@@ -186,7 +187,7 @@ class Call:
 
 
 def finished(calls: Sequence[Call], timeout_s: float) -> list[Call]:
-    """Wait until a call has finished, or for some time; return those that have finished."""
+    """Wait until a call has finished, at most ``timeout_s``; return all finished calls."""
     wait = _ray().wait
     by_reference = {call._reference: call for call in calls}
     references = list(by_reference)
@@ -221,16 +222,17 @@ class Cluster:
         own_thread: str | None = None,
         restarts: bool = False,
     ) -> Process:
-        """Start a process as soon as a machine has room for it; return at once.
+        """Request a process, and return at once; it starts as soon as a machine has room for it.
 
         Args:
-            make: The class of the object; it has no arguments.
-            share: What the process gets of its machine.
+            make: The class of the object in the process; its constructor has no arguments.
+            share: The CPUs and GPUs that the process gets.
             calls: Number of calls that the process works on at the same time.
-            own_thread: A method whose calls are made one after another in a thread of their own, so
-                that other calls do not wait for them.
-            restarts: Whether Ray starts the process again, on any machine with room, when it has
-                ended. Its calls are lost then, and so are new calls until it runs again.
+            own_thread: Name of a method whose calls run one after another in a separate thread, so
+                that other calls do not wait for them. None: there is no such method.
+            restarts: Whether Ray restarts the process, on any machine with room, when it has ended.
+                Unfinished calls raise `Lost` then, and so do new calls until the process runs
+                again.
         """
         groups = {} if own_thread is None else {own_thread: 1}
         actor = (
@@ -256,10 +258,11 @@ def connected(address: str | None = None) -> Iterator[Cluster]:
     """Connect this process to a cluster.
 
     Args:
-        address: Address of a cluster that runs, ``HOST:PORT``, or ``auto`` for that of this
-            machine. None: the variable RAY_ADDRESS, or else a cluster of this machine alone, which
-            ends with this context. If the program is connected to Ray already, that connection is
-            used, and stays.
+        address: Address of a running cluster, ``HOST:PORT``, or ``auto`` for the cluster that runs
+            on this machine. None: the address in the environment variable RAY_ADDRESS. If the
+            variable is not set, a cluster of this machine alone is started, and ends with this
+            context. If this process is connected to Ray already, the address is ignored; that
+            connection is used and stays open.
 
     Raises:
         ConfigError: Ray is not installed.
@@ -269,7 +272,7 @@ def connected(address: str | None = None) -> Iterator[Cluster]:
         ray = _ray()
     except ModuleNotFoundError as error:
         raise ConfigError("--runner ray needs Ray: pip install 'sbert-search[ray]'") from error
-    if ray.is_initialized():  # by the program that uses this package
+    if ray.is_initialized():  # the program that uses this package has connected to Ray
         yield Cluster()
         return
     address = address or os.environ.get("RAY_ADDRESS")
@@ -304,14 +307,15 @@ def share_of(
     on_gpu: bool,
     cpus: int | None = None,
 ) -> Share:
-    """Divide the machines between processes.
+    """Compute how many processes to start, and how many CPUs and GPUs each gets.
 
     Args:
         machines: The machines.
-        processes: Number of processes. None: one for each GPU, or without GPUs one for each
-            machine.
+        processes: Number of processes. None: one for each GPU if ``on_gpu``, else one for each
+            machine with CPUs.
         on_gpu: Whether each process gets a GPU.
-        cpus: CPUs of each process; None: the largest number for which the machines have room.
+        cpus: CPUs of each process; None: the largest number with which all processes fit on the
+            machines.
 
     Raises:
         ConfigError: A number is below 1, or the machines have too few GPUs or too few CPUs.
@@ -374,11 +378,11 @@ def _require_listener(address: str) -> None:
 def _quiet() -> Iterator[None]:
     """Let Ray send no statistics and print no messages about lost processes to stdout.
 
-    At the end, the settings of the program are as before.
+    At the end of the context, the previous settings are restored.
     """
     from ray._private import worker
 
-    flag = "_worker_logs_enabled"  # of a module without types
+    flag = "_worker_logs_enabled"  # `worker` has no type hints
     logs, added = getattr(worker, flag, True), dict.fromkeys(_VARIABLES - os.environ.keys(), "0")
     setattr(worker, flag, False)
     os.environ.update(added)
@@ -395,7 +399,7 @@ def _counted(machines: Sequence[Machine]) -> str:
 
 
 def _not_started(error: Exception) -> str:
-    """Say why a process could not make its object, such as that this package is not installed."""
+    """Return why a process could not create its object, such as that a package is missing."""
     said = str(error)
     place = re.search(r"\bip=([\w.:]+)", said)
     return (

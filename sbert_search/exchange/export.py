@@ -1,4 +1,4 @@
-"""`export_index`: write an index in the form that another engine imports, or upload it there."""
+"""`export_index`: write an index to files for another search engine, or upload it to the engine."""
 
 from __future__ import annotations
 
@@ -36,10 +36,12 @@ class _Engine:
     """How to export to an engine.
 
     Attributes:
-        opens: Opens a collection.
-        query: Returns code that searches a collection at a URL.
+        opens: Connects to a collection of the engine.
+        query: Returns Python code that searches the exported collection. Its arguments are the
+            plan of the export, the URL of the engine and the name of the collection.
         url: Default URL of the engine on this machine, for messages and code.
-        writes: Writes, to a folder, the files that the engine imports; None: it imports no files.
+        writes: Writes files that the engine can import to a folder. None: the engine cannot import
+            files.
     """
 
     opens: _Opens
@@ -89,21 +91,24 @@ def export_index(
             index, with a Parquet file of ids, texts and metadata beside it. ``opensearch``,
             ``milvus``: a folder with the files that the engine imports, or an upload. ``qdrant``:
             an upload, since Qdrant imports no files.
-        out: The file to write; for an engine, the new folder.
-        url: Where to upload: the URL of a server; for Qdrant, also a folder of its local mode; for
-            Milvus, also a file of Milvus Lite, which ends in ``.db``.
+        out: The file to write; for an engine, the new folder for its files. None: upload to
+            ``url``.
+        url: Where to upload: the URL of a server. For Qdrant, it can also be a folder that Qdrant's
+            local mode uses. For Milvus, it can also be a file of Milvus Lite, which ends in
+            ``.db``. None: write to ``out``.
         name: Name of the collection or of the OpenSearch index; None: the name of the index folder.
-        api_key: API key of Qdrant, token of Milvus, or bearer token of OpenSearch. A user and a
-            password of OpenSearch are part of its URL.
-        replace: Whether to delete a collection of this name first.
+        api_key: API key of Qdrant, token of Milvus, or bearer token of OpenSearch. To log in to
+            OpenSearch with a user and a password, put them into ``url``.
+        replace: Whether to delete an existing collection of this name before the upload.
         columns: Metadata columns to export; None: all.
 
     Raises:
-        ConfigError: ``to`` is unknown, neither or both of ``out`` and ``url`` are given, ``out``
-            lies in the index or cannot be made, ``url`` cannot be read, a column does not exist,
-            the collection exists and ``replace`` is off, or a package is missing.
-        ExchangeError: The engine refused a request, could not be reached, or counts another number
-            of passages than the index.
+        ConfigError: ``to`` is unknown, or does not allow this choice of ``out`` and ``url``.
+            ``out`` lies in the index or cannot be made. ``url`` cannot be read. A column does not
+            exist. The collection exists already, no interrupted upload made it, and ``replace`` is
+            off. Or a package is missing.
+        ExchangeError: The engine refused a request or could not be reached, or its number of
+            passages after the upload differs from that of the index.
         IndexStoreError: The index is an unfinished build, or cannot be read.
         OSError: The disk failed.
     """
@@ -190,8 +195,9 @@ def _new_folder(out: Path) -> Iterator[Path]:
     """Make a temporary folder, which is renamed to ``out`` when it is complete.
 
     Raises:
-        ConfigError: ``out`` or the temporary folder exists, or the parent folder does not.
-        OSError: The disk failed; ``out`` does not exist.
+        ConfigError: ``out`` or the temporary folder exists already, or the parent folder is
+            missing.
+        OSError: The disk failed.
     """
     if out.exists() or out.is_symlink():
         raise ConfigError(f"--out: {out} exists already; name a new folder.")

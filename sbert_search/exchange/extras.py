@@ -1,4 +1,4 @@
-"""The error if the client of another engine is not installed."""
+"""Reporting that the client package of another search engine is not installed."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from sbert_search.errors import ConfigError
 
 @contextmanager
 def needs(package: str, install: str) -> Iterator[None]:
-    """Name the package to install if an import in this block fails.
+    """Return a context that turns a failed import into an error with the pip command to run.
 
     Args:
-        package: The package that is imported.
-        install: What pip installs.
+        package: Name of the package that is imported inside the context.
+        install: Requirement for ``pip install``, such as ``sbert-search[qdrant]``.
 
     Raises:
         ConfigError: The package is missing.

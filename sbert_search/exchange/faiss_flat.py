@@ -1,4 +1,4 @@
-"""An exact FAISS file of the vectors of an index, and a Parquet file with their passages."""
+"""Export of an index to an exact FAISS file of vectors and a Parquet file of passages."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from sbert_search.runtime.disk import files
 
 
 def sidecar(out: Path) -> Path:
-    """Return the Parquet file beside a FAISS file: row n describes vector n."""
+    """Return the path of the Parquet file beside a FAISS file; its row n describes vector n."""
     return out.with_name(f"{out.name}.ids.parquet")
 
 
@@ -31,7 +31,7 @@ def write_faiss(plan: ExportPlan, out: Path) -> None:
 
     Raises:
         ConfigError: FAISS is not installed, or writes its exact index in an unknown form.
-        OSError: The disk failed; an older FAISS file is unchanged, or removed.
+        OSError: The disk failed. An older FAISS file at ``out`` is unchanged or has been removed.
     """
     start = _header(plan.metric, plan.dim, plan.snapshot.n_rows)
     with files.replacing(out) as file:
@@ -43,13 +43,13 @@ def write_faiss(plan: ExportPlan, out: Path) -> None:
 
 
 def _remove(out: Path) -> None:
-    """Remove an older file durably."""
+    """Remove an older FAISS file, and wait until the removal is on the disk."""
     files.remove_tree(out)
     files.disk.fsync_folder(out.absolute().parent)
 
 
 def query_of(plan: ExportPlan, out: Path) -> str:
-    """Return code that searches the file."""
+    """Return Python code that searches the FAISS file."""
     unit = "faiss.normalize_L2(query)\n" if plan.metric == "cosine" else ""
     return (
         "import faiss\n"
@@ -67,14 +67,15 @@ def query_of(plan: ExportPlan, out: Path) -> str:
 
 
 def _header(metric: Metric, dim: int, n_vectors: int) -> bytes:
-    """Return the bytes of an exact FAISS index before its vectors.
+    """Return the bytes that precede the vectors in the file of an exact FAISS index.
 
-    They are the bytes of an empty index, in which the number of vectors and the number of all their
-    components are set. A version of FAISS may change the format, so the bytes that this makes for
-    one vector are compared with those of FAISS.
+    The bytes are made from an empty index: the number of vectors and the total number of their
+    components are written into its file header. A new version of FAISS may change the format.
+    Therefore a file with one vector is made in the same way, and compared with the file that FAISS
+    writes for this vector.
 
     Raises:
-        ConfigError: FAISS is not installed, or these bytes differ.
+        ConfigError: FAISS is not installed, or the two files with one vector differ.
     """
     faiss = import_faiss()
     kind = faiss.IndexFlatL2 if metric == "euclidean" else faiss.IndexFlatIP

@@ -24,17 +24,21 @@ class Hits(list[Hit]):
 
     Args:
         hits: The hits.
-        query: See the attribute, also for ``mode``, ``commit`` and ``missing``.
-        columns: The metadata columns of the index with their types. A table of the hits has all of
-            them, even those in which no hit has a value. None: a table has the columns of the hits.
+        query: See the attribute ``query``.
+        mode: See the attribute ``mode``.
+        commit: See the attribute ``commit``.
+        missing: See the attribute ``missing``.
+        columns: The metadata columns of the index with their types. A table of the hits has all
+            these columns, even if no hit has a value in a column. None: a table has only the
+            columns in which a hit has a value.
 
     Attributes:
-        query: The query as it was asked; "" if the hits are not those of a text.
-        mode: The mode that found them: dense, lexical or hybrid; "" if unknown. For
-            ``mode="auto"``, this is the mode that was chosen.
+        query: The query as it was asked; "" if the search had no text, but a vector.
+        mode: The mode of the search that found the hits: dense, lexical or hybrid; "" if unknown.
+            For ``mode="auto"``, this is the mode that was chosen.
         commit: Number of commits of the index up to the state that was searched; 0 if unknown.
-        missing: Names of the shards that did not answer, whose documents may be absent. Always
-            empty, unless the search is on a cluster and may give partial answers.
+        missing: Names of the shards that did not answer, so that their documents may be absent.
+            Only a search on a cluster that allows partial answers can have such shards.
     """
 
     def __init__(
@@ -93,8 +97,8 @@ class Hits(list[Hit]):
             matched_words; for each stage of the search, its rank and score, such as dense_rank and
             dense_score, null for a hit that the stage did not find; answer and answer_score, if a
             hit has an answer; and the metadata columns of the index by name, null for a hit without
-            a value. If another column already has the name of a metadata column, ``meta.`` is put
-            before the name, several times if needed.
+            a value. If the name of a metadata column is already in use in the table, ``meta.`` is
+            put before it, repeatedly until the name is free.
         """
         import pyarrow as pa
 
@@ -123,7 +127,7 @@ class Hits(list[Hit]):
         for name in dict.fromkeys([*self._columns, *(n for hit in self for n in hit.metadata)]):
             kind = _arrow_type(self._columns[name]) if name in self._columns else None
             cells = [hit.metadata.get(name) for hit in self]
-            if kind == pa.float64():  # Arrow refuses integers beyond 2**53, even exact ones
+            if kind == pa.float64():  # Arrow converts no integer beyond 2**53 itself
                 cells = [float(cell) if isinstance(cell, int) else cell for cell in cells]
             values = pa.array(cells, kind)
             while name in columns:

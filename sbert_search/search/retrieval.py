@@ -24,19 +24,21 @@ from sbert_search.search.stages.lexical import matching_documents
 from sbert_search.search.stages.passages import matching_passages, nearest_passages, with_documents
 from sbert_search.search.words.operators import Clause, ParsedQuery, parse_query
 
-# Functions that need this module import it themselves, so that other searches start faster.
+# At run time, only the functions that need `word_filter` import it, so that other searches start
+# faster.
 if TYPE_CHECKING:
     from sbert_search.search.words.word_filter import Marks
 
-# Largest numbers of items that are in memory for the queries answered together.
+# Queries are answered in blocks. These are the largest numbers of items in memory for a block.
 HITS_AT_ONCE = 1 << 14  # hits with their texts
 RESULTS_AT_ONCE = 1 << 17  # documents of which only id and score are kept
 _QUERIES_AT_ONCE = 256
-_DEEPER = 4  # factor by which more documents are ranked until there are enough groups
-# With ``group_by``: once this many documents have been ranked, more members are looked for only of
-# the groups up to the requested page.
-_COMPLETED = 4096
 _PAIRS_AT_ONCE = 16_384  # pairs of query and text for a reranker
+# With ``group_by``: while there are too few groups, this many times as many documents are ranked.
+_DEEPER = 4
+# With ``group_by``: as long as fewer documents than this have been ranked, more members of all
+# groups found are searched. After that, only the groups up to the requested page get more members.
+_COMPLETED = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,14 +48,14 @@ class Retrieved:
     Attributes:
         asked: The query as it was asked, "" for a vector.
         query: The query without its operators and the words that it excludes.
-        vector: Its vector, (dim,); None in lexical search.
+        vector: The vector of the query, (dim,); None in lexical search.
         ranking: The documents.
-        others: Documents that rank behind those of `ranking`: with ``group_by``, further members of
-            its groups, and members of further groups. The stages that reorder documents leave them
-            as they are. None: there are none.
+        others: With ``group_by``: documents that rank behind those of ``ranking``. They are further
+            members of the groups in ``ranking``, and members of further groups. Later stages, such
+            as reranking, do not reorder them. None: there are no such documents.
         n_before: Number of documents on earlier pages of the result.
-        near: Finds words of the index that are near a word of the query; None: the search is not
-            fuzzy, or it is dense and requires no word.
+        near: Finds words of the index that are spelt like a word of the query. None: the search is
+            not fuzzy, or it is dense and the query requires no word.
     """
 
     asked: str
@@ -67,16 +69,19 @@ class Retrieved:
 
 @dataclass(frozen=True, slots=True)
 class _Search:
-    """The search for queries with the same clauses: words that must, or must not, be there.
+    """A search for queries with the same clauses.
+
+    A clause is a word or phrase that documents must, or must not, contain.
 
     Attributes:
         snapshot: State of the index to search.
         options: The options of the search.
         mask: The rows to search; None: all live rows.
-        near: Finds words of the index that are near a word of the query; None: the search is not
-            fuzzy.
-        fills: Whether lexical search appends the documents of the mask that BM25 does not find.
-            They have the required words, but these may be stop words, which BM25 leaves out.
+        near: Finds words of the index that are spelt like a word of the query; None: the search is
+            not fuzzy.
+        fills: Whether lexical search appends the documents of the mask that BM25 does not find. All
+            documents of the mask contain the required words. BM25 does not find them if these words
+            are stop words, which it ignores.
     """
 
     snapshot: Snapshot
@@ -141,7 +146,8 @@ def retrieve(
 
     Raises:
         QueryError: The filter is wrong, or the model gives a vector that is not finite.
-        NoLexicalData: The mode needs lexical data and the index was built without it.
+        NoLexicalData: The mode or an operator of a query needs lexical data, and the index was
+            built without it.
     """
     if options.group_by is not None:
         from sbert_search.search.stages.grouping import require_groups
@@ -188,9 +194,9 @@ def _rankings(
     """Rank ``depth`` documents for each query.
 
     Args:
-        search: What to search, and how.
+        search: The state of the index, the options and the mask.
         queries: The queries.
-        vectors: Their vectors, (n_queries, dim); None: the search is lexical.
+        vectors: The vectors of the queries, (n_queries, dim); None: the search is lexical.
         depth: Number of documents for each query.
     """
     snapshot, options = search.snapshot, search.options
@@ -229,7 +235,7 @@ def _passage_rankings(
 
 
 def _near_words(snapshot: Snapshot, options: SearchOptions) -> NearWords | None:
-    """Return the function that finds words near those of a query; None: the search is exact."""
+    """Return a function that finds the words spelt like a given word; None: words must be equal."""
     if not options.fuzzy:
         return None
     from sbert_search.search.words.spelling import near_words
@@ -247,18 +253,20 @@ def _for_groups(
 ) -> Ranking:
     """Find more documents of a query, until there are enough groups with enough documents each.
 
-    Groups are complete for every page up to the requested one before documents are reordered. A
-    reordering may put any group of the ranking on one of these pages. So the other groups of the
-    ranking are completed too, as long as fewer than `_COMPLETED` documents have been ranked.
+    A group has enough documents if it has ``options.group_size`` of them, or all that match. The
+    groups on the pages up to the requested one always get enough documents. A later stage, such as
+    reranking, may move any other group of the ranking to these pages. So the other groups get
+    enough documents too, as long as fewer than `_COMPLETED` documents have been ranked.
 
     Args:
-        search: What to search, and how.
+        search: The state of the index, the options and the mask.
         ranking: The first ``options.depth`` documents of the query.
         query: The query.
-        vector: Its vector, (1, dim); None: the search is lexical.
+        vector: The vector of the query, (1, dim); None: the search is lexical.
 
     Returns:
-        The documents that complete the groups of the ranking, and those of further groups.
+        The documents to add to the ranking: further members of its groups, and members of further
+        groups.
     """
     from sbert_search.search.stages.grouping import groups_of, holds_groups, within_groups
 
@@ -306,7 +314,7 @@ def matching_marks(snapshot: Snapshot, query: str | None, options: SearchOptions
 
 
 def embed_queries(embedder: TextEmbedder, queries: Sequence[str]) -> NDArray[np.float32]:
-    """Compute the vectors of queries, float32 (n, dim); note on stderr if queries are cut off.
+    """Compute the vectors of queries, float32 (n, dim); warn on stderr if queries are truncated.
 
     Raises:
         QueryError: A vector is not finite.

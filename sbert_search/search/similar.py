@@ -16,7 +16,7 @@ from sbert_search.index.snapshot import Snapshot
 from sbert_search.search.queries import query_vectors
 
 Example: TypeAlias = str | int | NDArray[np.floating]
-"""The id of a document in the index, or a vector of its model, (dim,)."""
+"""The id of a document in the index, or a vector of the index's model, (dim,)."""
 
 Examples: TypeAlias = Example | Sequence[Example] | Sequence[float]
 
@@ -26,10 +26,10 @@ def example_query(
 ) -> tuple[NDArray[np.float32], list[str]]:
     """Compute a query vector from examples.
 
-    With p the mean of the vectors of ``like`` and n that of ``unlike``, it is p + (p - n), or p
-    without ``unlike``: the "average vector" strategy of Qdrant's recommendation API. The vector of
-    a document is the mean of the vectors of its passages. Where the metric is cosine, every vector
-    is scaled to norm 1 first.
+    Let p be the mean of the vectors of ``like``, and n the mean of the vectors of ``unlike``. The
+    query vector is p + (p - n), or p if ``unlike`` is empty. This is the "average vector" strategy
+    of Qdrant's recommendation API. The vector of a document is the mean of the vectors of its
+    passages. If the metric is cosine, every vector is scaled to norm 1 first.
 
     Returns:
         The query vector, float32 (dim,), and the ids of the documents among the examples.

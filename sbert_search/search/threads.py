@@ -15,9 +15,9 @@ T = TypeVar("T")
 class Threads:
     """Runs functions in up to ``n`` threads, for coroutines that await their results.
 
-    The threads start with the first call; a forked process starts threads of its own. The
-    threads of `asyncio.to_thread` are not used: many waiting searches would leave none of them for
-    the caller's other work.
+    The threads start with the first call; a forked process starts its own threads. The threads of
+    `asyncio.to_thread` are not used, since many waiting searches would occupy all of them and block
+    other work of the caller.
 
     Args:
         n: Largest number of threads.
@@ -31,8 +31,9 @@ class Threads:
     async def run(self, function: Callable[[], T]) -> T:
         """Call a function in a thread and return its result.
 
-        If the awaiting task is cancelled, a function that has not begun is never called. One that
-        has begun ends in its thread, and its result is dropped.
+        If the awaiting task is cancelled before the thread has called the function, the function is
+        never called. If the function is already running, it runs to its end, and its result is
+        dropped.
         """
         import asyncio
         from contextvars import copy_context

@@ -17,14 +17,15 @@ from sbert_search.tokens.tokenizer import TextTokenizer
 
 @dataclass(frozen=True, slots=True)
 class MaskedExamples:
-    """Some examples, concatenated, with masked tokens.
+    """Pre-training examples with masked tokens, concatenated into flat arrays.
 
     Attributes:
-        input_ids: Input of the model, int64 (total,).
-        token_type_ids: 0 for tokens of the first segment, 1 for the second, int64 (total,).
+        input_ids: Token ids that the model reads, masks included, int64 (n_tokens,).
+        token_type_ids: 0 for tokens of the first segment, 1 for tokens of the second segment, int64
+            (n_tokens,).
         lengths: Number of tokens of each example, int64 (n,).
-        positions: Indices of the tokens to predict, ascending, int64 (n_masked,).
-        labels: Original ids of these tokens, int64 (n_masked,).
+        positions: Indices in ``input_ids`` of the tokens to predict, ascending, int64 (n_masked,).
+        labels: Original ids of the tokens to predict, int64 (n_masked,).
         pair_labels: 1 if the second segment does not follow the first, otherwise 0, int64 (n,).
     """
 
@@ -58,15 +59,17 @@ class MaskedCorpus:
         Args:
             shards: Tokens of the documents, made with ``tokenizer``.
             tokenizer: The tokenizer; it tells which tokens are special.
-            segments: How to form examples.
-            masks: How to mask the examples.
+            segments: How examples are formed from sentences.
+            masks: How the tokens of the examples are masked.
             seed: Seed of the lengths, pairs and masks.
             documents: Index of the first document, and the index after the last; None: all
                 documents of the shards.
 
         Raises:
-            CorpusError: The documents give no examples, or are fewer than two for NSP.
-            ModelError: As for `SpecialTokens.of`.
+            CorpusError: The documents give no examples, or ``segments.kind`` is ``nsp`` and there
+                are fewer than two documents.
+            ModelError: The tokenizer lacks a special token, or adds several special tokens before
+                or after a text.
         """
         low, high = documents or (0, len(shards.document_starts) - 1)
         self._shards, self._masks, self._seed = shards, masks, seed
@@ -91,9 +94,9 @@ class MaskedCorpus:
 
     @property
     def identity(self) -> Mapping[str, object]:
-        """The shards, documents and settings that the examples depend on, as a JSON object.
+        """The shards, documents and settings that determine the examples, as a JSON object.
 
-        The examples also depend on the seed and on the tokenizer, which are not part of it.
+        The examples also depend on the seed and the tokenizer. The JSON object contains neither.
         """
         return self._identity
 
@@ -102,7 +105,8 @@ class MaskedCorpus:
 
         Args:
             rows: Indices of the examples, (n,).
-            epoch: Number of the epoch; masks differ between epochs unless they are static.
+            epoch: Number of the epoch. Each epoch has other masks, unless `MaskSettings.static` is
+                true.
         """
         special = self._special
         examples = read_examples(

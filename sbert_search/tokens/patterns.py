@@ -14,7 +14,7 @@ from tokenizers import Tokenizer
 
 from sbert_search.errors import ModelError
 
-_PART = re.compile(  # groups and repetitions of an expression; escapes and classes are skipped
+_PART = re.compile(  # a group border or a repetition; or an escape or character class, to skip
     r"""
     (?P<skip> \\[pPxu]\{[^}]*\} | \\. | \[(?:\\.|\[:\^?\w+:\]|[^\]\\])+\] )
     | (?P<open> \((?P<atomic>\?>)? )
@@ -47,11 +47,12 @@ def repeats_repeats(pattern: str) -> bool:
 
     Possessive repetitions and atomic groups do not backtrack, so they are safe.
     """
-    # For each open group, the outermost level first: whether it contains an unbounded repetition
-    # that can backtrack, and whether the group is atomic.
+    # The whole expression counts as the outermost group. For each open group, outermost first:
+    # whether the group contains an unbounded repetition that can backtrack, and whether the group
+    # is atomic.
     repeats, atomic = [False], [False]
-    # For the previous part: whether it closed a group that contains such a repetition and is not
-    # atomic, and where the part ends.
+    # For the previous match of `_PART`: whether the match closed a group that contains such a
+    # repetition and is not atomic, and where the match ends.
     closed_repeats, end = False, 0
     for part in _PART.finditer(pattern):
         follows = closed_repeats and part.start() == end

@@ -27,22 +27,22 @@ def write_token_shards(
 ) -> TokenShards:
     """Split documents into sentences, tokenise the sentences, and write the tokens to shards.
 
-    An interrupted run resumes after the last complete shard. If all shards are complete, they are
-    only opened. A title is used only for a document without a text. A special token that is spelled
-    out in a text, such as "[SEP]", is tokenised as text. Sentences are neither padded nor
-    truncated, even if the tokenizer is set to do so.
+    An interrupted run resumes after the last complete shard. If all shards are complete already,
+    this function opens them and writes nothing. A title is used only for a document without a text.
+    A special token that is spelled out in a text, such as "[SEP]", is tokenised as text. Sentences
+    are neither padded nor truncated, even if the settings of the tokenizer ask for it.
 
     Args:
         reader: The documents.
         tokenizer: The tokenizer; it is not modified.
         folder: Folder for the shards.
-        wrapped: Whether the lines of the texts were wrapped at a width, as in books, so that a line
-            end inside a paragraph does not end a sentence.
+        wrapped: True: the lines of the texts were wrapped at a fixed width, as in books, so a line
+            end inside a paragraph does not end a sentence. False: every line end ends a sentence.
         shard_tokens: Minimum number of tokens of each shard except the last.
 
     Raises:
-        CorpusError: A source cannot be read or has no tokens, or the folder holds shards of another
-            source or tokenizer.
+        CorpusError: A source cannot be read or has no tokens, or the folder holds shards that were
+            made from another source, with another tokenizer or with other settings.
     """
     survey = reader.survey()
     plain = Tokenizer.from_str(tokenizer.to_str())
@@ -54,7 +54,7 @@ def write_token_shards(
         "tokenizer_sha256": hashlib.sha256(tokenizer_json.encode("utf-8")).hexdigest(),
         "wrapped": wrapped,
     }
-    if reader.fields.texts:  # without this key, the text field was detected
+    if reader.fields.texts:  # if empty, the reader detects the text field
         identity["text_fields"] = list(reader.fields.texts)
     vocab_size = tokenizer.get_vocab_size()
     plain.encode_special_tokens = True

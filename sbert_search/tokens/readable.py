@@ -1,4 +1,4 @@
-"""Write tokens as people read them."""
+"""Convert token ids to strings that are shown to users."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from tokenizers import decoders, pre_tokenizers
 
 from sbert_search.tokens.tokenizer import TextTokenizer
 
-BLANK = "\u2423"  # an open box, for a blank inside of a token
+BLANK = "\u2423"  # the character "open box", which is shown in place of a blank
 
 
 def readable_tokens(tokenizer: TextTokenizer, ids: Sequence[int]) -> list[str]:
-    """Return the text of each token; a blank in it is shown as U+2423.
+    """Return the text of each token, with every blank replaced by U+2423.
 
-    In a byte-level vocabulary, a token is shown as the characters that its bytes encode. A token
-    that has only some of the bytes of a character is shown as the vocabulary spells it.
+    The text of a token from a byte-level vocabulary is decoded from the bytes of the token. If
+    these bytes are not complete UTF-8 characters, the entry in the vocabulary is returned instead.
     """
     backend = tokenizer.backend
     byte_level = (decoders.ByteLevel, pre_tokenizers.ByteLevel)

@@ -18,7 +18,7 @@ _MAX_CHARS, _MAX_WORDS = 60, 8
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A part of a document; the heading of the part before the first heading is ""."""
+    """A section of a document; its heading is "" if it stands before the first heading."""
 
     heading: str
     sentences: tuple[str, ...]
@@ -29,7 +29,7 @@ def split_sections(text: str) -> list[Section]:
 
     A heading is a line in Markdown (``# History``) or wiki syntax (``== History ==``). In a text
     without such lines, a heading is a short line that ends in a full stop (``History.``), except
-    the first line, the last line, and a line directly before another such line.
+    the first line, the last line, and a line directly before another short line of this kind.
     """
     heading, paragraphs, sections = "", list[str](), list[Section]()
     for line, line_heading in _lines(text):
@@ -43,7 +43,7 @@ def split_sections(text: str) -> list[Section]:
 
 
 def _lines(text: str) -> Iterator[tuple[str, str | None]]:
-    """Yield each line that is not blank, with its heading text; None: the line is no heading."""
+    """Yield each line that is not blank, with its heading text; None if it is not a heading."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     marked = [_MARKED.fullmatch(line) for line in lines]
     if any(marked):

@@ -68,8 +68,8 @@ class Examples:
     Attributes:
         first: Token span of the first segment, int64 (n, 2).
         second: Token span of the second segment, int64 (n, 2); (0, 0) if there is none.
-        label: 1 if the second segment does not follow the first (it is from another document, or
-            they were swapped), otherwise 0, int64 (n,).
+        label: 1 if the second segment is from another document or the two segments were swapped,
+            otherwise 0, int64 (n,).
         lengths: Number of tokens of each example, special tokens included, int64 (n,).
     """
 
@@ -96,14 +96,15 @@ def plan_examples(
         sentence_starts: Index of the first token of each sentence, then the number of tokens,
             (n_sentences + 1,).
         document_starts: Index of the first sentence of each document, then the index after the last
-            sentence, (n_documents + 1,). A slice of this array plans only the documents of the
-            slice.
-        settings: How to form examples.
+            sentence, (n_documents + 1,). Given a slice of this array, only the documents of the
+            slice are planned.
+        settings: How examples are formed from sentences.
         seed: Seed of the run.
         epoch: Number of the epoch; each epoch draws other lengths, segments and labels.
 
     Raises:
-        CorpusError: There are fewer than two documents for NSP, or there are no examples.
+        CorpusError: ``settings.kind`` is ``nsp`` and there are fewer than two documents, or the
+            documents give no examples.
     """
     n_documents = len(document_starts) - 1
     if settings.kind == "nsp" and n_documents < 2:
@@ -135,14 +136,15 @@ def plan_examples(
 
 
 def document_borders(spans: Ints, document_token_starts: Ints) -> Ints:
-    """Return the range of the documents that begin inside each span, but not at its start.
+    """Find the documents that begin inside each span, but not at the start of the span.
 
     Args:
         spans: Token spans, (n, 2).
         document_token_starts: Index of the first token of each document, then the number of tokens.
 
     Returns:
-        Index of the first of these documents, and the index after the last, int64 (n, 2).
+        For each span, the index of the first such document and the index after the last, int64
+        (n, 2).
     """
     low = np.searchsorted(document_token_starts, spans[:, 0], side="right")
     high = np.searchsorted(document_token_starts, spans[:, 1], side="left")
@@ -154,11 +156,11 @@ def _pairs(
 ) -> Iterator[tuple[int, int, int, int, int]]:
     """Yield the spans of the first and second segment, and the label, of each example.
 
-    As in BERT's data script, an example takes as many consecutive sentences as fill it, at least
-    two, and splits them at a random border between sentences. If a segment of another document
-    replaces the second part, the replaced part begins the next example. Unlike in BERT's script,
-    the label is drawn for every example, so that both labels are equally frequent, and a single
-    sentence left at the end of a document is dropped.
+    As in BERT's data script, an example takes as many consecutive sentences as fit into its length,
+    but at least two, and splits them at a random border between sentences. If a segment of another
+    document replaces the second segment, the next example begins with the replaced sentences. There
+    are two differences from BERT's script. The label is drawn for every example, so that both
+    labels are equally frequent. A single sentence left at the end of a document is dropped.
     """
     for document, (at, end) in enumerate(pairwise(documents.tolist())):
         while end - at >= 2:
@@ -182,7 +184,7 @@ def _elsewhere(
 ) -> Span:
     """Take sentences from a random position of another document, up to ``target`` tokens.
 
-    At least one sentence is taken, even if it is longer.
+    At least one sentence is taken, even if this sentence has more than ``target`` tokens.
     """
     other = int(rng.integers(len(documents) - 2))
     other += other >= document
@@ -192,7 +194,10 @@ def _elsewhere(
 
 
 def _trimmed(first: Span, second: Span, room: int, rng: np.random.Generator) -> tuple[Span, Span]:
-    """Shorten the longer segment until both fit; each token is cut from a random end."""
+    """Shorten the longer segment until both segments together have at most ``room`` tokens.
+
+    Each token is cut from the start or the end of the segment, at random.
+    """
     keep_second = min(_size(second), max(room // 2, room - _size(first)))
     keep_first = min(_size(first), room - keep_second)
     return _shortened(first, keep_first, rng), _shortened(second, keep_second, rng)
@@ -206,10 +211,10 @@ def _shortened(span: Span, keep: int, rng: np.random.Generator) -> Span:
 def _packed(
     sentences: Ints, documents: Ints, settings: SegmentSettings, rng: np.random.Generator
 ) -> Iterator[Span]:
-    """Yield spans of whole sentences that fill an example; a sentence too long for one is split."""
+    """Yield spans of whole sentences that fill an example; a sentence too long to fit is split."""
     begins = np.zeros(len(sentences) - 1, np.int64)
     begins[documents[:-1]] = 1
-    begun = np.cumsum(begins)  # number of documents begun, up to each sentence
+    begun = np.cumsum(begins)  # number of documents begun, up to and including each sentence
     # Number of tokens up to the end of each sentence, with one [SEP] for each document.
     needed = sentences[1:] + begun
     at = int(sentences[0])
@@ -233,7 +238,7 @@ def _target(settings: SegmentSettings, rng: np.random.Generator) -> int:
 def _last_border(sentences: Ints, at: int, target: int) -> int:
     """Return the last sentence border at most ``target`` tokens after the border ``at``.
 
-    Border i is the start of sentence i, or the end of the sentence before.
+    Border i is the start of sentence i, which is also the end of sentence i - 1.
     """
     return at - 1 + int(np.searchsorted(sentences[at:], sentences[at] + target, side="right"))
 

@@ -14,7 +14,7 @@ def read_settings(folder: Path) -> dict[str, object]:
     """Read the settings in the folder of a tokenizer; {} if there is no file with settings.
 
     Raises:
-        ModelError: The file cannot be read, or holds something else than a JSON object.
+        ModelError: The file cannot be read, or does not hold a JSON object.
     """
     path = folder / SETTINGS
     if not path.is_file():

@@ -22,7 +22,8 @@ class SpecialTokens:
         cls_id: Id of the token before a text.
         sep_id: Id of the token after a text.
         mask_id: Id that replaces a token to predict.
-        pad_id: Id of the padding token, which other libraries need.
+        pad_id: Id of the padding token. This package does not pad texts, but other libraries that
+            load the model do.
         mask: Text of the mask token.
     """
 
@@ -60,7 +61,7 @@ def mask_vocabulary(tokenizer: TextTokenizer) -> MaskVocabulary:
     added = tokenizer.backend.get_added_tokens_decoder()
     ids = tokenizer.backend.get_vocab()
     size = max(ids.values()) + 1
-    special, pieces = np.ones(size, bool), [""] * size  # an id without a piece counts as special
+    special, pieces = np.ones(size, bool), [""] * size  # an id without a token counts as special
     for piece, piece_id in ids.items():
         pieces[piece_id] = piece
         special[piece_id] = piece_id in added and added[piece_id].special
@@ -69,7 +70,11 @@ def mask_vocabulary(tokenizer: TextTokenizer) -> MaskVocabulary:
 
 
 def _known(tokenizer: TextTokenizer, names: tuple[str, ...]) -> tuple[str, int]:
-    """Find the first of some names that the tokenizer has, and its id."""
+    """Return the first of ``names`` that is a token of the tokenizer, and the id of this token.
+
+    Raises:
+        ModelError: None of ``names`` is a token of the tokenizer.
+    """
     for name in names:
         if (token_id := tokenizer.backend.token_to_id(name)) is not None:
             return name, token_id

@@ -28,7 +28,7 @@ _FILES = (
     "merges.txt",
 )
 
-_ROLES = {  # names of special tokens by role, those of BERT first, then those of RoBERTa
+_ROLES = {  # special tokens by role: the name in BERT, then the name in RoBERTa
     "pad_token": ("[PAD]", "<pad>"),
     "unk_token": ("[UNK]", "<unk>"),
     "cls_token": ("[CLS]", "<s>"),
@@ -36,8 +36,9 @@ _ROLES = {  # names of special tokens by role, those of BERT first, then those o
     "mask_token": ("[MASK]", "<mask>"),
 }
 
-_GENERIC = ("PreTrainedTokenizerFast", "TokenizersBackend")  # classes that follow tokenizer.json
-# Settings in tokenizer_config.json, with their names in a BertNormalizer or a ByteLevel.
+_GENERIC = ("PreTrainedTokenizerFast", "TokenizersBackend")  # `_apply_settings` skips these
+# Names of settings in tokenizer_config.json, with the names of the attributes that hold the same
+# settings in a BertNormalizer or a ByteLevel of the `tokenizers` library.
 _STATED = {
     "do_lower_case": "lowercase",
     "strip_accents": "strip_accents",
@@ -55,7 +56,7 @@ class Frame:
     Attributes:
         before: Ids before the first text.
         between: Ids between the texts of a pair; empty for a single text.
-        after: Ids at the end.
+        after: Ids after the last text.
         types: Segment ids of ``before``, the first text, ``between``, the second text and
             ``after``, in this order.
     """
@@ -107,8 +108,9 @@ class TextTokenizer:
     Attributes:
         backend: The `tokenizers.Tokenizer`, with truncation and padding turned off.
         max_len: Maximum number of tokens of a text or pair, special tokens included.
-        folder: Folder that the tokenizer was read from, whose files `save` copies; if it is None or
-            has no tokenizer.json, `save` writes ``backend``.
+        folder: Folder that the tokenizer was read from; None: it was not read from a folder. `save`
+            copies the tokenizer files of this folder. If there is no tokenizer.json to copy, `save`
+            writes ``backend`` as tokenizer.json.
         single: The special tokens around one text.
         pair: The special tokens around and between the texts of a pair.
     """
@@ -144,7 +146,9 @@ class TextTokenizer:
             do_lower_case: Whether to lower-case texts before the tokenizer's own normalisation.
 
         Raises:
-            ModelError: The folder holds neither file, or a file of the tokenizer is damaged.
+            ModelError: The folder holds neither file, a file of the tokenizer is damaged, a regular
+                expression of the tokenizer could take exponential time, or ``max_len`` is too small
+                for the special tokens of a pair.
         """
         try:
             if (folder / "tokenizer.json").is_file():
@@ -164,7 +168,7 @@ class TextTokenizer:
         if do_lower_case:
             parts = [normalizers.Lowercase(), backend.normalizer]
             backend.normalizer = normalizers.Sequence([part for part in parts if part is not None])
-            return cls(backend, max_len)  # `save` writes this backend, not the folder's tokenizer
+            return cls(backend, max_len)  # without a folder, `save` writes the changed backend
         return cls(backend, max_len, folder=folder)
 
     @property
@@ -194,7 +198,8 @@ class TextTokenizer:
             CorpusError: A text has a lone surrogate.
         """
         frame, room = self.pair, self.max_len - self.pair.size
-        # Many pairs often have the same first text, a query: it is tokenised only once.
+        # Often the first text of many pairs is the same query, so equal first texts are tokenised
+        # once.
         queries = list(dict.fromkeys(first for first, _ in pairs))
         ids_of = dict(zip(queries, self._ids(queries), strict=True))
         seconds = self._ids([second for _, second in pairs])
@@ -220,8 +225,8 @@ class TextTokenizer:
         No special tokens are added.
 
         Returns:
-            For each text its ids, and for each token the index of its first character and the index
-            after its last.
+            For each text, the ids of its tokens, and for each token the index of its first
+            character and the index after its last character.
 
         Raises:
             CorpusError: A text has a lone surrogate, which UTF-8 cannot encode.
@@ -235,7 +240,12 @@ class TextTokenizer:
     def split(
         self, text: str, *, prompt: str = "", chunking: Chunking = WHOLE_WORDS
     ) -> list[tuple[int, int]]:
-        """Split a text into passages that, after the prompt, fit into ``max_len`` tokens.
+        """Split a text into passages whose tokens, with those of the prompt, fit into ``max_len``.
+
+        Args:
+            text: The text.
+            prompt: The text that the model reads before each passage.
+            chunking: Where to split the text, and how many tokens a passage may have.
 
         Returns:
             Start and end of each passage in characters; the passages cover the text without gaps.
@@ -270,12 +280,13 @@ class TextTokenizer:
         return hashlib.sha256(self.backend.to_str().encode()).hexdigest()
 
     def save(self, folder: Path, *, segments: bool = True) -> None:
-        """Write the tokenizer's files into a folder; ``max_len`` is stored as its maximum length.
+        """Write the files of the tokenizer into a folder, with ``max_len`` as ``model_max_length``.
 
         Args:
             folder: Folder for the files.
-            segments: Whether the model gets segment ids. This is stored in tokenizer_config.json,
-                since the default of transformers differs by class and version.
+            segments: Whether the model reads segment ids. The value is stored in
+                tokenizer_config.json, since the default of transformers differs by class and
+                version.
         """
         settings: dict[str, object] = {"tokenizer_class": "PreTrainedTokenizerFast"}
         known = {role: [*filter(self._knows, names)] for role, names in _ROLES.items()}
@@ -296,7 +307,7 @@ class TextTokenizer:
         return self.backend.token_to_id(token) is not None
 
     def _counted(self, texts: Sequence[str], room: int) -> list[tuple[Ids, int]]:
-        """Return at least the first ``room`` ids of each text, and the number of all its ids."""
+        """Return for each text at least its first ``room`` ids, and the number of all its ids."""
         is_long = [isinstance(text, str) and len(text) > PIECE_CHARS for text in texts]
         if not any(is_long) or not all(isinstance(text, str) for text in texts):
             return [(ids, len(ids)) for ids in self._ids(texts)]
@@ -325,10 +336,10 @@ class TextTokenizer:
 
 
 def _add_tokens(backend: Tokenizer, path: Path) -> None:
-    """Add the tokens, with their ids, that transformers has kept beside a vocab.txt.
+    """Add the tokens of added_tokens.json, which transformers writes for tokens outside vocab.txt.
 
     Raises:
-        ModelError: A token would get another id than the file gives it.
+        ModelError: A token would get another id than the id in the file.
     """
     ids = json.loads(path.read_text("utf-8")) if path.is_file() else {}
     for token, token_id in sorted(ids.items(), key=lambda item: int(item[1])):
@@ -342,9 +353,11 @@ def _add_tokens(backend: Tokenizer, path: Path) -> None:
 
 
 def _apply_settings(backend: Tokenizer, settings: Mapping[str, object]) -> None:
-    """Follow the settings of a tokenizer where they contradict its tokenizer.json.
+    """Change a tokenizer where tokenizer_config.json contradicts tokenizer.json.
 
-    The classes of BERT and RoBERTa in transformers do so, in versions 4 and 5.
+    The tokenizer classes of BERT and RoBERTa in transformers, versions 4 and 5, also prefer
+    tokenizer_config.json. The classes in `_GENERIC` follow tokenizer.json, so a tokenizer of these
+    classes is not changed.
     """
     if settings.get("tokenizer_class") in _GENERIC:
         return
@@ -361,9 +374,9 @@ def _apply_settings(backend: Tokenizer, settings: Mapping[str, object]) -> None:
 
 
 def _longest_first(first: int, second: int, room: int) -> tuple[int, int]:
-    """Return how many tokens to keep of each text of a pair, ``room`` in total.
+    """Return the number of tokens to keep of each text of a pair, at most ``room`` in total.
 
-    The longer text is truncated until both are equally long, then both are truncated.
+    The longer text is truncated until both texts are equally long, then both are truncated.
     """
     if first + second <= room:
         return first, second
@@ -374,10 +387,10 @@ def _longest_first(first: int, second: int, room: int) -> tuple[int, int]:
 
 
 def _known_text(backend: Tokenizer) -> str:
-    """Return a text of which the tokenizer makes a token: "a", unless its vocabulary lacks that.
+    """Return a text that the tokenizer turns into at least one token: "a" if possible.
 
     Raises:
-        ModelError: There is no such text.
+        ModelError: The tokenizer turns no text into tokens.
     """
     if backend.encode("a", add_special_tokens=False).ids:
         return "a"

@@ -19,7 +19,7 @@ from sbert_search.tokens.words import MAX_WORD_CHARS, WordRules
 
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 UNKNOWN = "[UNK]"
-CONTINUATION = "##"  # before a piece that continues a word
+CONTINUATION = "##"  # prefix of a piece that continues a word
 
 _FILES = ("tokenizer.json", "vocab.txt", SETTINGS)
 
@@ -83,8 +83,8 @@ def save_vocabulary(
     """Write tokenizer.json, vocab.txt and tokenizer_config.json atomically into a new folder.
 
     Raises:
-        ConfigError: As for `check_new`.
-        ModelError: As for `bert_tokenizer`.
+        ConfigError: `check_new` refuses the folder.
+        ModelError: A piece occurs twice, or a special token is missing.
     """
     check_new(out)
     config = {
@@ -114,8 +114,8 @@ def check_new(out: Path) -> None:
     """Check that `save_vocabulary` can create a folder.
 
     Raises:
-        ConfigError: The folder exists, its parent does not, or its temporary folder exists and was
-            not left by an interrupted run.
+        ConfigError: ``out`` exists, its parent folder does not exist, or the temporary folder
+            ``out.tmp`` exists and was not left by an interrupted run.
     """
     if out.exists():
         raise ConfigError(f"{out} exists already; name a new folder.")
@@ -135,7 +135,7 @@ def _is_leftover(temporary: Path) -> bool:
 
 @dataclass(frozen=True)
 class _Stated:
-    """The keys of tokenizer_config.json with the rules for words."""
+    """The keys of tokenizer_config.json that hold the fields of `WordRules`."""
 
     do_lower_case: bool = True
     strip_accents: bool | None = None
@@ -143,17 +143,18 @@ class _Stated:
 
 
 def read_vocabulary(path: Path) -> tuple[list[str], WordRules]:
-    """Read the pieces in the order of ids, and the rules for words, from a folder or a vocab.txt.
+    """Read the pieces in the order of ids, and the word rules, from a folder or a vocab.txt.
 
-    The rules are read from the file tokenizer_config.json in the folder of vocab.txt. If it does
-    not exist, the rules of an uncased BERT model are returned.
+    The rules are read from the file tokenizer_config.json in the folder of vocab.txt. If that file
+    or one of its keys is missing, the value of an uncased BERT model is used.
 
     Raises:
         ModelError: The files cannot be read, or are not a WordPiece vocabulary.
     """
     file = path / "vocab.txt" if path.is_dir() else path
     try:
-        # Not splitlines(): a piece may be another line separator, such as U+2028.
+        # splitlines() would also split at other line separators, such as U+2028, which may be
+        # pieces.
         lines = file.read_bytes().decode("utf-8").split("\n")
     except (OSError, ValueError) as error:
         raise ModelError(f"No vocabulary can be read from {path}: {error}.") from error

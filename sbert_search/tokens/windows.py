@@ -1,4 +1,4 @@
-"""Overlapping windows of a long text that is read together with a question."""
+"""Split a long text into overlapping windows that a model reads together with a question."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Window:
         types: Segment id of each token.
         start: Index in ``ids`` of the first token of the context.
         offsets: For each token of the context in this window, the index of its first character in
-            the context, and the index after its last.
+            the context, and the index after its last character.
     """
 
     ids: Ids
@@ -33,18 +33,18 @@ def encode_windows(
     overlap: int = 128,
     max_question: int = 64,
 ) -> list[Window]:
-    """Split a context into windows that fit, each with the question, into ``max_len`` tokens.
+    """Split a context into windows that, with the question, have at most ``max_len`` tokens each.
 
     Args:
         tokenizer: The tokenizer.
-        question: The question, which comes first.
-        context: The text to read; even an empty one gives one window.
-        overlap: Number of context tokens that neighbouring windows share. It is lowered to half of
-            the context tokens of a window if it is larger.
-        max_question: Maximum number of tokens of the question; further tokens are left out. It is
-            lowered to half of the tokens of a window, without special tokens, if it is larger.
+        question: The question, which is the first text of each window.
+        context: The text in which the answer is searched; an empty text gives one window.
+        overlap: Number of context tokens that neighbouring windows share, at most half of the
+            context tokens of a window. A larger value is lowered to this limit.
+        max_question: Number of tokens after which the question is truncated, at most half of the
+            tokens of a window without special tokens. A larger value is lowered to this limit.
 
-    Source: Devlin et al. 2019's run_squad.py; ``overlap`` is the ``stride`` of transformers.
+    Source: run_squad.py of Devlin et al. 2019. transformers calls ``overlap`` ``stride``.
     """
     frame, limit = tokenizer.pair, tokenizer.max_len
     (asked, _), (tokens, offsets) = tokenizer.encode_offsets([question, context])

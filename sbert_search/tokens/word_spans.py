@@ -1,4 +1,4 @@
-"""Token ids of texts whose words are given, with the first token of each word."""
+"""Turn texts with given words into token ids, and find the first token of each word."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from sbert_search.tokens.tokenizer import Ids, TextTokenizer
 
-TRUNCATED = -1  # in place of a token's index, for a word without a token
+TRUNCATED = -1  # instead of the index of a token, for a word that has no token
 
 CharSpan = tuple[int, int]
-"""First character of a word, and the character after its last."""
+"""Index of the first character of a word, and index after its last character."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +20,7 @@ class EncodedWords:
     Attributes:
         ids: Token ids of each text, special tokens included.
         first: For each text, the index in its ids of the first token of each word; `TRUNCATED` if
-            truncation removed it, or if the tokenizer makes no token of the word.
+            truncation removed that token, or if the tokenizer makes no token of the word.
     """
 
     ids: list[Ids]
@@ -35,7 +35,7 @@ def encode_words(
     Args:
         tokenizer: The tokenizer; its ``max_len`` limits the tokens of a text.
         texts: The texts.
-        spans: The words of each text, in their order.
+        spans: Characters of each word of each text, in the order of the words in the text.
     """
     frame, room = tokenizer.single, tokenizer.max_len - tokenizer.single.size
     ids, first = [], []
@@ -48,7 +48,7 @@ def encode_words(
 
 
 def join_words(words: Sequence[str]) -> tuple[str, list[CharSpan]]:
-    """Join words by blanks; return the text, and the characters of each word in it."""
+    """Join words by blanks; return the text and the span of each word in the text."""
     spans, start = [], 0
     for word in words:
         spans.append((start, start + len(word)))
@@ -57,13 +57,13 @@ def join_words(words: Sequence[str]) -> tuple[str, list[CharSpan]]:
 
 
 def _first_tokens(offsets: Sequence[CharSpan], words: Sequence[CharSpan]) -> list[int]:
-    """Return for each word the index of the first token that shares a character with it, or -1."""
+    """Return, for each word, the index of the first token inside it; -1 if there is none."""
     found, token = [], 0
     for start, end in words:
         while token < len(offsets) and offsets[token][1] <= start:
             token += 1
         while token < len(offsets) and offsets[token][0] == offsets[token][1]:
-            token += 1  # a token of no character
+            token += 1  # skip a token that covers no character
         shares = token < len(offsets) and offsets[token][0] < end and offsets[token][1] > start
         found.append(token if shares else TRUNCATED)
     return found

@@ -59,8 +59,8 @@ def count_words(
 
     The result does not depend on the number of processes. Words longer than `MAX_WORD_CHARS` are
     left out. If there are more than ``max_distinct`` distinct words, at least the rarest half is
-    dropped, with a note on stderr. So memory stays bounded; words that rare do not enter a
-    vocabulary.
+    dropped, with a note on stderr. This limits the memory, and words so rare would not get into a
+    vocabulary anyway.
 
     Args:
         batches: Texts, some megabytes per batch. Batches are read only as fast as they are counted.
@@ -84,8 +84,8 @@ def count_batch(texts: Sequence[str], rules: WordRules) -> dict[str, int]:
     strings: Counter[str] = Counter()
     for text in texts:
         # BERT's rules look at single characters, so equal strings between blanks give equal words.
-        # Count the strings first, then normalise each distinct string once. The rules split strings
-        # at rarer kinds of white space.
+        # Count the strings first, then normalise each distinct string once. The pre-tokenizer
+        # below splits the strings at other white space and at punctuation.
         strings.update(text.translate(_BLANKS).split(" "))
     normalize = rules.normalizer().normalize_str
     split = pre_tokenizers.BertPreTokenizer().pre_tokenize_str
@@ -108,7 +108,7 @@ def _counted(
         for texts in batches:
             yield count_batch(texts, rules)
         return
-    import multiprocessing  # imported here, since a search needs only the rules of this module
+    import multiprocessing  # imported late: code that only needs `WordRules` loads faster
     from concurrent.futures import ProcessPoolExecutor
     from concurrent.futures.process import BrokenProcessPool
 

@@ -81,7 +81,7 @@ def source_options(function: F) -> F:
 
 
 def vector_options(function: F) -> F:
-    """Add the options that give vectors, which are indexed in place of those of a model."""
+    """Add the options for vectors that the user provides, so that no model embeds the texts."""
     function = click.option(
         "--vector-field",
         metavar="NAME",
@@ -117,15 +117,20 @@ def overriding(ctx: click.Context) -> dict[str, Any]:
     """Return the options that override settings, with their values.
 
     These are the options that the user set on the command line, in the environment or in the
-    configuration file. If a recipe is named, only the options on the command line count, since
-    general defaults must not change the recipe of one build.
+    configuration file. If a recipe is named, only the options on the command line count: the
+    environment and the configuration file apply to all commands and must not change a recipe.
     """
     names = typed(ctx) if ctx.params.get("recipe_file") else given(ctx)
     return {name: ctx.params[name] for name in names}
 
 
 def with_read_options(settings: R, ctx: click.Context) -> R:
-    """Override settings with the options of `overriding`; the other settings stay."""
+    """Replace the settings that `overriding` returns options for; keep the other settings.
+
+    Raises:
+        UsageError: A size of chunks is given, but long texts are not split into chunks; or
+            --column-type has a wrong form.
+    """
     chosen = overriding(ctx)
     sizes = chosen.keys() & {"chunk_tokens", "chunk_overlap"}
     if sizes and chosen.setdefault("on_truncate", "chunk") != "chunk":
@@ -195,7 +200,7 @@ def finish(
             f"{counts.indexed:,} indexed, {counts.replaced:,} replaced, {counts.duplicate:,} "
             "duplicate"
             if made == "index"
-            else f"{counts.indexed:,} embedded"  # a file keeps duplicates, too
+            else f"{counts.indexed:,} embedded"  # a file also contains duplicates
         )
         say(
             f"{counts.read:,} rows read: {kept}, {counts.rejected:,} rejected "

@@ -1,4 +1,4 @@
-"""Help of the commands that train: their recipes, or all settings of the recipe that is named."""
+"""Help of the training commands: the list of recipes, or the settings of one recipe."""
 
 from __future__ import annotations
 
@@ -14,15 +14,18 @@ from sbert_search.training.recipe import Kind, describe_recipe, read_recipe, shi
 if TYPE_CHECKING:
     from sbert_search.training.setting_list import Setting
 
-_NAMED = "sbert_search.cli.train.recipe_help"  # key in ctx.meta: recipe and overrides
-_NAME_WIDTH = 34  # columns; a longer name stands on a line of its own
+_NAMED = "sbert_search.cli.train.recipe_help"  # key of (recipe, overrides) in ctx.meta
+_NAME_WIDTH = 34  # in columns; a longer name is on a separate line
 
 
 class RecipeCommand(click.Command):
-    """A command: ``--help`` lists the shipped recipes, ``RECIPE --help`` the recipe's settings."""
+    """A training command with two kinds of help.
+
+    ``--help`` lists the shipped recipes. ``RECIPE --help`` lists the settings of one recipe.
+    """
 
     kind: Kind
-    settings: Callable[[], type]  # imports the dataclass of the recipe, which loads torch
+    settings: Callable[[], type]  # returns the dataclass of the recipe; importing it loads torch
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Store the recipe for ``RECIPE --help``: click shows the help before it reads RECIPE."""
@@ -32,7 +35,7 @@ class RecipeCommand(click.Command):
         return super().parse_args(ctx, args)
 
     def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the help of the command, or of its recipe."""
+        """Write the help of the command, or of the recipe that `parse_args` stored."""
         if _NAMED not in ctx.meta:
             return super().format_help(ctx, formatter)
         recipe, overrides = ctx.meta[_NAMED]
@@ -47,7 +50,7 @@ class RecipeCommand(click.Command):
         )
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the options, and the shipped recipes with the first sentence of each."""
+        """Write the options, and each shipped recipe with the first sentence about it."""
         super().format_options(ctx, formatter)
         with formatter.section("Recipes"):
             formatter.write_dl(
@@ -93,7 +96,7 @@ def _shown(setting: Setting) -> str:
 
 
 def _text(value: object) -> str:
-    """Return a value as ``--set`` takes it; "" for a value that is not set."""
+    """Return a value in the syntax of ``--set``; "" for None."""
     if value is None:
         return ""
     if isinstance(value, float):

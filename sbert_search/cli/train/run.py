@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 Command = Callable[..., object]
 R = TypeVar("R", contravariant=True)
 
-_SHOWN_AS = {"epochs": "full epochs", "minutes": "time"}  # facts with other names for people
+_SHOWN_AS = {"epochs": "full epochs", "minutes": "time"}  # names in JSON, and in text
 _RECIPE_OPTIONS = ("device", "precision", "seed")  # options that override settings of recipes
 
 
@@ -44,7 +44,7 @@ class Trainer(Protocol[R]):
 def training_command(
     kind: Kind, settings: Callable[[], type]
 ) -> Callable[[Command], click.Command]:
-    """Make a command that has the name ``kind`` and all options that `train_by_recipe` reads.
+    """Return a decorator that makes a command named ``kind`` with the options of `train_by_recipe`.
 
     Args:
         kind: Kind of training.
@@ -131,10 +131,11 @@ def train_by_recipe(kind: Kind, settings: type[R], trainer: Trainer[R]) -> None:
 
 
 def _overrides(ctx: click.Context) -> list[str]:
-    """Return the settings that replace those of the recipe; a later one wins over an earlier one.
+    """Return the settings that override the recipe; a later one replaces an earlier one.
 
-    The environment and the configuration file come before the command line. They do not change
-    the recipe of a run that is resumed.
+    Settings from the environment and the configuration file come first, so the command line
+    replaces them. If no recipe is named, a run is resumed with its own recipe, which only the
+    command line may change.
     """
     options, on_line = ctx.params, typed(ctx)
     chosen = given(ctx) if options["recipe"] else on_line
@@ -191,7 +192,7 @@ def _facts(result: Result) -> dict[str, object]:
 
 
 def _for_people(facts: Mapping[str, object]) -> dict[str, object]:
-    """Rename facts for people, and replace the nested dev metrics by one entry for each metric."""
+    """Rename facts for text output, and replace the table of dev metrics by an entry a metric."""
     plain = {_SHOWN_AS.get(name, name): value for name, value in facts.items()}
     figures, start, minutes = plain.pop("figures"), plain.pop("figures_at_start"), plain["time"]
     assert isinstance(figures, Mapping)

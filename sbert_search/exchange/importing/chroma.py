@@ -21,12 +21,15 @@ _TAKEN = re.compile(rf"(?:{re.escape(PREFIX)})*(?:{_ID}|{_TEXT}|{VECTOR})")
 
 
 def found_in_chroma(folder: Path, asked: Asked) -> Found:
-    """Find ids, vectors, documents and metadata of a collection, which are read page by page.
+    """Find the ids, vectors, documents and metadata of a Chroma collection.
+
+    The records are read later, page by page, when the rows of the result are iterated over.
 
     Raises:
-        ConfigError: chromadb is not installed, or an option has no effect on a collection.
-        CorpusError: The folder holds no such collection, or the collection compares vectors by
-            another metric and the user named none.
+        ConfigError: chromadb is not installed, or the user gave an option that has no effect here.
+        CorpusError: The collection that the user named does not exist. The user named none, and
+            the folder does not hold exactly one. Or the user named no metric, and this package does
+            not know the metric of the collection.
     """
     asked.require_only(f"the Chroma folder {folder}", "--table", "--text-field", "--title-field")
     with needs("chromadb", "chromadb"):
@@ -36,7 +39,7 @@ def found_in_chroma(folder: Path, asked: Asked) -> Found:
     names = sorted(each.name for each in client.list_collections())
     name = chosen(asked.table, names, str(folder), "collection")
     collection = client.get_collection(name, embedding_function=None)
-    # The attribute `configuration` warns of collections without an embedding function.
+    # Not `configuration`: this attribute warns if the collection has no embedding function.
     space = (collection.configuration_json.get("hnsw") or {}).get("space", "")
     metric = asked.metric or _METRICS.get(space)
     if metric is None:
@@ -64,8 +67,8 @@ def _with_text(metadata: Mapping[str, object], text: str | None) -> dict[str, ob
 
     A metadata field named ``text``, ``_id`` or ``vector`` would collide with a field of the record,
     so its name gets the prefix ``meta.``. A metadata field that is already called ``meta.text``
-    becomes ``meta.meta.text``, so that all names stay different. But if the record has no document,
-    a string in the metadata field ``text`` becomes its text.
+    becomes ``meta.meta.text``, so that all names stay different. There is one exception: if the
+    record has no document, a string in the metadata field ``text`` becomes the text of the record.
     """
     if text is None and isinstance(own := metadata.get(_TEXT), str):
         text, metadata = own, {name: metadata[name] for name in metadata if name != _TEXT}
@@ -74,10 +77,17 @@ def _with_text(metadata: Mapping[str, object], text: str | None) -> dict[str, ob
 
 
 def chosen(asked: str | None, names: list[str], shown: str, kind: str) -> str:
-    """Return the table that the user named, or the only one.
+    """Return the collection or table that the user named; if none was named, return the only one.
+
+    Args:
+        asked: The name that the user gave; None: the user gave none.
+        names: All names that exist.
+        shown: The folder, for messages.
+        kind: The word ``collection`` or ``table``, for messages.
 
     Raises:
-        CorpusError: No table has the name; or the user named none, and there is not exactly one.
+        CorpusError: ``asked`` does not exist; or it is None, and ``names`` has not exactly one
+            name.
     """
     listed = ", ".join(map(repr, names)) or "none"
     if asked is not None and asked not in names:

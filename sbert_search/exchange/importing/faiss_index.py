@@ -1,4 +1,4 @@
-"""Importing FAISS files that store the vectors unchanged: flat and HNSW indexes, also with ids."""
+"""Importing FAISS files of unchanged vectors: flat and HNSW indexes, with or without ids."""
 
 from __future__ import annotations
 
@@ -20,9 +20,10 @@ def found_in_faiss(path: Path, asked: Asked) -> Found:
     """Find the vectors, the metric and the ids of a FAISS file; the vectors are memory-mapped.
 
     Raises:
-        CorpusError: The file cannot be read, holds compressed vectors or compares them by another
-            metric.
-        ConfigError: FAISS is not installed, or an option has no effect on the file.
+        CorpusError: The file cannot be read, is of a type that does not store vectors unchanged, or
+            has another metric than inner product and L2.
+        ConfigError: FAISS is not installed, or the user gave an option that has no effect on the
+            file.
     """
     faiss = import_faiss()
     try:

@@ -18,19 +18,22 @@ FIELDS = ("--id-field", "--text-field", "--title-field")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Found:
-    """The vectors of a source, with the rows or ids that they belong to.
+    """The vectors of a source, with their ids and, if the source has them, texts and metadata.
 
     Attributes:
-        rows: The rows with texts and metadata; None: there are only ids.
-        vectors: One vector for each row; None: a field of the rows holds them.
-        ids: One id for each vector, if ``rows`` is None; None: the numbers of the vectors, from 0.
-        fields: Names of the fields of the rows.
-        metadata_fields: Fields that become metadata columns; None: all that ``fields`` does not
-            name.
-        metric: The metric of the source; None: it states none.
-        recorded: Fields of the identity of the model that made the vectors, as the source records
-            them; empty if it records none.
-        keeps: Temporary objects that must live until the index is built.
+        rows: Rows with ids, texts and metadata; None: the source has vectors and perhaps ids, but
+            no texts and metadata.
+        vectors: One vector for each row; None: the field ``fields.vector`` of ``rows`` has them.
+        ids: One id for each vector. Only used if ``rows`` is None. None: the id of a vector is its
+            number, from 0.
+        fields: Names of the fields of ``rows`` with the id, the text, the title and the vector.
+        metadata_fields: Fields of ``rows`` that become metadata columns; None: all fields that
+            have no other use.
+        metric: The metric of the source; None: the source does not state its metric.
+        recorded: What the source records about the model that made the vectors: fields of a
+            `ModelIdentity`. Empty if the source records no model.
+        keeps: Objects that own resources of the source, such as a client or a mapped file. They
+            must not be freed before the index is built.
     """
 
     rows: Sources | None = None
@@ -45,13 +48,14 @@ class Found:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Asked:
-    """What the user asked to read from a source.
+    """The options of `import_index` that say what to read from a source.
 
     Attributes:
         ids: A file of ids; None: the file beside the vectors, if there is one.
-        fields: Names of fields; those that are None are detected.
-        table: Name of the table or collection; None: the only one.
-        metric: The metric of the new index; None: that of the source.
+        fields: Names of the fields with the id, the text, the title and the vector. A name that is
+            None is detected.
+        table: Name of the table or collection; None: the only one in the source.
+        metric: The metric of the new index; None: the metric of the source.
     """
 
     ids: Path | None = None
@@ -63,11 +67,12 @@ class Asked:
         """Refuse options that have no effect on a source.
 
         Args:
-            shown: The source in messages.
-            options: The options of `index import` that have an effect on it.
+            shown: Name of the source in messages.
+            options: The options of the command `index import` that have an effect on the source,
+                such as ``--table``.
 
         Raises:
-            ConfigError: Another option has a value.
+            ConfigError: The user gave an option that is not in ``options``.
         """
         values = {
             "--ids": self.ids,

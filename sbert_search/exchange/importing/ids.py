@@ -1,4 +1,4 @@
-"""Reading the ids of a file of vectors from a second file."""
+"""Reading the ids of vectors from a second file, beside the file of the vectors or named."""
 
 from __future__ import annotations
 
@@ -20,13 +20,19 @@ _ENDINGS = (".ids.parquet", ".ids.npy", ".ids.txt")
 def with_ids(found: Found, source: Path, asked: Asked) -> Found:
     """Add ids to the vectors of a file, and texts and metadata if the file of ids has them.
 
-    The file of ids is ``asked.ids``, or lies beside ``source``. Without one, ``found`` is returned
-    unchanged. A Parquet file is read as a source of documents. An ``.npy`` file has an array of
-    ids, and any other file has one id in each line.
+    The file of ids is ``asked.ids``. If this is None, it is a file beside ``source`` with the same
+    name and the ending ``.ids.parquet``, ``.ids.npy`` or ``.ids.txt``. Without a file of ids,
+    ``found`` is returned unchanged. A Parquet file is read as a source of documents. An ``.npy``
+    file has an array of ids, and any other file has one id in each line.
+
+    Args:
+        found: The contents of the file of vectors.
+        source: The file of vectors.
+        asked: The options that the user gave.
 
     Raises:
         CorpusError: The file of ids cannot be read.
-        ConfigError: An option has no effect on these files.
+        ConfigError: The user gave an option that has no effect on the two files.
     """
     path = asked.ids or _beside(source)
     if path is None or path.suffix.lower() != ".parquet":

@@ -28,8 +28,8 @@ from sbert_search.runtime.progress import note, warn
 
 _FAISS = (".faiss", ".index")
 _OF_COLUMNS = {"metadata_fields": "--metadata-fields", "column_types": "--column-type"}
-_UNIT = 1e-3  # a vector whose norm differs from 1 by more counts as not normalized
-_SAMPLE = 1024  # vectors whose norms are looked at
+_UNIT = 1e-3  # largest difference from 1 that the norm of a normalized vector may have
+_SAMPLE = 1024  # number of vectors, from the first, whose norms are checked
 
 
 def import_index(
@@ -45,27 +45,31 @@ def import_index(
     """Build an index from vectors that already exist; no text is embedded.
 
     With the metric cosine, vectors are scaled to norm 1, which changes no ranking. With the other
-    metrics they are stored as they are given.
+    metrics, they are stored unchanged.
 
     Args:
         source: A Parquet file with a column of vectors; an ``.npy`` file (n_rows, dim); a FAISS
             file (``.faiss`` or ``.index``) of the types Flat or HNSW; the folder of a Chroma
             client; or the folder of a LanceDB database or table.
-        out: As for `Index.build`.
-        model: The model that made the vectors. The index then takes texts as queries, too. None:
-            the index has no model.
+        out: Folder of the new index. None: a temporary folder, which is deleted with the last
+            reference to the index.
+        model: The model that made the vectors. With a model, the index can be searched by text.
+            None: it can only be searched by vectors.
         ids: File with the ids of the vectors of an ``.npy`` or FAISS file: one id in each line, an
             ``.npy`` array, or a Parquet file, whose texts and metadata are indexed too. None: the
-            file ``SOURCE.ids.parquet``, ``.ids.npy`` or ``.ids.txt`` if there is one; else numbers
-            from 0.
+            file ``SOURCE.ids.parquet``, ``SOURCE.ids.npy`` or ``SOURCE.ids.txt`` if there is one.
+            Otherwise the ids in a FAISS file are used, or the numbers of the vectors from 0.
         table: Name of the Chroma collection or the LanceDB table; None: the only one.
-        memory_bytes: As for `Index.build`. It does not limit the import of vectors with ids and
-            nothing else; a warning says so.
-        keywords: As for `Index.build`. ``metric`` is by default that of the source, or cosine.
+        memory_bytes: Memory limit of the process; None: no limit. If the source has no texts and
+            metadata, the limit is ignored with a warning.
+        keywords: Fields of `BuildSettings`, and the options ``device``, ``engine`` and
+            ``precision`` to open a model by name. If ``metric`` is not given, it is the metric of
+            the source, or cosine if the source states none.
 
     Raises:
         CorpusError: The source cannot be read or holds a bad row: a vector that is not finite or
-            has another dimension, or an id that occurs twice with other content.
+            differs in dimension from the others, or an id that two rows with different contents
+            have.
         ConfigError: A setting has a wrong value or no effect on the source, or a package to read
             the source is missing.
         IndexStoreError: The folder cannot become an index.
@@ -105,7 +109,7 @@ def import_index(
 
 
 def _found(path: Path, asked: Asked) -> Found:
-    """Find out what a source is, and open it."""
+    """Detect the format of a source, and open the source."""
     if not path.exists():
         raise CorpusError(f"{path}: there is no such file or folder.")
     ending = path.suffix.lower()
@@ -136,9 +140,9 @@ def _opened_as_recorded(
     found: Found,
     keywords: MutableMapping[str, object],
 ) -> TextEmbedder:
-    """Open the model, and refuse it if the source records another one.
+    """Open the model, and refuse it if the source records that another model made its vectors.
 
-    The options of `Embedder` are taken, and removed, from ``keywords``.
+    The options that open the model, such as ``device``, are removed from ``keywords``.
     """
     given = {name: keywords[name] for name in EmbedderOptions.__annotations__ if name in keywords}
     for name in given:

@@ -19,7 +19,8 @@ from sbert_search.search.rerankers.reranker import Pair
 if TYPE_CHECKING:
     from sbert_search.tokens.tokenizer import TextTokenizer
 
-# If the query leaves fewer tokens than this for a window, the text is truncated instead.
+# If the query leaves room for fewer tokens than this in a window, the text is not split into
+# windows, but truncated.
 _LEAST_ROOM = 16
 
 
@@ -46,7 +47,7 @@ def require_one_label(reranker: PairModel) -> None:
     """Refuse a reranker that gives several scores for a pair.
 
     Raises:
-        ConfigError: It has several labels.
+        ConfigError: The reranker has several labels.
     """
     if reranker.num_labels != 1:
         raise ConfigError(
@@ -60,9 +61,9 @@ class BestWindow:
 
     Args:
         reranker: Scores each window; it must give one score for a pair.
-        most: Maximum number of windows of a text that are scored. Of a text with more windows, this
-            many are scored, at equal distances, including the first and the last. 1: long texts
-            are truncated, as by `Reranker`.
+        most: Maximum number of windows of a text that are scored. If a text has more windows,
+            evenly spaced windows are scored, including the first and the last. If this is 1, long
+            texts are truncated, as by `Reranker`.
 
     Raises:
         ConfigError: ``most`` is below 1, or the reranker has several labels.
@@ -73,7 +74,7 @@ class BestWindow:
             raise ConfigError(f"There must be at least 1 window, not {most}.")
         require_one_label(reranker)
         self.reranker, self.most = reranker, most
-        from sbert_search.tokens.tokenizer import TextTokenizer  # not loaded without a reranker
+        from sbert_search.tokens.tokenizer import TextTokenizer  # only reranking needs this
 
         tokenizer = reranker.tokenizer
         extra = tokenizer.pair.size - tokenizer.single.size  # special tokens that only a pair has
@@ -104,7 +105,10 @@ class BestWindow:
         return best
 
     def _windows(self, query: str, text: str) -> list[str]:
-        """Cut a text into windows that fit into the model's limit together with the query."""
+        """Cut a text into windows; a window and the query together fit into the model's limit.
+
+        If the query leaves too little room, the whole text is returned.
+        """
         used = len(self._tokenizer.encode([query])[0][0])
         if used + _LEAST_ROOM > self._room:
             return [text]

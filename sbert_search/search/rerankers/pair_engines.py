@@ -37,8 +37,9 @@ if TYPE_CHECKING:
     import sentence_transformers
 
 _CHECK_PAIRS = list(zip(SELF_CHECK_TEXTS, reversed(SELF_CHECK_TEXTS), strict=True))
-# Largest allowed difference from the scores on the CPU in fp32, relative to the largest absolute
-# value of these scores, or to 1 if that is larger.
+# For each precision: the largest allowed difference between the scores of the engine and those on
+# the CPU in fp32. The difference is divided by the largest absolute value of the fp32 scores, or by
+# 1 if that value is below 1.
 _TOLERANCES = {"fp32": 1e-3, "bf16": 0.05, "fp16": 0.05, "int8": 0.1}
 _CLASSIFIERS = ("ForSequenceClassification", "ForCausalLM")
 
@@ -72,17 +73,20 @@ class PairEngine(Protocol):
     ) -> Callable[[], Vectors]:
         """Start to score; return a function that waits for the scores.
 
-        Both functions raise the errors of `__call__`.
+        Both this method and the returned function raise the errors of `__call__`.
         """
 
     def fastest_precision(self) -> Verdict | None:
-        """Measure whether the CPU is faster in fp32 or bf16; None: fp32 is used unmeasured."""
+        """Measure whether the CPU computes the model faster in fp32 or in bf16.
+
+        Return None if the engine measures nothing. Then fp32 is used.
+        """
 
     def move(self, device: torch.device, dtype: torch.dtype) -> None:
         """Move the model to a device and a precision."""
 
     def use_logits(self) -> None:
-        """Leave out the activation after the logits from now on."""
+        """From now on, return logits as scores, without an activation function."""
 
 
 class NativePairEngine(PackedEngine):
@@ -104,11 +108,11 @@ class NativePairEngine(PackedEngine):
         return self.launch(encoded.ids, self.model.segments(encoded))
 
     def use_logits(self) -> None:
-        """Leave out the activation after the logits from now on."""
+        """From now on, return logits as scores, without an activation function."""
         self.model.activation = nn.Identity()
 
     def batches(self, texts: Sequence[str]) -> Iterator[PackedTokens]:
-        """Pair each text with the next one, for a calibration."""
+        """Yield packed batches for a calibration; a pair is a text and the text after it."""
         encoded = self.tokenizer.encode_pairs(list(pairwise(texts)))
         return packed_batches(encoded.ids, self.model.segments(encoded))
 
@@ -131,7 +135,7 @@ class LibraryPairEngine:
     def start(
         self, pairs: Sequence[tuple[str, str]], encoded: EncodedPairs
     ) -> Callable[[], Vectors]:
-        """Score at once; the function returned does not wait."""
+        """Score the pairs before returning; the returned function has the scores already."""
         scores = self(pairs, encoded)
         return lambda: scores
 
@@ -144,7 +148,7 @@ class LibraryPairEngine:
         self.model.model.to(device, dtype)
 
     def use_logits(self) -> None:
-        """Leave out the activation after the logits from now on."""
+        """From now on, return logits as scores, without an activation function."""
         self.model.model.activation_fn = nn.Identity()
 
 
@@ -158,7 +162,7 @@ def open_pair_model(
 ) -> OpenedModel[PairEngine]:
     """Find a cross-encoder, choose an engine that can compute it, load it and check its scores.
 
-    A model in memory stays on its device and in its precision, in evaluation mode.
+    A model in memory is switched to evaluation mode; its device and precision do not change.
 
     Raises:
         ConfigError: The device, engine or precision is not available, or differs from that of a

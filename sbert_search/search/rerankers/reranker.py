@@ -42,7 +42,7 @@ def _require_pairs(pairs: Sequence[object]) -> None:
 
 
 class RankedText(TypedDict):
-    """A text and its score with a query, as ``CrossEncoder.rank`` returns it.
+    """A text and its score for a query, as ``CrossEncoder.rank`` of sentence-transformers returns.
 
     Attributes:
         corpus_id: Index of the text in the list of documents.
@@ -60,16 +60,17 @@ class Reranker:
 
     Args:
         model: A folder, a name on the Hugging Face hub, or a `CrossEncoder` of this package or of
-            sentence-transformers. An object in memory keeps its device, precision and engine;
-            other values are refused.
+            sentence-transformers. An object in memory keeps its device, precision and engine; other
+            values of these arguments are refused.
         device: auto, cpu, cuda, cuda:N or mps.
         engine: native or sentence-transformers. native is this package's encoder; a model of an
             architecture that this encoder does not support is computed by sentence-transformers.
-        precision: fp32, bf16, fp16, or auto, as for `Embedder`: on a CPU the faster of fp32 and
-            bf16, which is measured once; fp32 if the scores in bf16 are not close enough. int8 is
-            for a CPU.
-        calibrate: With int8, texts like those that will be scored, as for `Embedder`; each is
-            paired with the next one.
+        precision: auto, fp32, bf16, fp16, int8 or fastest, as for `Embedder`. On a CPU, auto is the
+            faster of fp32 and bf16, which is measured once. On CUDA, auto is bf16 if the device
+            supports it. If the scores in bf16 are not close enough to those in fp32, auto is fp32.
+            int8 is only for CPUs.
+        calibrate: For int8: texts like those that will be scored, as for `Embedder`. Each text is
+            paired with the next text.
         batch_tokens: Maximum tokens of one forward pass; None: the engine's default.
 
     Raises:
@@ -152,12 +153,12 @@ class Reranker:
         show_progress_bar: bool = False,
         apply_softmax: bool = False,
     ) -> Vectors:
-        """Score pairs; arguments are those of ``CrossEncoder.predict``.
+        """Score pairs; the arguments are also those of ``CrossEncoder.predict``.
 
         Args:
             pairs: One pair of texts, or several. A pair longer than ``max_len`` tokens is
                 truncated; the longer text loses tokens first.
-            batch_size: Maximum pairs of a forward pass; None: only ``batch_tokens`` limits it.
+            batch_size: Maximum pairs of a forward pass; None: no limit besides ``batch_tokens``.
             show_progress_bar: Whether to show progress on stderr.
             apply_softmax: Whether to turn the logits of several labels into probabilities.
 
@@ -219,7 +220,7 @@ class Reranker:
         return_documents: bool = False,
         batch_size: int | None = None,
     ) -> list[RankedText]:
-        """Sort texts by their score with a query, as ``CrossEncoder.rank`` does.
+        """Sort texts by their score for a query, as ``CrossEncoder.rank`` does.
 
         Args:
             query: The first text of each pair.
@@ -229,8 +230,8 @@ class Reranker:
             batch_size: As for `predict`.
 
         Returns:
-            A `RankedText` for each of these texts, best first. Equal scores keep the order of
-            ``documents``.
+            A `RankedText` for each of the ``top_k`` best texts, best first. Texts with equal scores
+            keep the order of ``documents``.
 
         Raises:
             ConfigError: The model has several labels and therefore no single score.
@@ -258,7 +259,11 @@ class Reranker:
         return self._launcher.launch(encoded.lengths, start, most=batch_size)
 
     def _windows(self, pairs: Sequence[Pair]) -> Iterator[tuple[NDArray[np.int64], EncodedPairs]]:
-        """Sort pairs by length, longest first, and tokenise them in groups ("windows")."""
+        """Sort pairs by length, longest first, and tokenise them in groups ("windows").
+
+        Yields:
+            The indices of the pairs of a group, and the tokenised pairs.
+        """
         order = np.argsort([-len(first) - len(second) for first, second in pairs], kind="stable")
         size = self._launcher.window
         for start in range(0, len(pairs), size):

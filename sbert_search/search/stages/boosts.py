@@ -31,26 +31,26 @@ _WRITTEN = re.compile(r"(?P<column>.+):(?P<kind>[a-z]+):(?P<weight>[^:]+?)(:(?P<
 
 @dataclass(frozen=True, slots=True)
 class Boost:
-    """Raises documents by a value in their metadata.
+    """Raises or lowers the scores of documents by a value in their metadata.
 
-    The scores of the candidates are scaled to 0..1, as in hybrid search, and ``weight * f(value)``
-    is added to each. A document without a value gets nothing added.
+    The scores of the candidates are scaled to 0..1, as in hybrid search. Then ``weight * f(value)``
+    is added to each score. The score of a document without a value does not change.
 
     Attributes:
         column: A metadata column of numbers, or for ``recency`` of dates or times.
         weight: Weight of the value; below 0, documents with a high value are lowered.
         kind: ``log``: f is ln(1 + value), for counts such as views; values below 0 count as 0.
             ``linear``: f is the value itself. ``recency``: f is 0.5 ** (age / half-life), which is
-            1 for a document of this moment and 0.5 for one as old as the half-life; a time that is
-            still to come counts as now.
+            1 for a document of age 0 and 0.5 for a document as old as the half-life; a time in the
+            future counts as now.
         half_life_days: The half-life in days; ``recency`` needs it.
         now: The time from which ages are measured, in UTC if it names no zone; None: the time of
             the search.
 
     Raises:
         QueryError: The kind is unknown, a number is not finite, ``half_life_days`` is missing or
-            not above 0, ``now`` is no time, or one of the two is given for another kind than
-            ``recency``.
+            not above 0, ``now`` is no date or time, or ``half_life_days`` or ``now`` is given for
+            another kind than ``recency``.
     """
 
     column: str
@@ -132,7 +132,7 @@ def _check_type(snapshot: Snapshot, boost: Boost) -> None:
 
 
 def _gains(boost: Boost, values: Sequence[MetadataValue]) -> NDArray[np.float64]:
-    """Return f of each value, float64 (n,); 0 where there is no value."""
+    """Return f(value) for each value, as `Boost` defines f, float64 (n,); 0 for a missing value."""
     if boost.kind == "recency":
         now = _seconds(boost.now or datetime.now(UTC))
         assert boost.half_life_days is not None

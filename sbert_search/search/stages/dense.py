@@ -9,7 +9,7 @@ from sbert_search.index.dense.query_plan import RowMask
 from sbert_search.index.snapshot import Snapshot
 from sbert_search.search.ranking import Ranking
 
-# Where documents have several passages, the first search fetches this many times k rows.
+# If documents have several passages, the first search fetches this many times k rows.
 _FIRST_FETCH = 2
 
 
@@ -18,9 +18,9 @@ def nearest_documents(
 ) -> list[Ranking]:
     """Find the k documents whose best passage is nearest to each query.
 
-    A row is a passage in the index. The score of a document is that of its best passage; equal
-    scores are ordered by row. Where documents have several passages, more rows are fetched until
-    every query has k distinct documents or all rows have been fetched for it.
+    A row is a passage in the index. The score of a document is the score of its best passage.
+    Documents with equal scores are ordered by row. If documents have several passages, more rows
+    are fetched until every query has k distinct documents, or no rows are left for the query.
 
     Args:
         snapshot: State of the index to search.
@@ -49,11 +49,12 @@ def nearest_documents(
 
 
 def one_row_each(scores: NDArray[np.float32], rows: NDArray[np.int64]) -> list[Ranking]:
-    """Rank documents of one passage each.
+    """Make rankings of rows, each of which is a document of its own.
 
     Args:
         scores: Score of each row, (n_queries, k).
-        rows: Rows found, best first, (n_queries, k). If fewer than k rows match, the rest is -1.
+        rows: Rows found, best first, (n_queries, k). If only m < k rows match, the last k - m
+            entries are -1.
     """
     wide, ranks = scores.astype(np.float64), np.arange(1, rows.shape[1] + 1)
     counts = np.count_nonzero(rows >= 0, axis=1).tolist()
@@ -66,11 +67,13 @@ def one_row_each(scores: NDArray[np.float32], rows: NDArray[np.int64]) -> list[R
 def _best_row_each(
     docs: NDArray[np.int64], rows: NDArray[np.int64], scores: NDArray[np.float32], k: int
 ) -> Ranking:
-    """Keep the best row of each document, which is its first one here.
+    """Keep the best row of each document: the first of its rows, since rows are sorted by score.
 
     Args:
-        docs: Row of the first passage of each row's document, (n_fetched,).
-        rows: Rows found, best first, (n_fetched,). If fewer rows match, the rest is -1.
+        docs: For each row, the document that it belongs to, given as the row of the document's
+            first passage, (n_fetched,).
+        rows: Rows found, best first, (n_fetched,). If only m rows match, the entries after the
+            first m are -1.
         scores: Score of each row, (n_fetched,).
         k: Number of documents to keep.
     """

@@ -20,10 +20,11 @@ _DECIMALS = 6
 def diversified(snapshot: Snapshot, ranking: Ranking, diversity: float, n: int) -> Ranking:
     """Choose documents one by one: each is relevant and unlike those chosen before.
 
-    The next document is the one with the highest ``(1 - diversity) * relevance - diversity *
-    similarity``, and the one with the better rank among equals. The relevance is the score, scaled
-    to 0..1 over the candidates. The similarity is the highest cosine between the stored vector of
-    the document's best passage and those of the documents chosen before, and 0 for the first.
+    The next document is the one with the highest value of ``(1 - diversity) * relevance -
+    diversity * similarity``. Among documents with equal values, it is the one with the better rank.
+    The relevance is the score, scaled to 0..1 over the candidates. For the similarity, a document
+    is represented by the stored vector of its best passage. The similarity is the highest cosine
+    between the document and a document chosen before. It is 0 for the first document.
 
     Args:
         snapshot: State of the index that the ranking belongs to.
@@ -32,7 +33,8 @@ def diversified(snapshot: Snapshot, ranking: Ranking, diversity: float, n: int) 
         n: Number of documents to choose.
 
     Returns:
-        The chosen documents with unchanged scores; the stage ``mmr`` has the values above.
+        The chosen documents with unchanged scores. The scores of the stage ``mmr`` are the values
+        of the formula above.
     """
     n = min(n, len(ranking))
     if n == 0:

@@ -26,8 +26,8 @@ class FacetRange:
 
     Attributes:
         low: The lowest value of the range.
-        high: The end of the range, which belongs to the next range; in the last range, the highest
-            value.
+        high: The end of the range. A document with exactly this value is counted in the next range.
+            In the last range, this is the highest value, which is counted there.
         count: Number of documents with a value in the range. In a column of lists, a document
             counts once for each of its values in the range.
     """
@@ -45,12 +45,13 @@ class Facet:
         column: The column.
         counts: Number of documents with each of the most frequent values, the most frequent first;
             equally frequent values are in ascending order.
-        other: Number of documents with another value. In a column of lists, a document counts once
-            for each of its values.
+        other: Number of documents with a value that is not in ``counts``. In a column of lists, a
+            document counts once for each such value.
         missing: Number of documents without a value.
-        low: The lowest value, in a column of numbers, dates or times; else None.
-        high: The highest value of such a column; else None.
-        ranges: Equally wide ranges of such a column, if it has more values than ``counts`` holds.
+        low: The lowest value of a column of numbers, dates or times; None for other columns.
+        high: The highest value of a column of numbers, dates or times; None for other columns.
+        ranges: Equally wide ranges of a column of numbers, dates or times, if the column has more
+            different values than ``counts`` may list; otherwise empty.
     """
 
     column: str

@@ -23,20 +23,20 @@ Method = Literal["weighted", "rrf"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Fusion:
-    """Settings of the fusion of two rankings into one; the defaults need no labelled queries.
+    """Settings of the fusion of two rankings into one; the defaults need no tuning.
 
     Attributes:
         method: ``weighted``: weighted sum of scores, which are min-max scaled per query and stage
-            (1 for the best document, 0 for the last one within ``depth``); ``rrf``: weighted sum
-            of ``1 / (rrf_k + rank)``. A stage, dense or lexical search, adds 0 for a document that
-            it did not find within ``depth``.
-        dense_weight: Weight of the dense stage, from 0 to 1; the weight of the lexical stage is 1
-            minus this.
+            (1 for the best document, 0 for the last document within ``depth``); ``rrf``: weighted
+            sum of ``1 / (rrf_k + rank)``. A stage is dense or lexical search. A stage adds 0 to the
+            sum of a document that it did not find within ``depth``.
+        dense_weight: Weight of the dense stage, from 0 to 1; the weight of the lexical stage is
+            ``1 - dense_weight``.
         depth: Number of best documents of each stage that count, however many hits are requested.
-        rrf_k: The constant k of reciprocal rank fusion; a larger one weighs ranks more evenly.
+        rrf_k: The constant k of reciprocal rank fusion; a larger k weighs ranks more evenly.
         rerank_weight: Weight of the reranker's score in the final order, from 0 to 1; the weight
-            of the score before reranking is 1 minus this. Below 1, both scores are scaled to 0..1
-            over the reranked documents.
+            of the score before reranking is ``1 - rerank_weight``. If the weight is below 1, both
+            scores are scaled to 0..1 over the reranked documents.
     """
 
     method: Method = "weighted"
@@ -89,7 +89,7 @@ def mix_scores(
 ) -> NDArray[np.float64]:
     """Mix the scores of documents (n,) with those of a reranker (n,).
 
-    A ``rerank_weight`` of 1 returns the reranker's scores as they are, not scaled.
+    If ``rerank_weight`` is 1, the reranker's scores are returned without scaling.
     """
     if rerank_weight == 1:
         return reranked
@@ -105,7 +105,7 @@ def min_max_scaled(scores: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _points(scores: NDArray[np.float64], settings: Fusion) -> NDArray[np.float64]:
-    """Return the terms, (n,), that one stage adds to the fused scores, before weighting."""
+    """Return the terms, (n,), that one stage adds to the fused scores, before they are weighted."""
     if settings.method == "rrf":
         return 1 / (settings.rrf_k + np.arange(1.0, len(scores) + 1))
     return min_max_scaled(scores)

@@ -27,7 +27,7 @@ def require_groups(snapshot: Snapshot, column: str) -> None:
 
 
 def groups_of(snapshot: Snapshot, column: str, docs: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the number of the group of each document, int64 (n,).
+    """Return a number for each document that identifies its group, int64 (n,).
 
     A document without a value is a group of its own, since a missing value equals no other value.
     """
@@ -40,8 +40,8 @@ def within_groups(groups: NDArray[np.int64], n_groups: int, size: int) -> NDArra
 
     Args:
         groups: The group of each document of a ranking, best first, (n,).
-        n_groups: Number of groups; the best group is the one with the best document.
-        size: Number of documents of each group.
+        n_groups: Number of groups to select; the best group is the one with the best document.
+        size: Maximum number of documents of each group.
 
     Returns:
         Indices of the documents, int64 (m,): the best ``size`` of the best group, then those of the
@@ -67,7 +67,7 @@ def holds_groups(
     n_groups: int,
     size: int,
 ) -> bool:
-    """Whether a ranking has enough groups, each with enough documents or with all there are.
+    """Whether a ranking has enough groups, each with ``size`` documents or with all that match.
 
     Args:
         snapshot: State of the index that the ranking belongs to.

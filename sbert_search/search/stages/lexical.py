@@ -27,10 +27,9 @@ def matching_documents(
 ) -> list[Ranking]:
     """Find the k documents with the best BM25 score for each query; whole documents are scored.
 
-    If ``near`` is given, the words that it finds match too, with smaller weights.
-
-    Lexical search does not choose a passage: ``rows`` of the rankings are those of the documents'
-    first passages.
+    If ``near`` is given, the words that it finds for a word of the query match too, with smaller
+    weights. Lexical search does not choose a passage: in the rankings, ``rows`` has the row of each
+    document's first passage.
 
     Raises:
         NoLexicalData: The index has no lexical data.
@@ -49,10 +48,10 @@ def best_passages(
 ) -> Ranking:
     """Set the best passage of documents that only lexical search found.
 
-    It is the passage with the most words of the query, and the first of several such passages. If
-    ``near`` is given, the words that it finds count like the words that they match. Dense search
-    has already set the best passage of the documents that it found. In a search for passages
-    (``group`` is False), every row is the passage that was found.
+    The best passage is the first of those with the most words of the query. If ``near`` is given,
+    a word that it finds for a word of the query counts like that word. Dense search has already set
+    the best passage of the documents that it found. In a search for passages (``group`` is False),
+    the ranking is returned unchanged, since its rows are the passages that were found.
     """
     if not group:
         return ranking
@@ -74,9 +73,10 @@ def informative_words(
 ) -> list[tuple[str, ...]]:
     """Return the words of a query that each text contains, in any inflected form.
 
-    If ``near`` is given, the words of a text that match by it are returned too. Words that many
-    documents of the index contain, such as "what", are returned only where no other word matches.
-    Stop words are never returned. Without lexical data in the index, no words are returned.
+    If ``near`` is given, the words that it finds for a word of the query are returned too, if the
+    text contains them. Words that many documents of the index contain, such as "what", are returned
+    only if no other word matches. Stop words are never returned. If the index has no lexical data,
+    no words are returned.
     """
     settings = snapshot.settings.lexical
     if settings is None:

@@ -21,7 +21,7 @@ _DOCS_AT_ONCE = 16  # documents whose texts are in memory while their passages a
 def nearest_passages(
     snapshot: Snapshot, queries: NDArray[np.float32], k: int, mask: RowMask | None = None
 ) -> list[Ranking]:
-    """Find the k passages nearest to each query; arguments as for `nearest_documents`.
+    """Find the k passages nearest to each query; arguments as for `dense.nearest_documents`.
 
     In the rankings, ``docs`` and ``rows`` are the same: the rows of the passages.
     """
@@ -34,19 +34,21 @@ def nearest_passages(
 def matching_passages(
     snapshot: Snapshot, query: str, found: Ranking, k: int, near: NearWords | None = None
 ) -> Ranking:
-    """Find the k passages with the best BM25 scores among those of the documents found.
+    """Find the k passages with the best BM25 scores among the passages of given documents.
 
-    The score of a passage is the score of a document that has only the text of the passage, with
-    the document frequencies and the average length of the index. So a document of one passage has
-    the same score as in a search for documents. A passage without a word of the query is left out,
-    unless its document has the score 0: such a document was found without a word of the query.
+    A passage is scored like a document that consists only of this passage; the document frequencies
+    and the average length are those of the index. So a document of one passage has the same score
+    as in a search for documents. A passage that contains no word of the query is left out. But if a
+    document has the score 0, no word of the query was needed to find it, and all its passages are
+    kept.
 
     Args:
         snapshot: State of the index to search.
         query: The query.
         found: Documents found for the query, best first.
         k: Number of passages to find.
-        near: As for `LexicalSearch.search`.
+        near: Finds words of the index that match a word of the query too; None: no other words
+            match.
 
     Returns:
         A ranking with the rows of the passages as ``docs`` and as ``rows``.

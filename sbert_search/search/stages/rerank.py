@@ -15,7 +15,7 @@ from sbert_search.search.stages.fusion import mix_scores
 
 
 class PairScorer(Protocol):
-    """Interface of a reranker; `Reranker` and sentence-transformers' ``CrossEncoder`` have it."""
+    """A reranker, such as a `Reranker` or a ``CrossEncoder`` of sentence-transformers."""
 
     def predict(self, pairs: list[tuple[str, str]], /) -> ArrayLike:
         """Return the scores of pairs of query and text, (n,); higher is better."""
@@ -35,7 +35,7 @@ def rerank(
         queries: The queries.
         texts: The passage of each document of each query.
         rankings: The documents of each query.
-        weight: Weight of the reranker's score, from 0 to 1. 1: only that score counts.
+        weight: Weight of the reranker's score, from 0 to 1; 1: only the reranker's score counts.
 
     Raises:
         ConfigError: The reranker does not give one score per pair.

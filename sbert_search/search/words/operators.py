@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from sbert_search.errors import QueryError
 from sbert_search.index.lexical.words import indexed_words
 
-# An operator counts at the start of a word only. A phrase ends before a blank or a punctuation
-# mark. + and - count if a letter and one more character follow, so that numbers such as -5 stay as
-# they are.
+# An operator counts only at the start of a word. A phrase ends before a blank or a punctuation
+# mark. + and - are operators only if a letter and one more character follow. So -5 is a number and
+# not an operator.
 _OPERATOR = re.compile(
     r"""(?<!\S)(?P<sign>[+-]?)(?:"(?P<straight>[^"]*)"|“(?P<curly>[^“”]*)”)(?!\w)
       | (?<!\S)(?P<word_sign>[+-])(?P<word>[^\W\d_]\S+)""",
@@ -27,8 +27,8 @@ class Clause:
 
     Attributes:
         text: The word or phrase, without its operator.
-        quoted: Whether it was in quotes, and so must occur exactly as written.
-        excluded: Whether documents must not have it.
+        quoted: Whether the text was in quotes, which means that it must occur exactly as written.
+        excluded: Whether documents must not have the word or phrase.
     """
 
     text: str
@@ -45,9 +45,9 @@ class ParsedQuery:
     """A query without its operators.
 
     Attributes:
-        text: What is embedded and scored: the query without the words to exclude, and without plus
-            signs and quotes. A query without operators is unchanged.
-        clauses: What the operators demand of a document; all of it must hold.
+        text: The text to embed and to score: the query without the words to exclude, and without
+            the plus signs and quotes of operators. A query without operators is unchanged.
+        clauses: The demands of the operators; a document must meet all of them.
     """
 
     text: str
@@ -55,7 +55,7 @@ class ParsedQuery:
 
 
 def parse_query(query: str) -> ParsedQuery:
-    """Find the operators in a query. A query of several lines has none: it is a pasted text.
+    """Find the operators in a query. A query of several lines has none: it is taken for plain text.
 
     Raises:
         QueryError: The query has only words to exclude.
@@ -81,7 +81,7 @@ def parse_query(query: str) -> ParsedQuery:
 
 
 def _clause(match: re.Match[str]) -> Clause | None:
-    """Read a match; None if it has nothing to look up, such as a phrase of punctuation marks."""
+    """Return the clause of a match of `_OPERATOR`; None if it contains no word to look up."""
     if match["word"] is not None:
         excluded = match["word_sign"] == "-"
         return Clause(match["word"], excluded=excluded) if indexed_words(match["word"]) else None

@@ -1,4 +1,4 @@
-"""Words of the index near the words of a query: for fuzzy search, and to suggest corrections."""
+"""Words of the index that are spelt like words of a query, for fuzzy search and for corrections."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ MOST_NEAR = 50  # near words that fuzzy search adds to a word of the query
 
 # A word in at most RARE documents is taken for a misspelling if another word, one edit away, is in
 # at least ODDS times as many documents. A correction with two edits is preferred to a correction
-# with one edit only if it occurs more than ODDS times as often.
+# with one edit only if the former occurs more than ODDS times as often as the latter.
 RARE = 2
 ODDS = 100
 
 
 def near_words(snapshot: Snapshot, edits: int) -> NearWords:
-    """Return a function that finds the words of the index within some edits of a word.
+    """Return a function that finds the words of the index within ``edits`` edits of a given word.
 
-    The function raises `NoLexicalData` if the index does not list its words.
+    The returned function raises `NoLexicalData` if the index has no list of its words.
     """
 
     @typed_lru_cache(maxsize=1024)
@@ -37,15 +37,16 @@ def near_words(snapshot: Snapshot, edits: int) -> NearWords:
 def suggest(snapshot: Snapshot, query: str) -> str | None:
     """Replace each word of a query that seems misspelt with a similar word of the index.
 
-    A word seems misspelt if no live document has it in any inflection, or if one or two have it and
-    very many have a word that is one edit away. The nearest and most frequent word replaces it.
-    Stop words, words with digits and words of one or two characters are never replaced.
+    A word seems misspelt if no live document contains it in any inflection. It also seems misspelt
+    if one or two documents contain it, and at least a hundred times as many contain a word that is
+    one edit away. Stop words, words with digits and words of one or two characters are never
+    replaced.
 
     Returns:
-        The corrected query, or None if nothing seems wrong or no word of the index is near.
+        The corrected query, or None if no word seems misspelt or no word of the index is similar.
 
     Raises:
-        NoLexicalData: The index has no lexical data, or does not list its words.
+        NoLexicalData: The index has no lexical data, or no list of its words.
         CorruptIndex: A document cannot be read.
     """
     text = unicodedata.normalize("NFC", query)
@@ -78,9 +79,10 @@ def _corrected(snapshot: Snapshot, word: str) -> str:
 
 
 def _frequency(snapshot: Snapshot, word: str, count: int) -> int | None:
-    """Return the number of live documents with a word.
+    """Return the number of live documents that contain a word in any inflection.
 
-    For a stop word, return ``count``, or None if that is 0.
+    The index stores no such number for stop words. For a stop word, return ``count``, the number of
+    its occurrences in the word list, or None if ``count`` is 0.
     """
     (term,) = snapshot.lexical.reader.hashes([word]).tolist()
     if term == STOP_WORD:

@@ -16,7 +16,7 @@ from sbert_search.runtime.progress import progress
 from sbert_search.search.ranking import Ranking
 from sbert_search.search.words.operators import Clause
 
-_SLOW = 20_000  # from this number of documents on, reading them shows a progress bar
+_SLOW = 20_000  # minimum number of documents whose reading shows a progress bar
 
 Marks = list[NDArray[np.bool_]]
 """For each segment, which of its documents are marked, bool (n_docs,)."""
@@ -31,15 +31,15 @@ def word_mask(
     """Find the live rows whose documents meet all clauses of a query.
 
     A word without quotes is looked up in the postings by its stem. Quoted words, words of several
-    parts such as ``state-of-the-art``, and stop words are phrases, which must occur exactly: the
-    texts of the documents with all indexed words of a phrase are read.
+    parts such as ``state-of-the-art``, and stop words are phrases, which must occur exactly. To
+    find a phrase, the texts of the documents that contain all its words except stop words are read.
 
     Args:
         snapshot: The state of the index.
-        clauses: What the documents must have, and must not have.
+        clauses: The words and phrases that documents must, or must not, contain.
         mask: The rows that a filter admits; None: all live rows.
-        near: Finds words that documents may have in place of a required word that is compared by
-            stem; None: there are no such words.
+        near: Finds similar words, any of which a document may contain instead of a required word
+            without quotes. None: the document must contain the required word.
 
     Raises:
         NoLexicalData: The index has no lexical data.
@@ -61,7 +61,7 @@ def word_mask(
         else:
             alike = None if clause.excluded else near
             _keep(marks, _with_any(snapshot, phrase.words, alike), clause.excluded)
-    for clause, phrase in phrases:  # last, since they read the documents that are left
+    for clause, phrase in phrases:  # last: these read only documents that are still marked
         _keep(marks, _with_phrase(snapshot, phrase, marks), clause.excluded)
     return snapshot.mask_of_documents(marks)
 
@@ -81,16 +81,17 @@ def documents_of(snapshot: Snapshot, mask: RowMask | None) -> Marks:
 def documents_with_any(
     snapshot: Snapshot, query: str, marks: Marks, near: NearWords | None = None
 ) -> Marks:
-    """Keep the marks of documents with at least one term of a query, as lexical search finds them.
+    """Mark those marked documents that have at least one term of a query, as lexical search does.
 
     Args:
         snapshot: The state of the index.
         query: The query.
-        marks: The marks, which stay as they are.
+        marks: The marked documents; this list is not changed.
         near: Finds further words that match; None: only terms of the query match.
 
     Raises:
-        NoLexicalData: The index has no lexical data, or ``near`` needs words that it does not list.
+        NoLexicalData: The index has no lexical data, or ``near`` is given and the index has no list
+            of its words.
     """
     words = snapshot.lexical.reader.words(query)
     found = _with_any(snapshot, words, near)
@@ -100,9 +101,9 @@ def documents_with_any(
 def fill_up(snapshot: Snapshot, ranking: Ranking, mask: RowMask, k: int) -> Ranking:
     """Append the documents of a mask that lexical search did not find, up to k documents.
 
-    The appended documents have the score 0 and are in the order of their rows. They meet the
-    query's demands but share no term with it: the query may consist of stop words, as in
-    ``"to be or not"``.
+    The appended documents have the score 0 and are in the order of their rows. They contain the
+    words and phrases that the query requires, but share no term with the query. An example is the
+    query ``"to be or not"``, which consists of stop words.
     """
     if len(ranking) >= min(k, mask.n_docs):
         return ranking
@@ -116,13 +117,13 @@ def fill_up(snapshot: Snapshot, ranking: Ranking, mask: RowMask, k: int) -> Rank
 
 
 def _keep(marks: Marks, found: Marks, excluded: bool) -> None:
-    """Keep the marks of the documents found or, if ``excluded``, of all other documents."""
+    """Unmark the documents that were not found or, if ``excluded``, those that were found."""
     for kept, here in zip(marks, found, strict=True):
         kept &= ~here if excluded else here
 
 
 def _with_any(snapshot: Snapshot, words: Sequence[str], near: NearWords | None) -> Marks:
-    """Mark the documents with the term of at least one of some words, or of a word near one."""
+    """Mark the documents that contain at least one of the words, or a word that ``near`` finds."""
     hashes = snapshot.lexical.reader.hashes
     terms = set(hashes(words).tolist())
     for word in words if near else ():
@@ -144,7 +145,10 @@ def _with_term(snapshot: Snapshot, term: int) -> Marks:
 
 
 def _with_phrase(snapshot: Snapshot, phrase: Phrase, marks: Marks) -> Marks:
-    """Find a phrase in the marked documents; only those with all its indexed words are read."""
+    """Mark those marked documents that contain a phrase.
+
+    Only documents that contain all words of the phrase except stop words are read.
+    """
     settings = snapshot.settings.lexical
     assert settings is not None
     candidates = [marks_of_segment.copy() for marks_of_segment in marks]

@@ -1,4 +1,4 @@
-"""Learn a WordPiece vocabulary from word counts, from scratch or by extending another.
+"""Learn a WordPiece vocabulary, from scratch or by extending an existing vocabulary.
 
 A piece is an entry of the vocabulary: a special token, a character, a word or a part of a word.
 """
@@ -28,11 +28,11 @@ def learn_wordpiece(
     alphabet_limit: int = 1_000,
     advance: Callable[[int], None] = lambda n: None,
 ) -> list[str]:
-    """Learn a vocabulary by likelihood gain (see `merges.grow_vocabulary`).
+    """Learn a vocabulary from word counts by merging pairs of pieces with the largest gain.
 
-    First, the characters that ``vocabulary`` lacks are added. Then the words are split into the
-    pieces so far, and adjacent pieces are merged into new ones. So an existing vocabulary is
-    extended, and its ids do not change.
+    The gain is the increase in likelihood that `merges.grow_vocabulary` describes. First, the
+    characters that ``vocabulary`` lacks are added as pieces. Then the words are split into pieces,
+    and adjacent pieces are merged into new pieces. The ids of ``vocabulary`` do not change.
 
     Args:
         words: Number of occurrences of each word.
@@ -68,11 +68,11 @@ def learn_bpe(
 ) -> list[str]:
     """Learn a vocabulary by merging the most frequent pair, with the `tokenizers` library.
 
-    The library's `WordPieceTrainer` is byte-pair encoding over characters. A piece inside a word
-    has the prefix ##.
+    The library's `WordPieceTrainer` implements byte-pair encoding over characters. A piece that
+    does not start a word has the prefix ##.
 
     Args:
-        batches: Texts.
+        batches: Batches of texts.
         rules: How to split a text into words.
         vocab_size: Target number of pieces.
         alphabet_limit: Maximum number of different characters to include.

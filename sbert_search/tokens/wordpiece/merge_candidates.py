@@ -16,8 +16,8 @@ from sbert_search.runtime.arrays import Ints
 Floats = NDArray[np.float64]
 
 MIN_COUNT = 2
-# Gains with a smaller relative difference count as equal. This is far above the rounding errors of
-# a gain, and far below the change of a gain if a count changes by 1.
+# Gains with a smaller relative difference count as equal. This threshold is far above the rounding
+# errors of a gain, and far below the change of a gain if a count changes by 1.
 TIE = 1e-9
 
 
@@ -30,13 +30,13 @@ class PairTable:
     """All pairs of adjacent pieces in a corpus, with the count and the gain of each pair.
 
     A slot is an index into the arrays of this table. Each pair has one slot, which another pair may
-    reuse after the count of the first has become 0.
+    reuse after the count of the first pair has become 0.
 
     With counts f and a corpus of N pieces, the gain of merging a and b is
     ``f(ab) ln(f(ab) N / (f(a) f(b)))``, which equals ``f(ab) ln N + base``. This table stores
-    ``base``. A merge changes it only for pairs that contain one of the two merged pieces or the
-    resulting one. A merge also decreases N, which changes the term ``f(ab) ln N`` of all pairs, so
-    `best` computes this term for all of them at once.
+    ``base``. A merge changes ``base`` only for pairs that contain one of the two merged pieces or
+    the resulting piece. A merge also decreases N, which changes the term ``f(ab) ln N`` of all
+    pairs, so `best` computes this term for all pairs at once.
     """
 
     def __init__(self) -> None:
@@ -48,15 +48,15 @@ class PairTable:
         self._used = 0
         self._free: list[int] = []
         self._slots: dict[int, int] = {}
-        # For each piece, the slots of the pairs that contain it. If such a slot was reused, the
-        # list still has it, although the pair that now has the slot may not contain the piece.
+        # For each piece, the slots of the pairs that contain the piece. An array may also hold
+        # slots that were reused for pairs without the piece.
         self._slots_of: defaultdict[int, array[int]] = defaultdict(lambda: array("i"))
 
     def change(self, keys: Ints, amounts: Floats) -> None:
         """Add amounts to the counts of distinct pairs; a pair with count 0 frees its slot.
 
         Before the next `best`, call `rescore` with all pieces whose counts changed: after a merge,
-        these are the two merged pieces and the resulting one. Until then gains are stale.
+        these are the two merged pieces and the resulting piece. Until then, the gains are stale.
         """
         known = list(map(self._slots.get, keys.tolist()))
         for index, slot in enumerate(known):
@@ -83,7 +83,7 @@ class PairTable:
         self._base[slots] = np.where(count < MIN_COUNT, -np.inf, base)
 
     def best(self, total: float) -> NDArray[np.intp]:
-        """Return the slots of the pairs with the largest gain; none if no gain is positive.
+        """Return the slots of the pairs with the largest gain; empty if no gain is positive.
 
         Args:
             total: N, the number of pieces in the corpus.

@@ -59,8 +59,8 @@ class Segmentation:
         """Merge all occurrences of a pair, from left to right.
 
         Args:
-            left: The left piece of the pair.
-            right: The right piece.
+            left: Id of the left piece of the pair.
+            right: Id of the right piece of the pair.
             merged: Id of the merged piece: the next unused id, or the id of an existing piece.
 
         Returns:
@@ -117,9 +117,10 @@ class Segmentation:
         return self._positions[piece]
 
     def _edges(self, left: Positions) -> tuple[Ints, Floats]:
-        """Return key and weight of the pairs whose left pieces are at some positions.
+        """Return key and weight of the pairs whose left pieces are at the positions ``left``.
 
-        A position that is given twice counts once. -1 and the last piece of a word give no pair.
+        The weight is the number of occurrences of the word. A position that is given twice counts
+        once. The position -1 and the position of the last piece of a word give no pair.
         """
         left = np.unique(left[left >= 0])
         left = left[self._next[left] >= 0]
@@ -143,11 +144,11 @@ def grow_vocabulary(
     *,
     advance: Callable[[int], None] = lambda n: None,
 ) -> list[str]:
-    """Merge the pair of largest gain in unigram log-likelihood until there are enough new pieces.
+    """Merge the pair with the largest gain in unigram log-likelihood, until ``n_new`` are added.
 
-    Gains with a relative difference below 1e-9 count as equal; of such pairs the first in the order
-    of strings is merged. Merging stops early if no pair that occurs at least twice raises the
-    likelihood.
+    Gains with a relative difference below 1e-9 count as equal. If several pairs have the largest
+    gain, the first of them in alphabetical order is merged. Merging stops early if no pair that
+    occurs at least twice increases the likelihood.
 
     Args:
         segmentation: The words, split into pieces; this object is modified.

@@ -89,7 +89,7 @@ def train_tokenizer(
     """Learn a vocabulary from the titles and texts of documents and save it to a new folder.
 
     Args:
-        reader: The documents; `BATCH_ROWS` is a good size of its batches.
+        reader: The documents; `BATCH_ROWS` is a good number of rows for its batches.
         out: A folder that does not exist yet.
         settings: Settings of the vocabulary.
         workers: Number of processes that count words.

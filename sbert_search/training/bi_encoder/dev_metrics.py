@@ -30,7 +30,7 @@ from sbert_search.training.data.token_table import TokenTable
 from sbert_search.training.loop.early_stopping import DevMetrics
 
 Metric = Callable[[Siamese, NDArray[np.float32]], float]
-"""Maps the model and the embeddings of the dev rows, (rows, texts of a row, dim), to a value."""
+"""Function of the model and the embeddings of the dev rows, (rows, texts of a row, dim)."""
 
 
 def dev_evaluator(
@@ -41,16 +41,17 @@ def dev_evaluator(
     model: BiEncoder,
     prompts: Sequence[str] = (),
 ) -> DevMetrics:
-    """Read the dev rows and choose the first of these metrics that fits them.
+    """Read the dev rows and choose the first metric of this list that fits the rows.
 
     - ``spearman``, if the pairs have scores: correlation of the cosines with the scores;
     - ``accuracy``, if the loss has a classifier: share of pairs with the right label;
-    - ``triplets``, if ``data.form`` is "triplets" or "sections", which makes triplets of sections:
-      share of anchors that are nearer to their positive than to their first negative;
+    - ``triplets``, if ``data.form`` is "triplets" or "sections" (triplets drawn from sections of
+      documents): share of anchors that are nearer to their positive than to their first negative;
     - ``found``, otherwise: share of anchors for which a search in the positives of all rows ranks
       one of the anchor's own positives first. The search leaves out texts equal to the anchor. An
-      anchor's own positives are those of all rows with the same anchor or the same group. For a
-      loss of similar and dissimilar pairs, only the similar pairs of the file are used.
+      anchor's own positives are the positives of all rows with the same anchor or the same group.
+      For the losses of `BINARY`, which learn from similar and dissimilar pairs, only the similar
+      pairs of the file are used.
 
     Args:
         path: The dev file.
@@ -59,11 +60,12 @@ def dev_evaluator(
         loss: The training loss.
         classes: Labels of the classifier, in order.
         model: The model whose tokenizer is used.
-        prompts: As `RowTokens.prompts`.
+        prompts: Prompts before the first text of a row, before the second text, and so on. The last
+            prompt is also put before all further texts. (): no text has a prompt.
 
     Raises:
         CorpusError: The file or a row cannot be used.
-        ConfigError: No dev metric fits the rows, since they hold no pair of different texts.
+        ConfigError: No dev metric fits, since no row has two different texts.
         TrainingError: All scores of the rows are equal.
     """
     task = _task(path, data, loss)
@@ -110,7 +112,7 @@ def _task(path: Path, data: DataConfig, loss: LossConfig) -> _Task:
 def _positive_pairs(
     path: Path, examples: Sequence[Example], data: DataConfig, labels: tuple[str, ...]
 ) -> list[Example]:
-    """Keep the rows with an anchor and another text; if there are labels, only similar pairs."""
+    """Keep the rows whose first two texts differ; if there are labels, keep only similar pairs."""
     different = [e for e in examples if len(e.texts) > 1 and e.texts[0] != e.texts[1]]
     if not different:
         raise ConfigError(
@@ -130,8 +132,8 @@ def _positive_pairs(
 def embed_table(model: BiEncoder, table: TokenTable) -> NDArray[np.float32]:
     """Return the embedding of every text of a table, float32 (texts, dim).
 
-    The model computes in fp32, even if training uses bf16: its weights are in fp32, and the loop
-    evaluates outside autocast. The caller sets eval mode.
+    The model computes in fp32, even if training uses bf16: the weights are in fp32, and the
+    training loop evaluates without autocast. The caller sets eval mode.
     """
     vectors = np.empty((len(table.lengths), model.dim), dtype=np.float32)
     device = next(model.parameters()).device
@@ -173,7 +175,8 @@ def _found(rows: TextRows) -> Metric:
             own = (anchors == anchor) | ((groups == group) & (group >= 0))
             cosines = np.where(candidates == anchor, -np.inf, positives @ query)
             best = positives[cosines.argmax()]
-            # Different texts can have equal vectors. Then any of these may rank first.
+            # Different texts can have equal vectors. Each text whose vector equals the best vector
+            # counts as first.
             found += bool((positives[own & (candidates != anchor)] == best).all(axis=1).any())
         return found / len(anchors)
 

@@ -1,4 +1,4 @@
-"""Objectives of sentence encoders: losses that are summed over rows, and losses of a batch.
+"""Objectives of sentence encoders: losses summed over rows, and losses over a whole batch.
 
 A row is one training example of one or several texts, the anchor first.
 """
@@ -59,7 +59,7 @@ Teacher = Literal["bi-encoder", "cross-encoder"]
 class LossConfig:
     """The loss and its parameters.
 
-    The comment of a parameter names the losses that read it; the others ignore it.
+    The comment of a parameter names the losses that use it. Other losses ignore the parameter.
     """
 
     name: LossName  # the loss
@@ -104,10 +104,11 @@ class LossKind:
         fewest: Minimum number of texts in a row.
         most: Maximum number of texts in a row.
         target: Kind of target of a row.
-        in_batch: Whether the loss compares all rows of a batch, so it is not a sum over rows.
+        in_batch: Whether the loss compares the rows of a batch with each other. Such a loss is not
+            a sum over rows.
         no_duplicates: Whether texts of other rows are negatives. Equal texts must then not share a
             batch. See "Equal texts are separated only for in-batch negatives" in docs/decisions.md.
-        teacher: Kind of model whose outputs are the targets; None: the data has the targets.
+        teacher: Kind of model whose outputs are the targets; None: the loss has no teacher.
     """
 
     fewest: int
@@ -123,7 +124,7 @@ class LossKind:
         return texts if self.target == "nothing" else f"{texts} with a {self.target}"
 
 
-_MANY = 1 << 10  # texts of a row; in effect no limit
+_MANY = 1 << 10  # maximum number of texts of a row; so large that it is no limit
 KINDS: Mapping[LossName, LossKind] = {
     "softmax": LossKind(2, 2, "label"),
     "cosine_mse": LossKind(2, 2, "score"),
@@ -144,7 +145,9 @@ BINARY = ("contrastive", "online_contrastive")  # losses of two labels, 0: dissi
 
 
 class Siamese(nn.Module):
-    """A bi-encoder and a classifier of pairs, which only training needs.
+    """A bi-encoder, and the classifier of pairs that the softmax loss trains with it.
+
+    The saved model does not contain the classifier.
 
     Attributes:
         bi_encoder: The model.
@@ -238,7 +241,7 @@ def _at_dims(loss: RowLoss, embeddings: Tensor, targets: Tensor, config: LossCon
 
 
 def _mnrl(e: Tensor, t: Tensor, c: LossConfig) -> Tensor:
-    """Compute the MNRL; ``t``, (rows,), is the number of texts of each row, without padding."""
+    """Compute the multiple negatives ranking loss; ``t`` is the number of texts of each row."""
     present = torch.arange(e.shape[1], device=e.device) < t.unsqueeze(1)
     candidates = torch.cat([e[:, 1], e[:, 2:][present[:, 2:]]])
     return multiple_negatives_ranking(e[:, 0], candidates, scale=c.scale, symmetric=c.symmetric)

@@ -53,14 +53,14 @@ class BiEncoderRecipe(TrainConfig):
 
     data: DataConfig
     loss: LossConfig
-    model: str = ""  # folder or name of a bi-encoder or bare encoder, or a preset to initialise
+    model: str = ""  # folder or name of a bi-encoder or encoder; or a preset for new weights
     tokenizer: str | None = None  # folder or name of a model with a tokenizer; presets need it
-    pooling: tuple[str, ...] | None = None  # None: that of the model; mean for a bare encoder
-    max_len: int | None = None  # maximum tokens of a text; None: that of the model
+    pooling: tuple[str, ...] | None = None  # None: as in the model; mean for an encoder alone
+    max_len: int | None = None  # maximum tokens of a text; None: as in the model
     unit_length: bool | None = None  # whether embeddings have norm 1; None: as in the model
-    prompts: Mapping[str, str] = field(default_factory=dict)  # by name; added to the model's own
-    prompt_names: tuple[str, ...] = ()  # prompts of the 1st, 2nd, ... text of a row; (): default
-    mining: MiningConfig = field(default_factory=MiningConfig)  # for losses that take negatives
+    prompts: Mapping[str, str] = field(default_factory=dict)  # by name; added to those of the model
+    prompt_names: tuple[str, ...] = ()  # for 1st, 2nd, ... text of a row; (): the default prompt
+    mining: MiningConfig = field(default_factory=MiningConfig)  # adds hard negatives
     teacher: str | None = None  # model whose embeddings or scores are the targets
     first: BiEncoderRecipe | None = None  # preliminary run; this run starts from its model
 
@@ -88,15 +88,16 @@ def train_bi_encoder(
 ) -> Result:
     """Train a sentence encoder.
 
-    The model with the best dev metric, or without dev data the last one, is written to
-    ``out/model``, a sentence-transformers folder with a model card.
+    The model is written to ``out/model``, a sentence-transformers folder with a card. With dev
+    data, this is the model with the best dev metric; without dev data, the model of the last step.
 
     Args:
         recipe: All settings.
-        out: Folder of the run. The preliminary run ``recipe.first`` uses ``out/first``; if its
-            model exists and was made with these settings and data, that run is skipped.
-        resume: Resume from the newest checkpoint in ``out``; if only the preliminary run has one,
-            resume that run.
+        out: Folder of the run. The preliminary run ``recipe.first`` uses ``out/first``. It is
+            skipped if ``out/first`` has a finished model that was made with the settings and data
+            of ``recipe.first``.
+        resume: Resume from the newest checkpoint in ``out``. If only the preliminary run has a
+            checkpoint, resume the preliminary run.
         allow_inexact: Resume although data, recipe, threads or versions differ.
 
     Raises:
@@ -104,8 +105,10 @@ def train_bi_encoder(
             would write over a file or folder that it reads.
         CorpusError: A file, a column or a row cannot be used; the message names it.
         ModelError: The model cannot be loaded.
-        TrainingError: As for `training.loop.loop.train`, or all rows have the same target.
-        CheckpointError: As for `training.loop.loop.train`.
+        TrainingError: A loss or gradient is not finite, a row does not fit in memory, processes of
+            the run differ or end, or all rows have the same target.
+        CheckpointError: There is no usable checkpoint to resume from, ``out`` holds another run, or
+            a write failed.
     """
     _check_form(recipe)
     _check_mining(recipe)
@@ -194,8 +197,8 @@ def _mine(
 ) -> list[list[Example]]:
     changed = (recipe.pooling, recipe.max_len, recipe.unit_length, recipe.prompts or None)
     if recipe.mining.model is None and any(setting is not None for setting in changed):
-        # Mining opens a model by its folder. The given folder lacks the changed settings, so the
-        # changed model is saved to a folder of its own.
+        # Mining loads its model from a folder. The folder of the original model lacks the changed
+        # settings, so the changed model is saved to another folder.
         model = str(folder / MODEL)
         remove_tree(folder / MODEL)
         bi_encoder.save(folder / MODEL)
@@ -210,8 +213,8 @@ def open_model(recipe: BiEncoderRecipe) -> BiEncoder:
     """Load the model to start from, or make one with a preset's shape and new weights.
 
     Raises:
-        ConfigError: No model is named, a preset is named without a tokenizer, or a
-            sentence-transformers folder cannot hold the pooling.
+        ConfigError: No model is named, a preset is named without a tokenizer, or the pooling cannot
+            be stored in a sentence-transformers folder.
         ModelError: The model or tokenizer cannot be loaded.
     """
     if not recipe.model:
@@ -286,7 +289,8 @@ def _train_first(recipe: BiEncoderRecipe, out: Path, ranks: Ranks, *, allow_inex
     """Run the preliminary training, unless its model exists; return the folder of its model."""
     assert recipe.first is not None
     done = out / FIRST / MODEL
-    # All ranks use what rank 0 finds. A rank that looks later could find files that rank 0 made.
+    # All ranks use the answer of rank 0. If each rank looked for itself, a slow rank could already
+    # find files that rank 0 has written since.
     states = [float(done.is_dir()), float(bool(checkpoints(out / FIRST)))]
     finished, begun = map(bool, ranks.from_first(states))
     own = recipe.first
@@ -334,7 +338,7 @@ def _check_form(recipe: BiEncoderRecipe) -> None:
 
 
 def _check_mining(recipe: BiEncoderRecipe) -> None:
-    """Refuse to mine with the new weights of a preset, or for rows of one text."""
+    """Refuse to mine negatives with the untrained weights of a preset, or for rows of one text."""
     if recipe.mining.negatives and recipe.data.form == "classes":
         raise ConfigError(
             "data.form is classes, whose rows have one text; negatives are mined for rows with a "

@@ -51,15 +51,17 @@ LOSSES: Mapping[LossName, Callable[[Tensor, Tensor, Sizes], Tensor]] = {
     "list_net": list_net,
     "list_softmax": list_softmax,
 }
-"""Each maps the logits and targets of all pairs, and the number of pairs of each row, to losses:
-of each pair (the first three), of two candidates of a row, or of each row (the last two)."""
+"""Functions of the logits and targets of all pairs, and of the number of pairs of each row. The
+first three return a loss for each pair of texts, ``pairwise`` for each two candidates of a row with
+different grades, and the last two for each row."""
 
 _LOSSES_OF_EQUAL_SCORES: Mapping[LossName, Callable[[Sizes, int], float]] = {
     "pairwise": lambda sizes, n_pairs: n_pairs * math.log(2),
     "list_net": lambda sizes, n_rows: sum(map(math.log, sizes)),
     "list_softmax": lambda sizes, n_rows: sum(map(math.log, sizes)),
 }
-"""Sum of a ranking loss over a batch in which all candidates of a query get the same score."""
+"""Functions that compute the loss of a batch if all candidates of a query get the same score. The
+arguments are the number of pairs of each row, and the number of terms of the loss."""
 
 _LOSSES_OF_TASK: Mapping[PairTask, tuple[LossName, ...]] = {
     "classes": ("cross_entropy",),
@@ -77,7 +79,7 @@ class CrossEncoderRecipe(TrainConfig):
     data: PairDataConfig
     model: str | None = None  # folder or name of an encoder; None: the installed all-MiniLM-L6-v2
     max_len: int = 256  # maximum tokens of a pair
-    mining: MiningConfig = field(default_factory=MiningConfig)  # for files without negatives
+    mining: MiningConfig = field(default_factory=MiningConfig)  # mining of hard negatives
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -112,8 +114,9 @@ def train_cross_encoder(
 ) -> Result:
     """Train a cross-encoder.
 
-    The model with the best dev metric, or without dev data the last one, is written to
-    ``out/model``, a folder with a model card that sentence-transformers' CrossEncoder loads.
+    The model is written to ``out/model``, a folder with a model card that the class CrossEncoder of
+    sentence-transformers loads. With dev data, this is the model with the best dev metric; without
+    dev data, the model of the last step.
 
     Args:
         recipe: All settings.
@@ -126,8 +129,10 @@ def train_cross_encoder(
             that it reads.
         CorpusError: The data cannot be read or used.
         ModelError: The encoder to start from cannot be loaded.
-        TrainingError: As for `training.loop.loop.train`, or all rows have the same target.
-        CheckpointError: As for `training.loop.loop.train`.
+        TrainingError: A loss or gradient is not finite, a row does not fit in memory, processes of
+            the run differ or end, or all rows have the same target.
+        CheckpointError: There is no usable checkpoint to resume from, ``out`` holds another run, or
+            a write failed.
     """
     with starting(recipe, out, resume=resume) as (ranks, resume):
         training = _training(recipe, out, ranks)
@@ -146,7 +151,7 @@ def _training(recipe: CrossEncoderRecipe, out: Path, ranks: Ranks) -> Training:
     seed_all(recipe.seed, "init")
     model = CrossEncoder.start(folder, labels=labels, max_len=recipe.max_len)
     if recipe.loss == "mse":
-        model.activation = nn.Identity()  # the loss fits the logits themselves to the scores
+        model.activation = nn.Identity()  # the loss compares logits with scores, without a sigmoid
     batches = PairBatches(
         rows,
         model,
@@ -169,7 +174,7 @@ def _training(recipe: CrossEncoderRecipe, out: Path, ranks: Ranks) -> Training:
 
 
 def _examples(recipe: CrossEncoderRecipe, model: Path, out: Path) -> list[list[Example]]:
-    """Read every file, and mine negatives for those that hold only positive pairs."""
+    """Read every file; with mining, add negatives to the rows of files without a TREC run."""
     data, mining = recipe.data, recipe.mining
     parts = read_rows(data, recipe.task, recipe.seed, positives=mining.negatives > 0)
     if not mining.negatives:

@@ -21,7 +21,7 @@ from sbert_search.runtime.progress import note, warn
 from sbert_search.training.data.section_triplets import section_triplets
 
 Form = Literal["pairs", "nli", "triplets", "sections", "groups", "texts", "classes", "beir"]
-"""How the rows of a file are read; `_READERS` has a function for each form."""
+"""How a file is read as training rows; `_READERS` has a function for each form."""
 TargetKind = Literal["nothing", "label", "score"]
 
 FORMS_BY_TARGET: Mapping[TargetKind, tuple[Form, ...]] = {
@@ -112,7 +112,7 @@ def read_examples(path: Path, data: DataConfig, target: TargetKind) -> list[Exam
 
     Args:
         path: The file.
-        data: How its rows are read.
+        data: How the rows of the file are read.
         target: Kind of target that every row must have.
 
     Raises:
@@ -193,9 +193,10 @@ def _warn_of_range(path: Path, scores: Sequence[float], score_range: tuple[float
 
 
 def _nli(path: Path, data: DataConfig, target: TargetKind) -> list[Example]:
-    """Make a row of each premise and entailed hypothesis, with a contradicting one as negative.
+    """Make a row of each pair of a premise and an entailed hypothesis.
 
-    The contradicting hypotheses of a premise take turns. If it has none, the row is a pair.
+    A contradicting hypothesis of the premise is the negative of the row. Several contradicting
+    hypotheses of a premise are used in turn. If there is none, the row has no negative.
     """
     hypotheses: dict[str, dict[str, list[tuple[str, str]]]] = defaultdict(lambda: defaultdict(list))
     for example in _pairs(path, data, "label"):
@@ -225,7 +226,7 @@ def _triplets(path: Path, data: DataConfig, target: TargetKind) -> list[Example]
 
 
 def _sections(path: Path, data: DataConfig, target: TargetKind) -> list[Example]:
-    """Draw triplets from sections of documents; a file with negatives is read as triplets."""
+    """Draw triplets from sections of documents; a file with a column of negatives has triplets."""
     if negative_columns(field_names(classify(path)) or []):
         return _triplets(path, data, target)
     examples: list[Example] = []
@@ -263,7 +264,10 @@ def _beir(path: Path, data: DataConfig, target: TargetKind) -> list[Example]:
 
 
 def _groups(path: Path, data: DataConfig, target: TargetKind) -> list[Example]:
-    """Pair each text of a group with the next one, and the last with the first."""
+    """Pair each text of a group with the next text.
+
+    In a group of more than two texts, the last text is also paired with the first.
+    """
     examples = []
     try:
         groups = read_groups(path, texts=data.columns.texts)
@@ -281,7 +285,8 @@ def _groups(path: Path, data: DataConfig, target: TargetKind) -> list[Example]:
 def _texts(path: Path, data: DataConfig, target: TargetKind) -> list[Example]:
     """Pair every distinct text with itself; in a file of pairs, both texts of a pair are used.
 
-    If only one column is named, and no other has a usual name, the texts are those of this column.
+    If the settings name only one text column, and the file has no second one with a usual name, the
+    texts of the named column are used.
     """
     one, two = data.columns.text1, data.columns.text2
     try:
@@ -294,7 +299,7 @@ def _texts(path: Path, data: DataConfig, target: TargetKind) -> list[Example]:
 
 
 def _classes(path: Path, data: DataConfig, target: TargetKind) -> list[Example]:
-    """Read single texts with a label."""
+    """Read single texts, with the label if the loss needs labels."""
     name = data.columns.label or "label"
     examples = []
     for document in _documents(path, data):
@@ -309,7 +314,7 @@ def _classes(path: Path, data: DataConfig, target: TargetKind) -> list[Example]:
 
 
 def _documents(path: Path, data: DataConfig | None) -> Iterator[Document]:
-    """Yield the documents of a file; ``data.columns.text1`` names their text."""
+    """Yield the documents of a file, with the column ``data.columns.text1`` as text."""
     fields = FieldNames(text=None if data is None else data.columns.text1)
     reader = CorpusReader([path], fields=fields)
     return (document for batch in reader.batches() for document in batch.documents)

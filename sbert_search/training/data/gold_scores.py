@@ -1,4 +1,4 @@
-"""Gold scores of dev data, with which the predictions of a training are correlated."""
+"""Correlate the predictions of a model with the gold scores of dev data."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ class GoldScores:
     """The gold scores of dev rows."""
 
     def __init__(self, scores: ArrayLike, sources: Sequence[str]) -> None:
-        """Take the scores of all rows, (n,), and the ``file:line`` of each row.
+        """Store the scores of all rows, (n,), and the ``file:line`` of each row, for errors.
 
         Raises:
-            TrainingError: All scores are equal, so that no correlation with them is defined.
+            TrainingError: All scores are equal, so the correlation is undefined.
         """
         self.scores = np.asarray(scores, dtype=np.float64)
         if len(np.unique(self.scores)) < 2:
@@ -34,7 +34,7 @@ class GoldScores:
     def correlations(self, predicted: ArrayLike) -> dict[str, float]:
         """Compute `METRICS` of predictions, (n,); NaN if all predictions are equal.
 
-        A model may predict equal scores for a time, which does not end its training.
+        Equal predictions are no error, since a model may recover from them during training.
         """
         values = np.asarray(predicted, dtype=np.float64)
         if (values == values[0]).all():

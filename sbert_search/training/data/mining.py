@@ -24,7 +24,7 @@ from sbert_search.search.engine import SearchEngine
 from sbert_search.search.rerankers.reranker import Reranker
 from sbert_search.training.data.examples import Example
 
-_AT_ONCE = 512  # anchors mined between two writes to disk
+_AT_ONCE = 512  # number of anchors whose results are written to disk together
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -37,7 +37,7 @@ class MiningConfig:
     margin: float = 0.05  # minimum difference in similarity, positive minus negative
     model: str | None = None  # search model; None: the model to be trained
     corpus: Path | None = None  # documents searched in addition to the positives
-    reranker: str | None = None  # cross-encoder that must also score negatives lower
+    reranker: str | None = None  # cross-encoder that must score negatives below positives
     reranker_margin: float = 0.0  # like margin, for scores of the reranker
 
     def __post_init__(self) -> None:
@@ -56,10 +56,10 @@ class _Anchor:
     text: str
     positives: tuple[str, ...]
     hits: Sequence[tuple[str, float]]  # passage and similarity
-    related: frozenset[str] = frozenset()  # further texts that are no negatives
+    related: frozenset[str] = frozenset()  # further texts that may not become negatives
 
     def negatives(self, config: MiningConfig) -> list[str]:
-        """Choose hits by rank and margin; choose none if a positive is not among the hits.
+        """Choose hits by rank and margin; return none if a positive is not among the hits.
 
         The anchor itself, its positives and related texts are removed before the ranks are counted.
 
@@ -82,7 +82,7 @@ def mine_negatives(
     device: str,
     others: Iterable[Example] = (),
 ) -> list[Example]:
-    """Add passages that a search finds for the anchor of each example as its hard negatives.
+    """Search passages for the anchor of each example, and add them as hard negatives.
 
     The search covers the positives of all examples and the documents of ``config.corpus``. An
     anchor never gets one of its positives or a text of its group as a negative, and a row never
@@ -90,17 +90,17 @@ def mine_negatives(
     the settings and the models, weights included, so an interrupted run resumes where it stopped.
 
     Args:
-        examples: Rows of an anchor, its positive, and any negatives it already has.
+        examples: Rows; each has an anchor, a positive, and perhaps some negatives.
         config: Which passages to use.
         model: Search model if ``config.model`` is None.
-        folder: Where the index and the results are cached.
+        folder: Folder in which the index and the results are cached.
         device: Device of the models.
         others: Rows of other files. If such a row has the same anchor as an example, its positive
             is never a negative of this example.
 
     Returns:
-        The examples, each with up to ``config.negatives`` more texts. A warning says how many got
-        fewer.
+        The examples, each with up to ``config.negatives`` more texts. A warning says how many
+        examples got fewer.
 
     Raises:
         ConfigError: ``config.reranker`` has several labels.
@@ -113,13 +113,14 @@ def mine_negatives(
     related = _related(examples, others)
     passages = list(dict.fromkeys(_passages(examples, config)))
     search_model = str(resolve_model(config.model or model).path)
-    # Some of the mined texts may be negatives of their row already. Mine more than are asked for,
-    # by the largest number of negatives in a row.
+    # Some of the mined texts may be negatives of their row already. So mine more texts than are
+    # asked for: as many more as a row has negatives at most.
     count = config.negatives + max((len(example.texts) - 2 for example in examples), default=0)
     key = {"mining": to_mapping(config), "model": _state(search_model), "passages": passages}
     if config.reranker:
         key["reranker"] = _state(config.reranker)
-    # Each file of results is for a range of anchors, so the digest depends on their order.
+    # Each result file holds a range of consecutive anchors, so the digest must depend on the order
+    # of the anchors. JSON keeps that order.
     known = [[a, list(own), sorted(related[a])] for a, own in positives.items()]
     cache = folder / digest_of([key, count, known])[:16]
     reranker = _opened(config.reranker, device) if config.reranker else None
@@ -211,7 +212,7 @@ def _mine(
     """Return up to ``count`` negatives for each anchor, best first."""
     most = max(len(related[anchor].union(own)) for anchor, own in positives.items())
     queries = [Query(anchor, anchor) for anchor in positives]
-    # Ask for more hits, as the positives of an anchor and the anchor itself may be found as well.
+    # Ask for more hits, since the search also finds the anchor itself and its positives.
     run = engine.run(queries, min(config.last + most + 1, len(passages)), mode="dense")
     chosen = {}
     for anchor, own in positives.items():

@@ -12,7 +12,7 @@ import numpy as np
 from sbert_search.training.loop.batching import Rows
 
 Place = tuple[int, int]
-"""A row with its place in the planned order: (place, row)."""
+"""Position of a row in the planned order, and number of the row."""
 
 
 def without_duplicates(steps: Sequence[Rows], keys: Callable[[int], set[int]]) -> list[Rows]:
@@ -23,9 +23,9 @@ def without_duplicates(steps: Sequence[Rows], keys: Callable[[int], set[int]]) -
         keys: Function that returns the keys of a row.
 
     Returns:
-        Steps of the same sizes and order, except for the moved rows. Steps become smaller where the
-        rows that are left share keys. The last rows are left out if they are less than half a step,
-        or if a step could have only one of them.
+        Steps of the planned sizes. Rows stay in the planned order, except for the moved rows. A
+        step is smaller if all remaining rows share keys with its rows. The remaining rows are left
+        out if they fill less than half of a step, or if the next step could have only one row.
     """
     rows = list(chain.from_iterable(step.tolist() for step in steps))
     queue, n_left = _Queue(rows, keys), len(rows)
@@ -40,18 +40,19 @@ def without_duplicates(steps: Sequence[Rows], keys: Callable[[int], set[int]]) -
 
 
 class _Queue:
-    """Rows in order; a row that shares a key with a row of the current step waits with that key.
+    """The rows that are not in a step yet, in the planned order.
 
-    Once a step has a row with a key, all rows that wait with this key are skipped together. So a
-    step need not look at all waiting rows again.
+    A row that shares a key with a row of the current step waits in a heap for that key. Once a step
+    has a row with a key, the whole heap of this key is skipped, so a step does not look at all
+    waiting rows again.
     """
 
     def __init__(self, rows: Sequence[int], keys: Callable[[int], set[int]]) -> None:
         self.new, self.keys = iter(enumerate(rows)), keys
-        self.waiting: dict[int, list[Place]] = defaultdict(list)  # heaps
+        self.waiting: dict[int, list[Place]] = defaultdict(list)  # by key, a heap of rows
 
     def next_step(self, size: int) -> list[int]:
-        """Take the first rows that share no key, at most ``size``."""
+        """Take rows that share no key, in order, at most ``size``."""
         step: list[int] = []
         taken: set[int] = set()
         heads = [(heap[0][0], key) for key, heap in self.waiting.items() if heap]
@@ -69,14 +70,14 @@ class _Queue:
         return step
 
     def _next(self, heads: list[tuple[int, int]], taken: set[int]) -> Place | None:
-        """Take the first row that waits with a free key; if there is none, take a new row.
+        """Take the first row that waits for a key not in ``taken``; if none waits, take a new row.
 
-        ``heads`` has, for each key, the place of the first row that waits with it: (place, key).
+        ``heads`` is a heap of (position of the first row that waits for a key, key).
         """
         while heads:
             key = heapq.heappop(heads)[1]
             if key in taken:
-                continue  # all rows that wait with this key have to wait longer
+                continue  # all rows that wait for this key wait longer
             place = heapq.heappop(self.waiting[key])
             if self.waiting[key]:
                 heapq.heappush(heads, (self.waiting[key][0][0], key))
