@@ -1,6 +1,7 @@
 import gzip
 import json
 import os
+import shutil
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -387,8 +388,19 @@ def test_a_cross_encoder_is_refused(left_out: str, tmp_path: Path) -> None:
     config = json.loads((tmp_path / "pairs/config.json").read_text())
     del config[left_out]  # each version of sentence-transformers writes one of the two
     (tmp_path / "pairs/config.json").write_text(json.dumps(config))
-    with pytest.raises(ModelError, match="pairs is a CrossEncoder; a SentenceTransformer is need"):
+    with pytest.raises(ModelError, match="pairs is a CrossEncoder; it can rerank hits"):
         Embedder(tmp_path / "pairs", device="cpu")
+
+
+def test_a_bi_encoder_whose_config_comes_from_a_cross_encoder_is_read(
+    folder: Path, tiny: Embedder, tmp_path: Path
+) -> None:
+    shutil.copytree(folder, tmp_path / "model")
+    config = json.loads((folder / "config.json").read_text())
+    config["sbert_ce_default_activation_function"] = "torch.nn.modules.linear.Identity"
+    (tmp_path / "model/config.json").write_text(json.dumps(config))
+    vectors = Embedder(tmp_path / "model", device="cpu").encode(TEXTS)
+    np.testing.assert_array_equal(vectors, tiny.encode(TEXTS))
 
 
 def test_the_command_line_says_which_model_it_took(

@@ -56,11 +56,13 @@ def require_kind(folder: ModelFolder, kind: str) -> None:
     Raises:
         ModelError: The folder is of another kind.
     """
-    # Only version 6 of sentence-transformers writes model_type.
-    likely = "CrossEncoder" if pair_activation(folder) else kind
-    stated = folder.settings.get("model_type") or likely
+    # Versions of sentence-transformers before 6 write no model_type, and modules.json only for a
+    # bi-encoder. A bi-encoder trained from a cross-encoder can still name the activation.
+    is_pairs = pair_activation(folder) and not (folder.path / "modules.json").is_file()
+    stated = folder.settings.get("model_type") or ("CrossEncoder" if is_pairs else kind)
     if stated != kind:
-        raise ModelError(f"{folder.path} is a {stated}; a {kind} is needed here.")
+        remedy = "; it can rerank hits (Reranker, --rerank)" if stated == "CrossEncoder" else ""
+        raise ModelError(f"{folder.path} is a {stated}{remedy}. A {kind} is needed here.")
 
 
 def require_sane(folder: ModelFolder) -> None:
