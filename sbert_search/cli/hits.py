@@ -146,9 +146,9 @@ def _snippet(hit: Hit) -> Text:
     """Cut the text around the answer or the best sentence, which is shown in bold green."""
     from rich.text import Text
 
-    # The snippet has SNIPPET_CHARS characters. If the best sentence is shorter, a third of the
-    # remaining characters goes before it, and two thirds go after it. A best sentence is cut
-    # after 2 * SNIPPET_CHARS characters. Cuts move to a space, so that words stay whole.
+    # The snippet shows the best sentence, which is cut after 2 * SNIPPET_CHARS characters. If the
+    # sentence has fewer than SNIPPET_CHARS, the text around it fills the rest: one third before the
+    # sentence, two thirds after it. Each cut is moved to a space, so that words stay whole.
     text, best = _line(hit.text), _line(hit.best_sentence)
     at = max(text.find(best), 0) if best else 0
     if hit.answer is not None:

@@ -17,8 +17,8 @@ from torch import Tensor, nn
 from sbert_search.runtime.device import has_onednn
 
 _HAS_ONEDNN = torch._C._has_mkldnn and torch.backends.cpu.get_cpu_capability() == "AVX512"
-# If a weight in bf16 has more rows than the states times this number, its conversion to oneDNN's
-# layout takes more time than it saves.
+# A bf16 weight is converted to oneDNN's layout only if it has at most this many times as many rows
+# as the states. For a larger weight, the conversion takes more time than it saves.
 _MOST_WEIGHT = 8
 
 

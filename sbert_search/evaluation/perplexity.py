@@ -144,7 +144,7 @@ def _masked_loss(
 
 @torch.no_grad()
 def _pseudo_loss(model: MaskedLanguageModel, corpus: MaskedCorpus, rows: Ints) -> tuple[float, int]:
-    """Predict each token of some examples, except special tokens, while only this token is masked.
+    """Mask the tokens of some examples one at a time, and predict each; special tokens are skipped.
 
     Returns:
         The sum of the losses, and the number of predicted tokens.

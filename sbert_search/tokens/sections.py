@@ -18,7 +18,7 @@ _MAX_CHARS, _MAX_WORDS = 60, 8
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A section of a document; its heading is "" if it stands before the first heading."""
+    """A section of a document. The text before the first heading is a section with heading ""."""
 
     heading: str
     sentences: tuple[str, ...]

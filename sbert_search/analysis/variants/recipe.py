@@ -113,7 +113,7 @@ class VariantsRecipe:
 
 
 def load_variants(path: str | Path) -> VariantsRecipe:
-    """Read a recipe; ``@/`` in its paths is not replaced.
+    """Read a recipe. A path in it may still begin with ``@/``; `with_data` replaces this.
 
     Raises:
         ConfigError: The file cannot be read, or a setting is unknown, missing or invalid.

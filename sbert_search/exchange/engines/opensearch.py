@@ -89,7 +89,7 @@ def index_body(plan: ExportPlan) -> dict[str, object]:
 
 
 def lines(batch: Passages, plan: ExportPlan) -> Iterator[tuple[str, bytes]]:
-    """Yield, for each passage, the id of its document and the two lines of a bulk request."""
+    """Yield the document id of each passage and its two lines of a bulk request."""
     rows = zip(batch.ids, records(batch, plan.kinds), batch.vectors, strict=True)
     for point, record, vector in rows:
         action = json.dumps({"index": {"_id": point}})
@@ -178,8 +178,8 @@ class OpenSearchReceiver:
             more = f" and {len(refused) - _SHOWN:,} more" if len(refused) > _SHOWN else ""
             raise ExchangeError(
                 f"OpenSearch refused passages of the documents {named}{more}: {reason}. Correct "
-                "the index in OpenSearch and run the command again without --replace: it goes on "
-                "from there. Or correct the documents and run it with --replace."
+                "the index in OpenSearch and run the command again without --replace to continue "
+                "the upload. Or correct the documents and run the command with --replace."
             )
         raise _Busy(f"{len(failed):,} passages were not taken, status {failed[0][1]['status']}")
 

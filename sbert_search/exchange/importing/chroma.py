@@ -39,7 +39,7 @@ def found_in_chroma(folder: Path, asked: Asked) -> Found:
     names = sorted(each.name for each in client.list_collections())
     name = chosen(asked.table, names, str(folder), "collection")
     collection = client.get_collection(name, embedding_function=None)
-    # Not `configuration`: this attribute warns if the collection has no embedding function.
+    # Reading `configuration` would log a warning, since no embedding function is passed.
     space = (collection.configuration_json.get("hnsw") or {}).get("space", "")
     metric = asked.metric or _METRICS.get(space)
     if metric is None:

@@ -105,7 +105,7 @@ def min_max_scaled(scores: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _points(scores: NDArray[np.float64], settings: Fusion) -> NDArray[np.float64]:
-    """Return the terms, (n,), that one stage adds to the fused scores, before they are weighted."""
+    """Return the unweighted fusion scores of one ranked list, (n,)."""
     if settings.method == "rrf":
         return 1 / (settings.rrf_k + np.arange(1.0, len(scores) + 1))
     return min_max_scaled(scores)
