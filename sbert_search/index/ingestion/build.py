@@ -72,7 +72,7 @@ class BuildSettings(ReadSettings):
 
 
 class BuildKeywords(ReadFields, EmbedderOptions, total=False):
-    """The fields of `BuildSettings`, and options that open a model, as keyword arguments."""
+    """The fields of `BuildSettings` that a user sets, and options that open a model."""
 
     metric: Metric
     dtype: VectorType
@@ -104,17 +104,22 @@ def build_index(
         sources: Files or folders with documents.
         out: Folder of the index; absent, empty, or an unfinished build.
         open_model: Loads the model. None: vectors are given, and the index has no model.
-        settings: How to build the index. If its fields name a field of vectors, these are indexed.
+        settings: How to build the index. If ``fields.vector`` names a field, its vectors are
+            indexed.
         vectors: The vectors to index, one for each row; None: those of a field or of the model.
         memory_bytes: Memory limit of the process; mapped files do not count. None: no limit.
         embed: Embeds the documents, in this process or in others.
         stores: Makes the index; another kind than `IndexStore` makes a sharded index.
 
     Raises:
-        ConfigError: The spec does not fit the memory budget or the vectors; or ``out`` is a source.
-        CorpusError: A source cannot be read, or has a bad row and ``on_error`` is ``stop``.
+        ConfigError: The spec does not fit the memory budget or the vectors; ``out`` is a source;
+            ``chunk_tokens`` is more than the model reads; or a source has a column that a task head
+            is to fill.
+        CorpusError: A source cannot be read; or ``on_error`` is ``stop``, and a source has a bad
+            row or an id with two contents.
         IndexStoreError: The folder cannot become an index, or holds a finished index or documents
             of another unfinished build.
+        IndexLocked: Another process is writing to the folder.
         ModelMismatch: The given vectors have another dimension than those of the model, or a
             source records that another model made them.
     """
@@ -178,7 +183,10 @@ def build_index(
 def _opened_as_recorded(
     open_model: Callable[[], TextEmbedder], paths: Sequence[Path], field: str
 ) -> TextEmbedder:
-    """Open the model of given vectors; refuse it if a file records another model for them."""
+    """Open the model of given vectors; refuse it if a file records another model for its vectors.
+
+    Errors as for `require_recorded_models`.
+    """
     embedder = open_model()
     require_recorded_models(paths, field, embedder.identity)
     return embedder
@@ -203,7 +211,7 @@ def build_from(
         open_model: Loads the model; None: the index has no model.
         settings: How to build the index.
         write: Writes the rows after the cursor, and finishes the build.
-        root: The folder that ids are relative to, if there is one.
+        root: The folder to which ids are relative paths; None: ids are not paths of files.
         memory_bytes: Memory limit of the process; None: no limit.
         stores: As for `build_index`.
     """
@@ -243,14 +251,14 @@ def open_for_build(
     stores: StoreMaker = IndexStore,
     **options: Unpack[EmbedderOptions],
 ) -> TextEmbedder:
-    """Open a model as an unfinished build did, so that the build ends with the same bits.
+    """Open a model as an unfinished build did, so that a resumed build writes the same vectors.
 
     Args:
         out: Folder of the index, which may be absent.
         model: Name or folder of the model; None: the default, or that of a recipe.
         open_model: Opens the model with the options.
         stores: As for `build_index`.
-        options: Options of the command. A precision that they name is taken, not that of the build.
+        options: Options for opening the model. A precision named here replaces that of the build.
     """
     stored = None
     with contextlib.suppress(NotAnIndex):
@@ -297,12 +305,12 @@ def note_resume_on_interrupt(store: IndexStore) -> Iterator[None]:
 
 
 def refuse_finished(out: Path, stores: StoreMaker = IndexStore) -> None:
-    """Refuse a target in which no build can begin or go on, before any other work.
+    """Refuse, before any other work, a folder in which a build can neither start nor resume.
 
     Raises:
         IndexStoreError: The folder holds a finished or damaged index, an index of the other kind
             (with or without shards), or other files.
-        ConfigError: A new index may not have so many shards.
+        ConfigError: The index would have more shards than an index may have.
     """
     with contextlib.suppress(NotAnIndex):
         _require_unfinished(stores.open(out).snapshot.manifest, out)
@@ -354,9 +362,9 @@ def _create_or_resume(
 
 @contextlib.contextmanager
 def _unless_just_created(stores: StoreMaker, out: Path) -> Iterator[None]:
-    """Ignore a refusal of the folder if another process has just created the index there.
+    """Ignore an `IndexStoreError` of the body if another process has just created the index.
 
-    The lock then decides which of the processes writes.
+    Only one of the processes then gets the lock and writes.
     """
     try:
         yield
@@ -370,6 +378,7 @@ def _unless_just_created(stores: StoreMaker, out: Path) -> Iterator[None]:
 def _differences(manifest: Manifest, fixed: StoreSettings, start: BuildCursor) -> str:
     """Return what differs between an unfinished build and this one; "" if nothing."""
     build = manifest.build or start
+    # Check vectors, verdict and batch size may differ between two runs of the same command.
     stored = replace(manifest.settings, self_check=fixed.self_check)
     rest = replace(stored, identity=fixed.identity, dim=fixed.dim)
     rest = replace(rest, verdict=fixed.verdict, batch_tokens=fixed.batch_tokens)

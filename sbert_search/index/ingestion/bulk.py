@@ -31,18 +31,19 @@ def build_from_vectors(
 ) -> IngestReport:
     """Build an index of vectors and their ids, or resume an interrupted build.
 
-    Each commit writes one segment of the largest size, so that no later merge writes its rows
-    again. An interrupted build loses at most the segment that it was writing.
+    Each commit writes one segment of the largest size, so that no merge rewrites these rows. An
+    interrupted build loses at most the segment that it was writing.
 
     Args:
         vectors: The vectors.
-        ids: Their ids; None: their numbers from 0.
+        ids: The id of each vector; None: the number of the vector, from 0.
         out: Folder of the index; absent, empty, or an unfinished build.
         open_model: Loads the model that made the vectors; None: the index has no model.
         settings: How to build the index.
 
     Raises:
-        ConfigError, CorpusError, IndexStoreError, ModelMismatch: As for `build_index`.
+        ConfigError: ``settings`` has predicted columns, or as for `build_index`.
+        CorpusError, IndexStoreError, ModelMismatch: As for `build_index`.
     """
     if settings.classify or settings.tag:
         raise ConfigError("classify and tag need texts to predict from; use Index.build.")
@@ -72,7 +73,7 @@ def _write(writer: IndexWriter, source: IdVectors, start: BuildCursor) -> Ingest
             passages += counts.indexed
             advance(counts.read)
     seconds = time.perf_counter() - started
-    rejects.finish(was_read=False)  # first: a finished build cannot be repeated
+    rejects.finish(was_read=False)  # before `finish_build`: a finished build cannot be repeated
     writer.finish_build()
     return IngestReport(
         counts=cursor.counts,

@@ -24,7 +24,7 @@ from sbert_search.records import Document
 from sbert_search.runtime.disk.files import replacing
 from sbert_search.runtime.disk.same_file import require_apart, require_possible_output
 
-# Endings of other formats: a reader of such a file would not understand Parquet.
+# Extensions of other formats: programs would not read the file as Parquet.
 _OTHER_FORMATS = (".arrow", ".csv", ".feather", ".json", ".jsonl", ".npy", ".npz", ".tsv", ".txt")
 MODEL_KEY = "sbert_search.model"  # key in the file's metadata for the model's identity, as JSON
 
@@ -40,10 +40,10 @@ def embed_to_parquet(
 ) -> IngestReport:
     """Embed documents into a Parquet file, which appears under its name when it is complete.
 
-    Each passage is a row: ``doc_id``, ``chunk``, ``text`` (the part that the passage covers of the
-    title and the text, joined by a blank), ``n_tokens``, ``lost_tokens``, ``vector`` (a fixed-size
-    list of float32), then a column for each metadata field; a field named like one of the columns
-    before gets the prefix ``meta.``. Each batch is a row group.
+    Each passage is a row: ``doc_id``, ``chunk``, ``text`` (the passage, a part of
+    `Document.full_text`), ``n_tokens``, ``lost_tokens``, ``vector`` (a fixed-size list of float32),
+    then a column for each metadata field. A metadata field that has the name of one of the first
+    six columns gets the prefix ``meta.``. Each block of the input is a row group.
 
     Args:
         sources: Files or folders with documents.
@@ -54,9 +54,11 @@ def embed_to_parquet(
         embed: Embeds the documents, in this process or in others.
 
     Raises:
-        ConfigError: ``out`` is a source, belongs to the model, cannot be a file or is named like a
-            file of another format; or the memory budget is too small.
-        CorpusError: A source cannot be read or has a bad row.
+        ConfigError: ``out`` is a source, belongs to the model, cannot be a file or has the
+            extension of another format; the memory budget is too small; or ``chunk_tokens`` is more
+            than the model reads.
+        CorpusError: A source cannot be read; a row is bad and ``on_error`` is ``stop``; or a text
+            is too long and ``on_truncate`` is ``error``.
         OSError: The disk failed; an older file of that name is unchanged.
     """
     if out.suffix.lower() in _OTHER_FORMATS:
@@ -95,7 +97,7 @@ def embed_to_parquet(
 
 
 class _ParquetSink:
-    """Accepts every document and writes each batch as one row group."""
+    """Accepts every document, and writes each committed batch as one row group."""
 
     def __init__(
         self, path: Path, writer: pq.ParquetWriter, columns: Mapping[str, ColumnType]

@@ -23,7 +23,7 @@ T = TypeVar("T")
 def split_vectors(
     vectors: VectorsLike | None, fields: FieldNames
 ) -> tuple[RowVectors | None, FieldNames]:
-    """Open the array of the vectors, or note the column of the vectors in the fields.
+    """Open the array of the vectors, or put the name of their column into the fields.
 
     A string is the name of a column, unless it ends with ``.npy``.
 
@@ -50,11 +50,11 @@ def vector_rule(metric: Metric, dtype: VectorType, dim: int | None = None) -> Ve
 
 
 def dim_of(dim: int | None, embedder: TextEmbedder | None) -> int:
-    """Return the dimension of an index, given that of its vectors and the model of its texts.
+    """Return the dimension of an index; refuse a model with another one than the given vectors.
 
     Args:
-        dim: Dimension of the given vectors; None: no row has a vector that can be used.
-        embedder: The model; None: there is none.
+        dim: Dimension of the given vectors; None: no vectors are given, or none can be used.
+        embedder: The model; None: the index has no model.
 
     Raises:
         CorpusError: There is neither a vector nor a model.
@@ -92,7 +92,7 @@ def refuse_model_options(options: Iterable[str]) -> None:
     """Refuse options that open a model, where vectors are given and no model is named.
 
     Raises:
-        ConfigError: There is such an option.
+        ConfigError: ``options`` is not empty.
     """
     if names := sorted(options):
         raise ConfigError(
@@ -104,9 +104,9 @@ def refuse_model_options(options: Iterable[str]) -> None:
 def given_batches(
     batches: Iterable[tuple[Sequence[Document], Vectors | None, T]], advance: Callable[[int], None]
 ) -> Generator[EmbeddedBatch[T]]:
-    """Yield batches with given vectors, in the form of those that a model embeds.
+    """Yield batches with given vectors, in the form that `embed_batches` yields.
 
-    Each document is one passage, of which no token was read.
+    Each document is one passage with 0 tokens.
 
     Args:
         batches: Documents, their vectors, float32 (n_documents, dim), and a payload.
@@ -114,17 +114,17 @@ def given_batches(
     """
     for documents, vectors, payload in batches:
         assert vectors is not None
-        n, none = len(documents), np.zeros(len(documents), np.int32)
+        n, zeros = len(documents), np.zeros(len(documents), np.int32)
         lengths = (len(document.full_text) for document in documents)
         advance(n)
         yield EmbeddedBatch(
             documents=documents,
             doc_of=np.arange(n),
-            chunk=none,
-            char_start=none.astype(np.int64),
+            chunk=zeros,
+            char_start=zeros.astype(np.int64),
             char_end=np.fromiter(lengths, np.int64, n),
-            n_tokens=none,
-            lost_tokens=none,
+            n_tokens=zeros,
+            lost_tokens=zeros,
             vectors=vectors,
             payload=payload,
             held_bytes=vectors.nbytes,

@@ -1,6 +1,6 @@
 """Ids and their vectors as columns: the source of an index that is built without texts.
 
-No Python object is made for a row that stays, so a million rows are checked in about a second.
+Rows are checked and written in blocks, and no `Document` is made for a row, which would be slow.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from sbert_search.index.storage.segment_writer import SegmentPart
 from sbert_search.records import Document, RowCounts
 from sbert_search.runtime.progress import progress
 
-SHOWN = "vectors"  # name of the rows in `Document.source`
+SHOWN = "vectors"  # the first row has ``vectors:1`` as its `Document.source`
 BLOCK_ROWS = 1024
 _NEW, _DUPLICATE, _REJECTED = 0, 1, 2
 _CONFLICT = "the id is already indexed with other content, which only upsert replaces"
@@ -38,7 +38,7 @@ class Window:
     """Rows that become one segment of an index.
 
     Attributes:
-        source: All rows.
+        source: All rows of the build.
         start: First row of the window.
         stop: Row after the last row of the window.
     """
@@ -49,7 +49,7 @@ class Window:
 
     @property
     def counts(self) -> RowCounts:
-        """The outcomes of the rows."""
+        """Number of rows by outcome."""
         new, duplicate, rejected = np.bincount(self._outcomes, minlength=3).tolist()
         return RowCounts(indexed=new, duplicate=duplicate, rejected=rejected)
 
@@ -92,22 +92,23 @@ class Window:
 
 
 class IdVectors:
-    """Vectors and the id of each; `survey` checks them all and must run first.
+    """Vectors and the id of each; `survey` checks all rows and must run first.
 
     Ids are checked by the same rules as those of any other source, and vectors by `problems`. A
-    later row with the id of an earlier one is a duplicate if the vectors are equal, else it is
+    row with the id of an earlier row is a duplicate if the vectors are equal; otherwise it is
     rejected.
 
-    Memory is 17 bytes for each row, besides ids and vectors.
+    Besides ids and vectors, 17 bytes of memory are held for each row, and about as much again
+    during `survey`.
 
     Args:
         vectors: The vectors.
-        ids: Their ids; None: their numbers from 0.
+        ids: The id of each vector; None: the number of the vector, from 0.
         rule: What the vectors must be.
         on_error: "stop": raise at the first bad row. "skip": reject bad rows.
 
     Raises:
-        CorpusError: The ids are not as many as the vectors, or neither texts nor integers.
+        CorpusError: ``ids`` is no list, or there are more or fewer ids than vectors.
     """
 
     def __init__(
@@ -136,7 +137,8 @@ class IdVectors:
         """Check all rows, and find ids that occur more than once.
 
         Raises:
-            CorpusError: There is no row; or there is a bad row and ``on_error`` is "stop".
+            CorpusError: There is no row; or ``on_error`` is "stop", and a row is bad or an id
+                occurs with two vectors.
         """
         if not len(self.vectors):
             raise CorpusError(f"{self.vectors.shown}: holds no vectors.")
@@ -154,7 +156,10 @@ class IdVectors:
         return Survey(len(self.vectors), rejected, digest.hexdigest(), {}, self.vectors.dim)
 
     def windows(self, skip_rows: int, n_docs: int) -> Iterator[Window]:
-        """Yield windows of ``n_docs`` new documents after the first ``skip_rows`` rows."""
+        """Cut the rows after the first ``skip_rows`` into windows of ``n_docs`` new documents.
+
+        The last window may have fewer.
+        """
         new = np.flatnonzero(self.outcomes[skip_rows:] == _NEW) + skip_rows
         start = skip_rows
         for next_first in new[n_docs::n_docs].tolist():
@@ -169,7 +174,10 @@ class IdVectors:
         return Reject(self._place(row), reason, value)
 
     def part(self, start: int, stop: int, first_row: int, settings: StoreSettings) -> SegmentPart:
-        """Return the new documents among some rows, with their vectors as they are stored."""
+        """Return the new documents from row ``start`` to ``stop``, with vectors as stored.
+
+        ``first_row`` and ``settings`` as for `Window.parts`.
+        """
         keep = self.outcomes[start:stop] == _NEW
         vectors, ids = self.vectors.block(start, stop), self._id_texts(start, stop)
         sources = numbered(f"{SHOWN}:", start + 1, stop + 1)
@@ -189,16 +197,21 @@ class IdVectors:
         norms = _norms(block)
         self.contents[rows] = _NO_TEXT ^ ids_of.hash_vectors(block)
         self.id_hashes[rows] = ids_of.hash_ids(ids)
+        # To save time, `problems` gets only vectors whose norm is 0 or not finite.
         suspect = ~(np.isfinite(norms) & (norms > 0))
         if self.rule.dtype == "float16" and not self.rule.nonzero:
-            suspect[:] = True
+            suspect[:] = True  # a vector with a small norm may overflow float16, too
         at = np.flatnonzero(suspect)
         for row, problem in zip(at.tolist(), problems(block[at], self.rule), strict=True):
             if problem:
                 self._reasons.setdefault(start + row, (problem, f"id {excerpt(ids[row])}"))
 
     def _resolve_repeated_ids(self) -> None:
-        """Keep the first row of each id. Later rows of the id are duplicates or are rejected."""
+        """Keep the first row of each id, and mark later rows of the id.
+
+        Raises:
+            CorpusError: An id occurs with two vectors, and ``on_error`` is "stop".
+        """
         order = np.argsort(self.id_hashes, kind="stable")
         hashes = self.id_hashes[order]
         same = hashes[1:] == hashes[:-1]
@@ -225,7 +238,7 @@ class IdVectors:
         self._reject(conflicts)
 
     def _place(self, row: int) -> str:
-        """Name a row in messages: by its number from 1; without given ids, by its number from 0."""
+        """Name a row in messages: by its number from 1; without given ids by its id, from 0."""
         number = f"vector {row}" if self._ids is None else str(row + 1)
         return f"{self.vectors.shown}:{number}"
 
@@ -246,9 +259,10 @@ class IdVectors:
 
 
 def _norms(vectors: NDArray[np.float32]) -> NDArray[np.float64]:
-    """Return the norms of vectors (n, dim), (n,), computed in float32 where that is exact enough.
+    """Return the norms (n,) of vectors (n, dim).
 
-    The squares of very small and very large components are not, so float64 is used for them.
+    They are computed in float32, which is faster than float64. Where the squares may underflow or
+    overflow float32, float64 is used.
     """
     with np.errstate(over="ignore", invalid="ignore"):
         squares = np.einsum("nd,nd->n", vectors, vectors)
@@ -271,4 +285,4 @@ def _units(
 
 
 _SMALL, _LARGE = 1e-20, 1e30  # squares of norms between which float32 is used
-_NO_TEXT = np.uint64(ids_of.hash_content(Document("", "")))
+_NO_TEXT = np.uint64(ids_of.hash_content(Document("", "")))  # content hash of an empty document

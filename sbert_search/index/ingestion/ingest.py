@@ -44,9 +44,9 @@ from sbert_search.tokens.chunking import AT_BORDERS, Chunking
 Mode = Literal["add", "upsert"]
 
 SHOWN_COLUMNS = 5  # largest number of new metadata columns that a note names
-COMMIT_S = 15.0  # an index gets a commit at the first border of a batch after this time
+COMMIT_S = 15.0  # seconds without a commit, after which an incomplete block is committed
 _BATCH_TOKENS = 16_384  # least number of estimated tokens of a batch that ends within a block
-_STEPS_A_BATCH = 8  # least number of full forward passes of such a batch
+_STEPS_A_BATCH = 8  # least number of full forward passes of a batch that ends within a block
 _CHARS_A_TOKEN = 4  # estimated
 
 
@@ -70,7 +70,10 @@ class Sink(Protocol):
         starts_block: bool,
         ends_block: bool,
     ) -> None:
-        """Write a batch: a block of rows, or the part of a block that was not written yet."""
+        """Write the documents of a whole block, or of the next part of a block.
+
+        `IndexWriter.commit` explains the arguments.
+        """
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -80,11 +83,11 @@ class IngestReport:
     Attributes:
         counts: Outcomes of all rows, including those of earlier runs of the same build.
         resumed_rows: Number of rows that earlier runs of the build had processed.
-        passages: Number of passages that this run embedded. If a later row of the same batch has
-            the same id as an earlier row, the passages of the earlier one are counted here, but not
-            written.
+        passages: Number of passages of this run that were embedded or have a given vector. If two
+            rows of one commit have the same id, the passages of the first row are counted here, but
+            not written.
         truncated: Number of these passages that are longer than the model reads.
-        lost_tokens: Number of tokens cut off these passages.
+        lost_tokens: Number of tokens that were cut off from these passages.
         seconds: Time from the first row read to the last commit.
         rejects_file: File that lists the rejected rows; None when there are none.
     """
@@ -100,9 +103,12 @@ class IngestReport:
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """What the commit of a batch records: bad rows, outcomes, and the row after its last one.
+    """The data of a batch besides its documents, which its commit needs.
 
     Attributes:
+        rejects: The rejected rows.
+        counts: Number of rows by outcome.
+        rows_end: As in `ReadBatch`.
         vectors: The given vectors of the accepted documents; None: a model makes them.
         starts_block: Whether the batch is the first one of its block.
         ends_block: Whether the batch is the last one of its block.
@@ -118,6 +124,12 @@ class _Step:
 
 class _Commits:
     """Commits the embedded batches of a block together, or earlier if enough time has passed.
+
+    Args:
+        sink: Receives the batches.
+        rejects: Receives the rejected rows.
+        cursor: As for `ingest`.
+        every_s: Seconds after a commit until the next one does not wait for the end of the block.
 
     Attributes:
         counts: Outcomes of all committed rows.
@@ -137,6 +149,7 @@ class _Commits:
         """Commit a batch and those that wait, or let it wait for the rest of its block."""
         self._waiting.append(batch)
         due = time.monotonic() >= self._committed_s + self._every_s
+        # The block's next commit extends the segment of this one, which thus needs a document.
         if batch.payload.ends_block or (due and any(len(b.documents) for b in self._waiting)):
             self.commit()
 
@@ -178,9 +191,9 @@ def ingest(
 ) -> IngestReport:
     """Write all documents of a source to a sink.
 
-    Each block of rows is one commit, or several if it takes longer than `COMMIT_S`. So an
-    interrupted run leaves whole batches in an index (a Parquet file appears only when it is
-    complete). With a cursor, the rows before it are skipped, and each commit stores the new cursor.
+    Each block of rows is one commit, or with ``by_time`` several if the block takes longer than
+    `COMMIT_S`. An interrupted run leaves whole batches in an index, but no Parquet file. With a
+    cursor, the rows before the cursor are skipped, and each commit stores the new cursor.
 
     Args:
         sink: Receives the embedded documents.
@@ -194,15 +207,16 @@ def ingest(
         cursor: Progress of a build; None for an update.
         memory_bytes: Memory budget of the process; None: no limit.
         finish: Called when every row is committed. If the list of rejected rows of an earlier run
-            is a source, this run's list replaces it only after this call: if the call fails, a
-            repeated run must still be able to read the source.
-        by_time: Commit the batches of a block after `COMMIT_S` although the block is not complete.
+            is a source, this run's list replaces that file only after the call: if the call fails,
+            a repeated run must still be able to read the source.
+        by_time: Whether a commit may end within a block, `COMMIT_S` seconds after the last commit.
         predicted: Fills metadata columns before documents are compared with those of the sink.
         embed: Embeds the batches, in this process or in others.
 
     Raises:
         ConfigError: The memory budget is too small.
-        CorpusError: A row is bad, and the reader stops at bad rows.
+        CorpusError: A row is bad or an id conflicts with the index, and the reader stops at bad
+            rows; or a text is too long and ``on_truncate`` is ``error``.
         IndexStoreError: The index cannot be written; earlier commits stay.
     """
     require_memory(memory_bytes)
@@ -224,7 +238,7 @@ def ingest(
                 on_truncate=on_truncate,
                 chunking=chunking,
                 advance=advance,
-                waiting_bytes=shares.waiting - shares.batch,  # a batch may wait in `commits`
+                waiting_bytes=shares.waiting - shares.batch,  # a block may wait in `commits`
             )
             if embedder
             else given_batches(((docs, step.vectors, step) for docs, step in steps), advance)
@@ -239,7 +253,7 @@ def ingest(
         commits.commit()
     seconds = time.perf_counter() - started
     was_read = reader.reads(rejects.path)
-    # A build that `finish` has finished cannot be repeated, so its list must have its name before.
+    # A finished build cannot be repeated, so the list gets its final name before `finish`.
     if not was_read:
         rejects.finish(was_read=False)
     finish()
@@ -268,11 +282,13 @@ def require_memory(memory_bytes: int | None) -> None:
 
 
 def note_columns(state: Snapshot, columns: Mapping[str, ColumnType]) -> None:
-    """Report the metadata columns that the rows of an update add or change, such as a misspelt one.
+    """Print notes about the metadata columns that an update adds, or whose type it changes.
+
+    An added column may be a misspelt name.
 
     Args:
-        state: The index before the update; if it is empty, nothing is reported.
-        columns: Types of the columns of the rows, and of the known columns.
+        state: The index before the update; if it is empty, nothing is printed.
+        columns: Type of each metadata column after the update.
     """
     if not state.n_docs:
         return
@@ -288,7 +304,11 @@ def note_columns(state: Snapshot, columns: Mapping[str, ColumnType]) -> None:
 def _classified(
     batches: Iterator[ReadBatch], sink: Sink, mode: Mode, stop: bool, advance: Advance
 ) -> Iterator[tuple[list[Document], _Step]]:
-    """Drop duplicates and conflicts before they are embedded, and count all outcomes."""
+    """Drop duplicates and conflicts before they are embedded, and count all outcomes.
+
+    Raises:
+        CorpusError: A document conflicts with the index, and ``stop`` is true.
+    """
     for batch in batches:
         outcomes = sink.classify(batch.documents, mode, batch.vectors)
         classified = list(zip(batch.documents, outcomes, strict=True))
@@ -326,27 +346,28 @@ def _classified(
 def _share_of_batch(embedder: TextEmbedder, on_truncate: OnTruncate) -> Callable[[Document], float]:
     """Return a function that estimates which share of a batch a document fills.
 
-    A block of long texts has several batches, so a slow model can commit within a block. Texts that
-    are embedded together change the rounding of each other's vectors. So a resumed build must cut
-    the same batches as an uninterrupted one. The shares depend on lengths in characters and on the
-    model, not on time. (In an update, a model that is opened later may change the shares.)
+    A block of long texts is cut into several batches, so that a slow build can commit within the
+    block. Texts that are embedded together change the rounding of each other's vectors. So a
+    resumed build must cut the same batches as an uninterrupted one. The shares therefore depend on
+    lengths in characters and on the model, not on time. (An update may open its model only after
+    the first batches; the shares may change then.)
     """
-    steps = 0 if _is_closed(embedder) else embedder.batch_tokens
+    step_tokens = 0 if _is_closed(embedder) else embedder.batch_tokens
 
     def share(document: Document) -> float:
-        nonlocal steps
-        if not steps and not _is_closed(embedder):
-            steps = embedder.batch_tokens
+        nonlocal step_tokens
+        if not step_tokens and not _is_closed(embedder):
+            step_tokens = embedder.batch_tokens
         tokens = 2 + (len(document.title) + len(document.text)) // _CHARS_A_TOKEN
-        if on_truncate != "chunk" and steps:
+        if on_truncate != "chunk" and step_tokens:
             tokens = min(tokens, embedder.max_len)
-        return tokens / max(_BATCH_TOKENS, _STEPS_A_BATCH * steps)
+        return tokens / max(_BATCH_TOKENS, _STEPS_A_BATCH * step_tokens)
 
     return share
 
 
 def _is_closed(embedder: TextEmbedder) -> bool:
-    """Whether a use of the embedder would open a model, perhaps without need."""
+    """Whether a use of the embedder would open its model, which no text may need."""
     return isinstance(embedder, LazyEmbedder) and not embedder.is_open
 
 

@@ -42,8 +42,8 @@ def as_embedder(
 
     Args:
         model: A name, a folder, an `Embedder` or a ``SentenceTransformer``; None: the default.
-        report: Called with the name and engine of a model that is opened.
-        options: How to open a name or folder: ``device``, ``engine``, ``precision``.
+        report: Called with a message that names the model and the engine, when a model is opened.
+        options: How to open a model by name or folder, such as ``device`` and ``precision``.
 
     Raises:
         ConfigError: There are options for a model that is open, or as for `open_embedder`.
@@ -52,8 +52,8 @@ def as_embedder(
     if hasattr(model, "encode_tokens"):
         if options:
             raise ConfigError(
-                f"{', '.join(sorted(options))}: the model is open already, and options only open "
-                "one by its name or folder. Pass them to `Embedder` instead."
+                f"{', '.join(sorted(options))}: the model is open already; these options apply "
+                "only when a model is opened by name or folder. Pass them to `Embedder` instead."
             )
         return cast(TextEmbedder, model)
     from sbert_search.embedding.embedder import open_embedder  # torch loads there
@@ -64,14 +64,15 @@ def as_embedder(
 def with_kept_choices(
     model: str | Path | None, options: EmbedderOptions, settings: StoreSettings
 ) -> EmbedderOptions:
-    """Replace the precision and the batch size "auto" by those of an index, on a CPU.
+    """On a CPU, replace the precision and the batch size "auto" by those of an index.
 
-    What "auto" measures may differ between two machines, or between two runs on a busy machine.
-    Vectors that are added to an index, and those of its queries, keep the precision of the build.
+    What "auto" measures may differ between two machines, or between two runs on a busy machine. New
+    documents and queries must be embedded in the precision of the build.
 
     Args:
-        model: Name or folder of the model; "hashing" has no such choices.
-        options: Options for opening the model. An engine or precision that they name is kept.
+        model: Name or folder of the model. The model "hashing" has neither setting.
+        options: Options for opening the model. If they name another engine than native, they are
+            returned unchanged. A precision or batch size other than "auto" is kept.
         settings: Settings of the index.
     """
     stored = ModelIdentity.from_mapping(settings.identity)
@@ -91,7 +92,7 @@ def with_kept_choices(
 
 
 def self_check(embedder: TextEmbedder) -> SelfCheck:
-    """Embed the check texts, so that vectors can later show whether a model is the same."""
+    """Embed the check texts; `require_agreement` compares other embedders with these vectors."""
     return SelfCheck.of(SELF_CHECK_TEXTS, embedder.encode_document(SELF_CHECK_TEXTS))
 
 
@@ -141,14 +142,14 @@ def differences(stored: ModelIdentity, given: ModelIdentity) -> list[str]:
 
 
 def require_mixable(settings: StoreSettings, embedder: TextEmbedder) -> None:
-    """Refuse to add vectors in int8 to an index of exact ones, or the reverse.
+    """Refuse to mix vectors that a model computed in int8 with others in an index.
 
-    The int8 vector and the exact vector of a text have a cosine of about 0.996. This is enough for
-    queries, but nearly equal documents would be ranked by how their vectors were computed. Vectors
-    in int8 of two calibrations are not mixed either.
+    A vector computed in int8 has a cosine of about 0.996 with that of the same text in another
+    precision. This is enough for queries, but the ranks of nearly equal documents would depend on
+    how their vectors were computed. Vectors in int8 of two calibrations are not mixed either.
 
     Raises:
-        ModelMismatch: Only one of index and embedder is in int8, or the calibrations differ.
+        ModelMismatch: Only one of index and embedder uses int8, or the calibrations differ.
     """
     stored, given = ModelIdentity.from_mapping(settings.identity), embedder.identity
     if "int8" not in (stored.precision, given.precision):
@@ -173,15 +174,15 @@ def require_agreement(
     """Refuse an embedder whose vectors cannot be compared with those of an index.
 
     The index stores vectors of a few check texts. The embedder's vectors of these texts must have a
-    cosine of at least `MIN_COSINE` with the stored ones, in any engine and precision; if one of
-    them is in int8, of at least `INT8_COSINE`. If only one of the two models has files, no hashes
-    can be compared, and the cosine must be at least `SAME_COSINE`.
+    cosine of at least `MIN_COSINE` with the stored vectors, in any engine and precision; if the
+    index or the embedder uses int8, of at least `INT8_COSINE`. If only one of the two models has
+    files, no hashes can be compared, and the cosine must be at least `SAME_COSINE`.
 
     Args:
         settings: Settings of the index.
         embedder: The embedder.
-        allow_inexact: Only warn if the same model gives other vectors. None: the caller has no such
-            option, so the error does not recommend it.
+        allow_inexact: Only warn if the same model gives other vectors. None: raise, and do not
+            recommend the option ``allow_inexact``, which the caller lacks.
 
     Raises:
         ModelMismatch: The embedder has another model; the message names every field that differs.
@@ -194,7 +195,7 @@ def require_agreement(
     comparable = stored.in_memory == given.in_memory
     same_engine = comparable and stored.same_engine(given)
     if same_engine and not settings.self_check.texts:
-        return  # `IndexStore.create` made the index without check texts; `build_index` stores some
+        return  # an index that only `IndexStore.create` made has no check texts
     worst = _worst_cosine(settings.self_check, embedder)
     least = MIN_COSINE if comparable else SAME_COSINE
     if comparable and "int8" in (stored.precision, given.precision):
@@ -227,10 +228,10 @@ def _worst_cosine(check: SelfCheck, embedder: TextEmbedder) -> float:
     """Return the lowest cosine between an embedder's and the stored vectors of the check texts.
 
     All texts are compared once per opened model. For an exported ONNX graph, the result is cached
-    on disk, since the graph was compared with the native engine when it was made, and it always
-    computes on a CPU in fp32. Later processes compare only the first texts, which are short, so
-    that a single search stays fast (docs/decisions.md: The self-check against an index runs for
-    every opened model).
+    on disk, since the graph was compared with the native engine when it was exported, and it always
+    computes on a CPU in fp32. Later processes compare only the first `_QUICK` texts, which are
+    short, so that a single search stays fast (docs/decisions.md: The self-check against an index
+    runs for every opened model).
     """
     if embedder.identity.engine == "onnx":
         key = [check.texts, check.vectors_base64, embedder.identity.to_mapping()]
@@ -241,7 +242,7 @@ def _worst_cosine(check: SelfCheck, embedder: TextEmbedder) -> float:
 
 
 def _compare_once(check: SelfCheck, embedder: TextEmbedder) -> float:
-    """Compare once per embedder and process; later calls return the same result."""
+    """Return `_compare` of the arguments, computed once per check and embedder of this process."""
     try:
         compared = _compared.setdefault(embedder, {})
     except TypeError:  # a user's class without a hash or weak references
@@ -256,7 +257,7 @@ def _is_cosine(value: object) -> bool:
 
 
 def _compare(check: SelfCheck, embedder: TextEmbedder) -> float:
-    """Return the lowest cosine between given and stored vectors; NaN counts as -1."""
+    """Return the lowest cosine of the embedder's vectors with the stored ones; NaN counts as -1."""
     stored = check.vectors
     given = embedder.encode_document(check.texts)
     norms = np.linalg.norm(stored, axis=1) * np.linalg.norm(given, axis=1)

@@ -16,7 +16,7 @@ from sbert_search.records import Document, MetadataValue
 if TYPE_CHECKING:
     from sbert_search.prediction.predictor import Predictor
 
-_NO_NAME = re.compile(r"\W")
+_NO_NAME = re.compile(r"\W")  # characters that "_" replaces in the name of a column
 
 
 class PredictedColumns:
@@ -28,7 +28,10 @@ class PredictedColumns:
     Args:
         classify: Name or folder of a classifier of texts, by the column that it fills.
         tag: Name or folder of a tagger of entities, by the column that it fills.
-        hashes: SHA-256 of the weights of each model, by column; {}: they are not known yet.
+        hashes: SHA-256 of the weights that each model must have, by column; {}: any weights.
+
+    Raises:
+        ConfigError: A classifier and a tagger have the same column.
     """
 
     def __init__(
@@ -88,14 +91,14 @@ class PredictedColumns:
         return types
 
     def survey(self, survey: Survey, known: Iterable[str] = ()) -> Survey:
-        """Add the columns to those of a survey.
+        """Add the predicted columns to those of a survey.
 
         Args:
             survey: The survey of the sources.
             known: Columns that the index has already.
 
         Raises:
-            ConfigError: The sources have a column of the same name.
+            ConfigError: The sources have a column of the same name, which is not in ``known``.
         """
         if taken := (self.types.keys() & survey.columns.keys()) - set(known):
             raise ConfigError(
@@ -127,7 +130,7 @@ class PredictedColumns:
             by_kind = _columns_by_kind(column, predictor)
             for own, found in zip(values, predictor.tag(texts), strict=True):
                 for name in (column, *by_kind.values()):
-                    own.pop(name, None)
+                    own.pop(name, None)  # a value of the source would stay if nothing is found
                 lists: dict[str, list[str]] = {}
                 for entity in found.entities:
                     for name in (column, by_kind[entity.label]):
@@ -149,6 +152,6 @@ def _type_of(predictor: Predictor) -> ColumnType:
 
 
 def _columns_by_kind(column: str, predictor: Predictor) -> dict[str, str]:
-    """Return the column of each type of entity."""
+    """Return the column of each entity type, such as ``{"person": "names_person"}``."""
     kinds = {label.partition("-")[2] or label for label in predictor.labels if label != "O"}
     return {kind: f"{column}_{_NO_NAME.sub('_', kind)}" for kind in sorted(kinds)}

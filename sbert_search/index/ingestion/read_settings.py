@@ -25,7 +25,7 @@ class ReadSettings:
     """How documents are read and embedded.
 
     Attributes:
-        fields: Which fields of a row hold its id, text and title.
+        fields: Which fields of a row hold its id, text, title and given vector.
         metadata_fields: Names of the fields that become metadata columns; None: all others.
         column_types: Types of metadata columns: ``text``, ``int``, ``float``, ``bool``, ``date``,
             ``timestamp``, or a list of these such as ``list[text]``. Values are converted, and a
@@ -35,7 +35,7 @@ class ReadSettings:
             has one table, which is read. The index does not keep the statement.
         on_error: Stop at the first bad row, or skip bad rows and list them.
         text_as: Whether a line or the whole file is a document, for a ``.txt`` file that is itself
-            a source. None: a line, and a note says so. In a folder, the file is the document.
+            a source. None: a line, and a note says so. A ``.txt`` file in a folder is a document.
         on_truncate: What to do with texts longer than the model reads: ``warn`` cuts them,
             ``error`` stops at the first one, whatever ``on_error`` is, and ``chunk`` splits them
             into passages.
@@ -52,12 +52,13 @@ class ReadSettings:
         tag: Name or folder of a tagger, by the column that it fills with the texts of the entities
             that it finds. It also fills a column ``COLUMN_TYPE`` for each type of entity, such as
             ``names_person``.
-        predicted_by: SHA-256 of the weights of these models by column, which `build_index` fills.
+        predicted_by: SHA-256 of the weights of the models of ``classify`` and ``tag``, by column;
+            set when an index is made.
 
     Raises:
         ConfigError: A field has a value of another type, a column type is unknown,
-            ``chunk_tokens`` is below 2, or ``chunk_overlap`` is negative or more than half of
-            ``chunk_tokens``.
+            ``column_types`` has a column that ``metadata_fields`` leaves out, ``chunk_tokens`` is
+            below 2, or ``chunk_overlap`` is negative or more than half of ``chunk_tokens``.
     """
 
     fields: FieldNames = FieldNames()  # noqa: RUF009 (frozen)
@@ -107,7 +108,10 @@ class ReadSettings:
         return from_mapping(ReadSettings, {"chunk_borders": "words", **values})
 
     def chunking(self, embedder: TextEmbedder | None) -> Chunking:
-        """Return how texts are split for a model; None: the vectors are given.
+        """Return how texts are split.
+
+        Args:
+            embedder: The model, whose limit is compared with ``chunk_tokens``; None: no check.
 
         Raises:
             ConfigError: ``chunk_tokens`` is more than the model reads.
@@ -122,19 +126,20 @@ class ReadSettings:
     def stored_values(self) -> dict[str, object]:
         """Return the fields of `ReadSettings`, not of subclasses, as the index stores them."""
         names = {each.name for each in fields(ReadSettings)} - {"query"}
-        # An index without predicted columns can be opened by versions that know none.
+        # Earlier versions refuse unknown fields, so the fields of predicted columns are stored only
+        # if they are used.
         unused = {name for name in ("classify", "tag", "predicted_by") if not getattr(self, name)}
         kept = names - unused
         return {name: value for name, value in to_mapping(self).items() if name in kept}
 
     @property
     def predicted(self) -> PredictedColumns:
-        """The models that fill columns; they are opened at the first use."""
+        """The columns that models fill; the models are opened at the first use."""
         return PredictedColumns(self.classify, self.tag, self.predicted_by)
 
 
 class ReadFields(TypedDict, total=False):
-    """The fields of `ReadSettings` that a user sets, as keyword arguments."""
+    """The fields of `ReadSettings` that a user may set for builds and for updates."""
 
     fields: FieldNames
     metadata_fields: tuple[str, ...] | list[str] | None
@@ -149,11 +154,11 @@ class ReadFields(TypedDict, total=False):
 
 
 class ReadKeywords(ReadFields, CheckedOptions, total=False):
-    """Fields of `ReadSettings`, and options that open a model, as keyword arguments."""
+    """`ReadFields`, and options that open a model and compare it with an index."""
 
 
 def split_keywords(settings: S, keywords: Mapping[str, object]) -> tuple[S, dict[str, object]]:
-    """Return the settings changed by the keywords that name their fields, and the other keywords.
+    """Set the fields of settings that keywords name; return the settings and the other keywords.
 
     Raises:
         ConfigError: A field has a wrong value.

@@ -24,10 +24,11 @@ class IndexRecipe(BuildSettings):
 
     Attributes:
         corpus: Name of the corpus, by which a person can find it.
-        sha256: Hash of each file of the corpus by its path in the folder; for a corpus of one file,
-            by the file's name.
+        sha256: SHA-256 of each file of the corpus, by its path in the folder; for a corpus of one
+            file, by the file's name.
         model: Name or folder of the model; None: the default model.
-        weights_sha256: Hash of the model's weights, in case another model gets the same name.
+        weights_sha256: SHA-256 of the model's weights, since the model of a name may change; "":
+            any weights.
     """
 
     corpus: str
@@ -36,7 +37,7 @@ class IndexRecipe(BuildSettings):
     weights_sha256: str = ""
 
     def check_corpus(self, source: Path) -> None:
-        """Compare a corpus with the one that the recipe was written for.
+        """Compare the files of a corpus with the hashes in the recipe.
 
         Args:
             source: The folder or the file that is to be indexed.
@@ -57,7 +58,7 @@ class IndexRecipe(BuildSettings):
                 )
 
     def check_model(self, model: ModelIdentity) -> None:
-        """Compare a model with the one that the recipe was written for.
+        """Compare the weights of a model with the hash in the recipe.
 
         Raises:
             ModelMismatch: The model has other weights.
@@ -72,7 +73,11 @@ class IndexRecipe(BuildSettings):
         """Open the model of the recipe, and compare its weights with the recipe.
 
         Args:
-            options: ``device``, ``engine``, ``precision``.
+            options: How to open the model.
+
+        Raises:
+            ConfigError, ModelError: As for `as_embedder`.
+            ModelMismatch: The model has other weights.
         """
         embedder = as_embedder(self.model, **options)
         self.check_model(embedder.identity)

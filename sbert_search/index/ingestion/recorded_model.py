@@ -24,8 +24,8 @@ def recorded_model(schema: pa.Schema, field: str | None) -> Mapping[str, object]
 
     Args:
         schema: The schema of a Parquet file.
-        field: The column of the vectors; None: they are in another file, as those of an export to
-            FAISS are. Then a record counts only if the Parquet file has no vectors itself.
+        field: The column of the vectors; None: the vectors are in another file, as in an export to
+            FAISS. A recorded model then counts only if the Parquet file has no vectors itself.
 
     Returns:
         The fields of a `ModelIdentity`; empty if no model is recorded for these vectors.
@@ -33,7 +33,7 @@ def recorded_model(schema: pa.Schema, field: str | None) -> Mapping[str, object]
     about = field == _VECTOR if field is not None else _VECTOR not in schema.names
     try:
         stated = json.loads((schema.metadata or {}).get(MODEL_KEY.encode(), b"{}"))
-    except ValueError:  # another program has written it
+    except ValueError:  # this package writes valid JSON, so another program wrote the value
         return {}
     if not (about and isinstance(stated, dict)) or stated.get("engine") == ModelIdentity.NO_ENGINE:
         return {}
@@ -43,13 +43,13 @@ def recorded_model(schema: pa.Schema, field: str | None) -> Mapping[str, object]
 def require_recorded_model(
     recorded: Mapping[str, object], model: ModelIdentity, path: Path, remedy: str = ""
 ) -> None:
-    """Refuse another model than the one that made the vectors of a file.
+    """Refuse a model that did not make the vectors of a file.
 
     Args:
-        recorded: The result of `recorded_model`. Fields that it lacks are not compared.
+        recorded: The result of `recorded_model`. Fields that are missing in it are not compared.
         model: The model that is given for the vectors.
         path: The file, for messages.
-        remedy: What to do with another model; "": name the recorded one, or none.
+        remedy: Last sentence of the message; "": to name the recorded model, or none.
 
     Raises:
         ModelMismatch: The file records another model; the message names every field that differs.
@@ -73,7 +73,7 @@ def require_recorded_model(
 def require_recorded_models(
     paths: Iterable[Path], field: str, model: ModelIdentity, remedy: str = ""
 ) -> None:
-    """Compare a model with those that the Parquet files among the sources record.
+    """Compare a model with the models that are recorded in the Parquet files among the sources.
 
     Args:
         paths: The sources.

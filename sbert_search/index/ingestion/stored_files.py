@@ -18,10 +18,10 @@ PATH = "path"  # column with the path of a document's file, a string
 
 @dataclass(frozen=True, slots=True)
 class StoredFiles:
-    """The documents read from files, by the path of the file below the root, the indexed folder.
+    """The documents read from files, by the file's path relative to the root (the indexed folder).
 
     Attributes:
-        contents: For each path, the content hash of each of its documents by their ids.
+        contents: For each path, the content hash of each document of the file, by id.
         taken: Paths of files in the folder that are also ids of documents from other sources; the
             files must not replace these documents.
     """
@@ -31,23 +31,23 @@ class StoredFiles:
 
 
 def stored_files(snapshot: Snapshot, below: str, wanted: Collection[str]) -> StoredFiles:
-    """Find the documents of files.
+    """Find the documents that were read from files of the root.
 
     A document belongs to a file of the root if its id is the path of the file, or the path and a
-    page such as ``a.pdf#page=2``; it has this path as metadata; and it was read from a file of this
-    name. Rows of tables may have such an id and path too, but they were read from the table. Files
-    outside the root have absolute paths. Versions before 0.2 stored no path as metadata: their
-    documents belong to a file if the path in the id is in ``wanted``, and the source ends with this
-    path and ``:1``.
+    page such as ``a.pdf#page=2``; it has this path as metadata; and its source is a file of this
+    name. The row of a table may have such an id and path, but its source is the table. A document
+    of a file outside the root has an absolute path as metadata, which differs from its id. Versions
+    before 0.2 stored no path as metadata: their documents belong to a file if the path in the id is
+    in ``wanted``, and the source ends with this path and ``:1``.
 
     Args:
         snapshot: The index.
-        below: Only files below this path are returned; "" returns all.
+        below: Only files below this folder, a path relative to the root, are returned; "": all.
         wanted: Paths of the files that are in the folder now.
     """
     found = StoredFiles()
     for doc_id, path, source, content in _documents(snapshot):
-        whole = doc_id.partition(PAGE_MARK)[0]  # unless the mark is in the name of the file itself
+        whole = doc_id.partition(PAGE_MARK)[0]  # wrong if the file's own name contains the mark
         file = whole if path is None else path
         name = printable(file).rpartition("/")[2]
         is_file = (doc_id == file or doc_id.startswith(f"{file}{PAGE_MARK}")) and (

@@ -2,8 +2,9 @@
 
 Every file is read and hashed, since a size and a time can stay the same when the content changes;
 reading is cheap beside embedding. The hash of its file is stored with each document. New and
-changed documents are committed first, batch by batch, and one more commit deletes what is gone. So
-an interrupted run leaves an index without gaps, and the next run finishes the job.
+changed documents are committed first, batch by batch; the last commit deletes the documents of
+files and pages that are gone. So an interrupted run deletes nothing too early, and the next run
+finishes the sync.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from sbert_search.index.store import IndexStore
 from sbert_search.index.writer import IndexWriter
 from sbert_search.runtime.progress import note, progress
 
-COMMIT_ROWS = 1024  # documents that are embedded and committed together
+COMMIT_ROWS = 1024  # documents of a block, which are committed together
 
 TAKEN = "a document of another source has this id; rename the file or delete that document"
 
@@ -50,14 +51,14 @@ class SyncReport:
         added: Paths of files that the index did not hold, relative to the root of the index.
         replaced: Paths of files that changed.
         deleted: Paths of files that are gone, or that hold no text any more.
-        unchanged: Number of the other files.
-        failed: Why a file or folder cannot be read or indexed, by its path. The documents that the
-            index held of it stay.
+        unchanged: Number of files whose content did not change.
+        failed: Why a file or folder cannot be read or indexed, by its path. Documents of this file
+            or folder that the index holds stay.
         kept: The paths in ``failed`` of which the index holds documents.
         rejects_file: File that lists what is in ``failed``; None if ``failed`` is empty, or if
             nothing was written.
-        documents: Number of documents of the index after the sync.
-        dry_run: Whether nothing was written.
+        documents: Number of documents of the index after the sync; in a dry run, before the sync.
+        dry_run: Whether the sync only reported what it would do.
         seconds: Time of the whole sync.
     """
 
@@ -84,7 +85,7 @@ class FolderScan:
 
     Attributes:
         source: The folder; its files are named by their paths relative to the root of the index.
-        prints: Fingerprint of each file with content.
+        prints: Fingerprint of each file that is not blank, by its path.
         failed: Why a file or folder cannot be read, by its path.
         unlisted: Paths of folders that cannot be listed.
         left_out: Description of the files that are not read, or "".
@@ -97,17 +98,17 @@ class FolderScan:
     left_out: str = ""
 
     def note_left_out(self) -> None:
-        """Tell which files are not read."""
+        """Print a note about the files that are not read."""
         if self.left_out:
             note(f"{self.source.shown}: not read: {self.left_out}.")
 
     @property
     def is_empty(self) -> bool:
-        """Whether no file was found."""
+        """Whether no file has content, and reading failed for no file or folder."""
         return not (self.prints or self.failed)
 
     def may_hold(self, path: str) -> bool:
-        """Whether a file may exist, since its folder or the file itself cannot be read."""
+        """Whether a file without a fingerprint may exist: the file or its folder cannot be read."""
         return path in self.failed or any(
             above in ("", ".") or path.startswith(f"{above}/") for above in self.unlisted
         )
@@ -115,7 +116,17 @@ class FolderScan:
 
 @dataclass(slots=True)
 class _Plan:
-    """The work of a sync, as it is known before any file is parsed."""
+    """The paths of files by what a sync does with them, before any file is parsed.
+
+    Attributes:
+        stored: The documents of files in the index.
+        new: Files of which the index holds no document.
+        changed: Files of which the index lacks a document of the present content, or holds one of
+            an earlier content.
+        gone: Files of which the index holds documents, and which no longer exist.
+        taken: As in `StoredFiles`.
+        unchanged: Number of files whose content did not change.
+    """
 
     stored: StoredFiles = field(default_factory=StoredFiles)
     new: list[str] = field(default_factory=list)
@@ -126,7 +137,7 @@ class _Plan:
 
 
 def require_place(folder: Path, root: Path | None) -> SourceFile:
-    """Return a folder with its path below the root; if there is no root, the folder becomes it.
+    """Return a folder with its path relative to the root; without a root, it becomes the root.
 
     Raises:
         IndexStoreError: The folder lies outside the root.
@@ -144,7 +155,12 @@ def require_place(folder: Path, root: Path | None) -> SourceFile:
 
 
 def scan_folder(source: SourceFile, memory_bytes: int | None = None) -> FolderScan:
-    """Read and hash every file of a folder."""
+    """Read and hash every file of a folder.
+
+    Args:
+        source: The folder, from `require_place`.
+        memory_bytes: Memory budget of the process, which limits the size of a file; None: no limit.
+    """
     scan, limit = FolderScan(source), RowLimit.within(memory_bytes)
 
     def unlisted(path: Path, error: OSError) -> None:
@@ -174,7 +190,7 @@ def require_files(scan: FolderScan, *, allow_empty: bool) -> None:
     """Refuse a folder without files, such as an unmounted disk.
 
     Raises:
-        CorpusError: The folder is absent or has no file that can be read.
+        CorpusError: The folder is absent or `FolderScan.is_empty`, and ``allow_empty`` is false.
     """
     if scan.is_empty and not allow_empty:
         what = "has no file that can be read" if scan.source.path.is_dir() else "is not a folder"
@@ -185,7 +201,7 @@ def require_files(scan: FolderScan, *, allow_empty: bool) -> None:
 
 
 def preview(scan: FolderScan, settings: ReadSettings) -> SyncReport:
-    """Tell what the first sync of a folder would do; no index exists yet."""
+    """Report what the first sync of a folder would do, before an index exists."""
     scan.note_left_out()
     plan = _Plan(new=list(scan.prints))
     parsed = _Parsed.of(scan, plan.new, settings, None) if plan.new else None
@@ -212,7 +228,7 @@ def sync_folder(
         scan: The files, from `scan_folder`.
         settings: How files are read and embedded.
         open_model: Opens the model of the index.
-        dry_run: Only tell what would be done.
+        dry_run: Only report what would be done.
         allow_inexact: As for `Index.matching_embedder`.
         memory_bytes: Memory budget of the process; None: no limit.
         settle: Merges segments after the changes.
@@ -283,6 +299,7 @@ class _Parsed:
         memory_bytes: int | None = None,
     ) -> _Parsed:
         files = _only(scan.source, paths)
+        # `stored_files` finds documents by the column `PATH` only if it has strings.
         types = {name: kind for name, kind in settings.column_types.items() if name != PATH}
         reader = CorpusReader(
             files,
@@ -306,7 +323,7 @@ class _Parsed:
 
 @dataclass(frozen=True, slots=True)
 class _Work:
-    """What is to be done to bring a state of the index in line with the folder."""
+    """The changes that a state of the index needs to agree with the folder."""
 
     state: Snapshot
     scan: FolderScan
@@ -335,6 +352,7 @@ class _Work:
 
 
 def _only(source: SourceFile, paths: Iterable[str]) -> SourceFile:
+    """Limit a folder to the files at these paths, which are relative to the root."""
     start = len(source.name) + 1 if source.name else 0
     return replace(source, only=tuple(path[start:] for path in paths))
 
@@ -357,20 +375,20 @@ def _compare(scan: FolderScan, stored: StoredFiles) -> _Plan:
 
 
 def is_whole(contents: Collection[int], own: int, *, alone: bool) -> bool:
-    """Whether all documents of a file are stored; they are if the last one is.
+    """Whether all documents of a file are stored.
 
-    The last document of a file is committed last.
+    They are if the last document is, since it is committed last.
 
     Args:
         contents: Content hashes of the stored documents of the file.
         own: Fingerprint of the file.
-        alone: Whether the file is not whole as long as documents of its earlier contents are stored
-            too.
+        alone: Return False also if documents of an earlier content of the file are stored.
     """
     return own in contents and not (alone and set(contents) - _prints(own))
 
 
 def _prints(own: int) -> set[int]:
+    """Return the content hashes of the documents of a file with this fingerprint."""
     return {own, fingerprint_before_last(own)}
 
 
@@ -392,7 +410,7 @@ def _report(scan: FolderScan, plan: _Plan, parsed: _Parsed | None, *, dry_run: b
 
 
 def _not_read(scan: FolderScan, plan: _Plan) -> dict[str, str]:
-    """Return why files and folders were not parsed, by path: unreadable, or their id is taken."""
+    """Return, by path, why a file or folder was not parsed: unreadable, or the id is taken."""
     return {**scan.failed, **dict.fromkeys(plan.taken, TAKEN)}
 
 
@@ -404,12 +422,11 @@ def _is_held(path: str, stored: StoredFiles) -> bool:
 
 
 def _list_failures(folder: Path, work: _Work) -> Path | None:
-    """Write the list of what cannot be read, and return its path.
+    """Write the list of files and folders that cannot be read, and return its path.
 
     If everything can be read, remove an earlier list, and return None.
 
-    `ingest` has listed the files that it could not parse; this list also has those that could not
-    be opened.
+    The list replaces that of `ingest`, which lacks files and folders that could not be opened.
     """
     source, not_read = work.scan.source, _not_read(work.scan, work.plan)
     rejects = [
@@ -424,7 +441,7 @@ def _list_failures(folder: Path, work: _Work) -> Path | None:
 
 
 def _shown(source: SourceFile, path: str) -> str:
-    """Return the name in messages of a path below the root."""
+    """Return how messages show a path that is relative to the root."""
     below = path[len(source.name) + 1 :] if source.name else path
     return f"{source.shown}/{printable(below)}" if below not in ("", ".") else source.shown
 
@@ -441,7 +458,14 @@ def _record_root(writer: IndexWriter, settings: ReadSettings, root: str) -> None
 def _doomed(
     writer: IndexWriter, scan: FolderScan, gone: Iterable[str], parsed: Iterable[str]
 ) -> list[str]:
-    """List the documents of files that are gone, and of earlier contents of files."""
+    """Return the ids of the documents to delete.
+
+    Args:
+        writer: The writer, after new and changed files were committed.
+        scan: The files.
+        gone: Paths of files whose documents are all deleted.
+        parsed: Paths of files that were committed; documents of earlier contents are deleted.
+    """
     stored = stored_files(writer.snapshot, scan.source.name, scan.prints).contents
     doomed = [doc_id for path in gone for doc_id in stored.get(path, ())]
     for path in parsed:

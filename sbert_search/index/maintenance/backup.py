@@ -1,4 +1,4 @@
-"""Backups: a second index made of the same files, by hard links or, across disks, by copies."""
+"""Backups: a second index with the same files, as hard links or, on another disk, as copies."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ def opened_files(source: Folder, manifest: Manifest) -> Opened:
 
     Raises:
         FileNotFoundError: A file is gone.
-        CorruptIndex: A file has another size than recorded.
+        CorruptIndex: A file has another size than recorded, or cannot be read.
+        IndexStoreError: This process has no permission to read a file, or too many files open.
     """
     with source.kept_open() as opened:
         return {
@@ -40,7 +41,7 @@ def opened_files(source: Folder, manifest: Manifest) -> Opened:
 
 
 def missing_file(folder: Folder, error: FileNotFoundError) -> CorruptIndex:
-    """Return the error for a file that is gone, though no newer state was committed.
+    """Return the error for a missing file that the newest state needs.
 
     Args:
         folder: The index, or the sharded index with the file in one of its shards.
@@ -52,7 +53,7 @@ def missing_file(folder: Folder, error: FileNotFoundError) -> CorruptIndex:
 
 
 def _remedy(name: str) -> str:
-    """Return the remedy for damage to a file; the default one unless it is a derived file."""
+    """Return the remedy for damage to a file; "", the default of `CorruptIndex`, if not derived."""
     return REMAKE if name.startswith(DERIVED_FOLDERS) else ""
 
 

@@ -1,4 +1,4 @@
-"""Full verification of an index: the hash of every file, and the consistency of its parts."""
+"""Full verification of an index: the hash of every file, and the consistency of the files."""
 
 from __future__ import annotations
 
@@ -49,11 +49,11 @@ class CheckReport:
 def check(path: Path) -> CheckReport:
     """Verify a whole index and report every damaged file.
 
-    If the files without which the index cannot be opened are sound, the first inconsistency between
-    files is reported, too.
+    If documents, vectors, ids and tombstones have the right hashes, the first inconsistency between
+    these files is reported, too.
 
-    All files are opened before the first is hashed, so writers may continue meanwhile. If a writer
-    removes a file before it is opened, the newer state of the index is checked instead.
+    All files are opened before the first one is hashed, so writers may continue meanwhile. If a
+    writer removes a file before this function opens it, the newer state is checked instead.
 
     Raises:
         NotAnIndex: The folder holds no index.
@@ -66,6 +66,7 @@ def check(path: Path) -> CheckReport:
         except CorruptIndex as error:
             return CheckReport((error,), (), 1, 0)
         opened = OpenedState(folder, manifest)
+        # If the state is still the newest one, a file that cannot be opened is damage.
         if opened.is_complete or (folder.is_at_its_path() and manifests.read(folder) == manifest):
             return opened.report()
     raise IndexStoreError(f"{path} changed {OPEN_TRIES} times while it was opened; try again.")
@@ -148,7 +149,7 @@ def _damage(
 
 
 def _inconsistencies(snapshot: Snapshot | CorruptIndex) -> Iterator[CorruptIndex]:
-    """Compare the parts of an index whose files have the right hashes; yield the first error."""
+    """Compare the files of an index, whose hashes are right, with each other; yield one error."""
     try:
         if isinstance(snapshot, CorruptIndex):
             raise snapshot
@@ -162,10 +163,9 @@ def _inconsistencies(snapshot: Snapshot | CorruptIndex) -> Iterator[CorruptIndex
 
 
 def _check_tombstones(snapshot: Snapshot) -> None:
-    """Check the tombstones, which list the dead (deleted or replaced) rows.
+    """Check that the tombstones list the rows of whole documents.
 
-    The dead rows must make up whole documents. The numbers of live rows and documents must be those
-    of the manifest.
+    The numbers of live rows and documents must be those of the manifest.
     """
     n_rows = n_docs = 0
     for i, segment in enumerate(snapshot.segments):
@@ -200,7 +200,7 @@ def _check_rows(segment: Segment) -> None:
 
 
 def _check_ids(segment: Segment) -> None:
-    """Check that the id table is sorted and has the hashes of the documents' ids and their rows."""
+    """Check that the id table is sorted and has the id hash and the first row of each document."""
     starts = segment.firsts
     hashes = ids.hash_ids(segment.doc_ids(starts))
     expected = ids.make_table(hashes, segment.rows[starts], segment.ids[2])

@@ -35,18 +35,17 @@ from sbert_search.runtime.progress import Advance, progress
 
 BATCH_BYTES = 64 << 20  # bytes of rows that are written together
 PIECE_BYTES = 16 << 20  # bytes of rows that are read together
-WORK_BYTES = 192 << 20  # memory of a merge: rows read, gathered and written, and postings
+WORK_BYTES = 192 << 20  # memory of a merge: rows that are read and written, and postings
 
 
 def rewritten(work: Transaction, snapshot: Snapshot, groups: Sequence[Group]) -> Manifest:
     """Write merged segments and return the new manifest, without committing it.
 
-    Tombstones are files that list dead rows. If any dead rows are kept, they are listed in one new
-    tombstone.
+    If any dead rows are kept, one new tombstone lists them all.
 
     Args:
         work: The transaction to write in.
-        snapshot: The state to rewrite; its large files are hashed before they are read.
+        snapshot: The state to rewrite. The large files of merged segments are hashed first.
         groups: Which neighbouring segments are merged, in the order of their rows.
 
     Raises:
@@ -82,9 +81,13 @@ def written(
         work: The transaction to write in.
         new: The new manifest; gives the settings and columns of the index.
         part: The new rows.
-        table: Id table of their documents.
-        extended: A state whose last segment, all of whose rows are live, is written again before
-            the new rows; None: the segment has only the new rows.
+        table: Id table of the documents of ``part``.
+        extended: A state whose last segment is written again before the new rows; all rows of that
+            segment must be live. None: the new segment has only the new rows.
+
+    Raises:
+        CorruptIndex: A file of the last segment is damaged.
+        OSError: The disk failed.
     """
     parts, columns = [part], new.columns
     if extended:
@@ -131,7 +134,8 @@ def with_ann(
 
     Args:
         work: The transaction to write in.
-        snapshot: An earlier state whose trained FAISS index, if there is one, is used again.
+        snapshot: An earlier state; if it has a trained FAISS index with the same factory string,
+            that index is used again.
         new: The manifest to change.
         memory_bytes: Memory budget of the process; None: no limit.
         retrain: Train FAISS again, and rebuild every FAISS file.
@@ -177,7 +181,7 @@ def _with_dead_of(
 
 
 def _trained_before(snapshot: Snapshot) -> FaissIndex | None:
-    """Return an emptied copy of a trained FAISS index of a state, if it has one."""
+    """Return an emptied copy of a trained FAISS index of a state; None if there is none."""
     copies = (ann.copy() for ann in snapshot.anns if ann)
     empty = next((copy for copy in copies if copy is not None), None)
     if empty is not None:
@@ -186,7 +190,10 @@ def _trained_before(snapshot: Snapshot) -> FaissIndex | None:
 
 
 def _copy_to_extend(snapshot: Snapshot, segment: Segment) -> FaissIndex | None:
-    """Copy the FAISS index of the older segment whose rows are the first rows of this one."""
+    """Copy the FAISS index of the older segment whose rows are the first rows of this segment.
+
+    None: there is no such segment, or its FAISS index cannot be read.
+    """
     for older, ann in zip(snapshot.segments, snapshot.anns, strict=True):
         n_rows = older.n_rows
         if ann and n_rows <= segment.n_rows and (older.rows == segment.rows[:n_rows]).all():
@@ -296,7 +303,8 @@ def _batch_rows(segments: Sequence[Segment]) -> int:
     pieces = [piece for segment in segments for _, piece in _pieces(segment)]
     ends = np.cumsum([piece.num_rows for piece in pieces])
     taken = np.cumsum([0, *(piece.nbytes for piece in pieces)])
-    allowed = max(BATCH_BYTES, 2 * max(np.diff(taken), default=0))  # a row may exceed the limit
+    # Even a batch of few rows may touch two pieces, which may be larger than the limit.
+    allowed = max(BATCH_BYTES, 2 * max(np.diff(taken), default=0))
     n_rows = BATCH_ROWS
     while n_rows > 1:
         starts = np.arange(0, ends[-1], n_rows)

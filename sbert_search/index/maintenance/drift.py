@@ -26,8 +26,8 @@ class DriftReport:
         dead_share: Share of deleted or replaced rows among all stored rows.
         scanned_share: Share of the live rows that no FAISS file holds; 0 if the spec is Flat.
         imbalance: Imbalance factor of the inverted lists, the largest of all segments. It is 1 when
-            all lists are equally long, and n when a search reads n times as much. None without
-            inverted lists.
+            all lists are equally long, and n when a search reads n times as many vectors as with
+            equally long lists. None without inverted lists.
         probes: Number of passages whose vectors were the queries.
         recall: Mean recall@10 over these queries; a passage does not count as its own neighbour.
             None when every search is exact.
@@ -96,7 +96,7 @@ def _actions(
 
 
 def _probes(snapshot: Snapshot) -> NDArray[np.int64]:
-    """Choose the live rows with the smallest hashes: a sample that updates hardly change.
+    """Return the live rows with the smallest hashes: a random sample that updates hardly change.
 
     Source: SplitMix64's finaliser (Steele et al. 2014, Fast splittable pseudorandom number
     generators, section 4).

@@ -25,7 +25,7 @@ class IndexInfo:
         passages: Number of live rows, one for each passage of these documents.
         dead_rows: Number of deleted or replaced rows that still take space.
         segments: Number of segments.
-        size_bytes: Bytes of all files.
+        size_bytes: Bytes of all files of this state.
         commits: Number of commits so far.
         dim: Dimensions of a vector.
         metric: How vectors are compared.
@@ -41,8 +41,8 @@ class IndexInfo:
         columns: Metadata columns and their types.
         built: Number of input rows of the build, by outcome (indexed, rejected, ...).
         source_sha256: Hash of the sources of the build; "": the index was made empty.
-        root: The folder with which the index can be kept in sync; the id of a file is its path
-            relative to it. "": there is no such folder.
+        root: The folder with which `Index.sync` compares the index; the id of a file is its path
+            relative to this folder. "": there is no such folder.
         tuning: Result of the last tuning; None if the index was not tuned.
         advice: The reason to compact the index, or "".
         shards: Number of shards; None: the index is not sharded.

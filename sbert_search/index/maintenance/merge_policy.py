@@ -7,8 +7,9 @@ replaced document; the other rows are live. An update ends with these merges:
   times the size of the live rows.
 - If more than 4 small segments (at most half a million live rows each) follow the last segment that
   has a FAISS file, the newest are merged. The merge goes back until it meets a segment that holds
-  at least twice as many live rows as all after it. Merges thus rewrite a row about log2(rows / rows
-  of an update) times. A row is also rewritten once for every fifth of its segment that dies.
+  at least twice as many live rows as all segments after it. Merges thus rewrite a row about
+  log2(rows / rows of an update) times. A row is also rewritten once for every fifth of its segment
+  that dies.
 - If more than 1 % of the rows are in segments without a FAISS file, these segments are merged with
   the newest segment that has one, and their rows are added to its FAISS index. The dead rows of
   that newest segment stay, because the FAISS index holds them too. Only if more than 20 % of its
@@ -34,7 +35,7 @@ from sbert_search.index.storage.manifest import Manifest
 SEGMENT_ROWS = 1_000_000  # largest number of rows of a merged segment
 MAX_SEGMENTS = 4  # if more small segments are left after an update, the newest are merged
 MAX_DEAD = 0.2  # largest share of dead rows in a segment
-MAX_SCANNED = 0.01  # if a larger share of the rows is outside FAISS, they are added to it
+MAX_SCANNED = 0.01  # if a larger share of the rows is outside FAISS, a FAISS index gets these rows
 MAX_TOMBSTONES = 32  # largest number of tombstone files, which list dead rows
 MAX_MERGEABLE = 64  # a commit merges if this removes at least 64 segments, to limit open files
 ADVISED_SEGMENTS = 16  # compact is advised above this number plus one per half million live rows
@@ -93,8 +94,8 @@ def advice(snapshot: Snapshot) -> str:
 def lacks_ann(manifest: Manifest, n_shards: int = 1) -> bool:
     """Whether a segment that is large enough for a FAISS file has none.
 
-    A commit that merges all small segments into one leaves such a segment. If the index is one of
-    several shards, all of them are scanned for a query, so a segment is large with fewer rows.
+    A commit that merges all small segments into one leaves such a segment. In one of n shards, 1/n
+    of the rows is enough, since a query scans all shards.
     """
     return not manifest.settings.spec.is_flat and any(
         segment.ann is None and segment.n_rows * n_shards >= MIN_ANN_ROWS
@@ -168,7 +169,13 @@ def _tiered(parts: Sequence[_Part], tail: int) -> list[Group]:
 
 
 def _too_dead(parts: Sequence[_Part], merged: Sequence[Group], *, and_ann: bool) -> list[Group]:
-    """Choose each segment with too many dead rows that is in no merged group."""
+    """Choose the segments with too many dead rows that are in no merged group.
+
+    Args:
+        parts: The segments.
+        merged: The groups chosen before.
+        and_ann: Whether segments with a FAISS file may be chosen.
+    """
     taken = {i for group in merged for i in group.members}
     return [
         Group(i, i + 1)
@@ -178,7 +185,12 @@ def _too_dead(parts: Sequence[_Part], merged: Sequence[Group], *, and_ann: bool)
 
 
 def _neighbours(parts: Sequence[_Part], stand_alone: Sequence[bool]) -> Iterator[Group]:
-    """Split segments into runs whose live rows and column types fit into one segment."""
+    """Split segments into runs whose live rows and column types fit into one segment.
+
+    Args:
+        parts: The segments.
+        stand_alone: For each segment, whether it must be a run of its own.
+    """
     start, size = 0, 0
     for i, part in enumerate(parts):
         n_live = SEGMENT_ROWS + 1 if stand_alone[i] else part.n_live  # never fits with others
