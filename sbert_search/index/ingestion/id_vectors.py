@@ -25,6 +25,7 @@ from sbert_search.index.storage.columns import textless_table
 from sbert_search.index.storage.manifest import StoreSettings
 from sbert_search.index.storage.segment_writer import SegmentPart
 from sbert_search.records import Document, RowCounts
+from sbert_search.runtime.arrays import MAX_NORM
 from sbert_search.runtime.progress import progress
 
 SHOWN = "vectors"  # the first row has ``vectors:1`` as its `Document.source`
@@ -147,7 +148,7 @@ class IdVectors:
             for start in range(0, len(self.vectors), BLOCK_ROWS):
                 ids = self._ids_between(start, start + BLOCK_ROWS)
                 self._check(start, ids)
-                digest.update("\0".join(ids).encode())
+                digest.update("".join(f"{doc_id}\0" for doc_id in ids).encode())
                 advance(len(ids))
         digest.update(self.contents.data)
         self._reject(self._reasons)
@@ -197,8 +198,8 @@ class IdVectors:
         norms = _norms(block)
         self.contents[rows] = _NO_TEXT ^ ids_of.hash_vectors(block)
         self.id_hashes[rows] = ids_of.hash_ids(ids)
-        # To save time, `problems` gets only vectors whose norm is 0 or not finite.
-        suspect = ~(np.isfinite(norms) & (norms > 0))
+        # To save time, `problems` gets only vectors whose norm is 0, too large or not finite.
+        suspect = ~((norms > 0) & (norms <= MAX_NORM))
         if self.rule.dtype == "float16" and not self.rule.nonzero:
             suspect[:] = True  # a vector with a small norm may overflow float16, too
         at = np.flatnonzero(suspect)

@@ -87,6 +87,11 @@ class PredictedColumns:
                 types[column] = _type_of(predictor)
                 continue
             for name in (column, *_columns_by_kind(column, predictor).values()):
+                if name in types:
+                    raise ConfigError(
+                        f"Two models fill the column {name!r}: {self._models[column]} has one for "
+                        "each type of entity. Name another column."
+                    )
                 types[name] = "list[string]"
         return types
 

@@ -30,7 +30,7 @@ class DriftReport:
             equally long lists. None without inverted lists.
         probes: Number of passages whose vectors were the queries.
         recall: Mean recall@10 over these queries; a passage does not count as its own neighbour.
-            None when every search is exact.
+            None when every search is exact, or there is only one row.
         target: Target recall.
         actions: Recommended commands, the most useful first; empty if none is needed.
 
@@ -68,7 +68,7 @@ def measure_drift(snapshot: Snapshot, target: float | None = None) -> DriftRepor
     return DriftReport(
         segments=len(manifest.segments),
         dead_share=manifest.n_dead_rows / max(1, manifest.n_rows + manifest.n_dead_rows),
-        scanned_share=0.0 if flat else 1.0 - in_faiss / max(1, manifest.n_rows),
+        scanned_share=0.0 if flat or not manifest.n_rows else 1.0 - in_faiss / manifest.n_rows,
         imbalance=imbalance,
         probes=len(probes),
         recall=recall,
@@ -108,11 +108,12 @@ def _probes(snapshot: Snapshot) -> NDArray[np.int64]:
     return rows[np.argsort(hashes ^ (hashes >> np.uint64(31)), kind="stable")[:N_PROBES]]
 
 
-def _recall(snapshot: Snapshot, probes: NDArray[np.int64]) -> float:
+def _recall(snapshot: Snapshot, probes: NDArray[np.int64]) -> float | None:
     """Return the mean recall@10 of searches for the probes, not counting the probes themselves.
 
     A row counts as correct if its score is at least that of the exact 10th neighbour, as in
-    `index tune`: of rows with equal vectors, FAISS may return others than an exact search.
+    `index tune`: of rows with equal vectors, FAISS may return others than an exact search. None if
+    the index has only one row.
     """
     queries = snapshot.vectors(probes)
     found, exact = snapshot.search(queries, K + 1), snapshot.search(queries, K + 1, exact=True)
@@ -121,8 +122,9 @@ def _recall(snapshot: Snapshot, probes: NDArray[np.int64]) -> float:
         got, nearest = (
             scores[i][(rows[i] != probe) & (rows[i] >= 0)][:K] for scores, rows in (found, exact)
         )
-        recalls.append(np.count_nonzero(got >= nearest[-1:]) / max(1, len(nearest)))
-    return float(np.mean(recalls))
+        if len(nearest):
+            recalls.append(np.count_nonzero(got >= nearest[-1:]) / len(nearest))
+    return float(np.mean(recalls)) if recalls else None
 
 
 def _imbalance(ann: FaissIndex) -> float | None:

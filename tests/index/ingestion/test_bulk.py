@@ -13,11 +13,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from sbert_search.corpus.vectors import RowVectors, VectorRule
 from sbert_search.embedding.hashing import HashingEmbedder
 from sbert_search.errors import ConfigError, CorpusError, IndexStoreError
 from sbert_search.index.index import Index
-from sbert_search.index.ingestion import bulk
-from sbert_search.index.ingestion.id_vectors import _norms
+from sbert_search.index.ingestion import bulk, id_vectors
+from sbert_search.index.ingestion.id_vectors import IdVectors, _norms
 from sbert_search.records import RowCounts
 from sbert_search.runtime.disk.files import use_disk
 from sbert_search.search.engine import SearchEngine
@@ -142,6 +143,29 @@ def test_very_large_and_very_small_vectors_keep_their_direction(metric: Any, lar
     rows = [{"_id": n} for n in range(4)]
     index = Index.from_vectors(vectors, metric=metric)
     same_index(index, Index.build(rows, vectors=vectors, metric=metric))
+
+
+def test_a_norm_whose_scores_float32_cannot_hold_is_refused_as_in_other_builds() -> None:
+    rows = np.array([[1, 0], [1e19, 0]], np.float32)
+    for build in (
+        lambda: Index.from_vectors(rows, metric="dot"),
+        lambda: Index.build([{"_id": "0"}, {"_id": "1"}], vectors=rows, metric="dot"),
+    ):
+        with pytest.raises(CorpusError, match=r"norm above 1e\+18"):
+            build()
+    assert len(Index.from_vectors(rows, metric="cosine")) == 2  # which stores directions only
+
+
+def test_the_hash_of_a_source_separates_the_ids_of_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(id_vectors, "BLOCK_ROWS", 1)
+    rule = VectorRule(nonzero=True, dtype="float32")
+
+    def hash_of(*ids: str) -> str:
+        vectors = RowVectors(np.ones((2, 2), np.float32))
+        return IdVectors(vectors, list(ids), rule=rule, on_error="stop").survey().sha256
+
+    assert hash_of("b", "cd") == hash_of("b", "cd")
+    assert hash_of("b", "cd") != hash_of("bc", "d")
 
 
 def test_norms_are_those_of_float64() -> None:

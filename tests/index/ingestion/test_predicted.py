@@ -101,6 +101,8 @@ def test_wrong_models_and_columns_are_refused(models: tuple[Path, Path], tmp_pat
         Index.build(ROWS, classify={"n": str(models[0])}, **build)
     with pytest.raises(ConfigError, match="Two models fill the column 'x'"):
         PredictedColumns({"x": "a"}, {"x": "b"}, {})
+    with pytest.raises(ConfigError, match="Two models fill the column 'x_per'"):
+        Index.build(ROWS, classify={"x_per": str(models[0])}, tag={"x": str(models[1])}, **build)
     assert not (tmp_path / "a.index").exists()
     index = Index.build(ROWS[:3], classify={"mood": str(models[0])}, **build)
     other = classifier(tmp_path / "tokens")

@@ -129,6 +129,18 @@ def test_rows_without_faiss_and_dead_rows_are_counted(tmp_path: Path) -> None:
     assert report.actions == ("`index compact`: 500 of 1,750 rows are dead",)
 
 
+def test_an_index_of_one_row_or_none_needs_no_tuning(tmp_path: Path) -> None:
+    store = made(tmp_path / "i", "HNSW16")
+    with store.writer() as writer:
+        writer.delete([f"a{n}" for n in range(1, 1500)])
+    alone = measure_drift(store.snapshot)
+    assert (alone.probes, alone.recall, alone.scanned_share) == (1, None, 0.0)
+    assert not any("tune" in action for action in alone.actions)
+    with store.writer() as writer:
+        writer.delete(["a0"])
+    assert measure_drift(store.snapshot).scanned_share == 0.0
+
+
 def test_probes_stay_the_same_for_as_long_as_they_live(tmp_path: Path) -> None:
     store = made(tmp_path / "i", "Flat")
     before = set(_probes(store.snapshot).tolist())
