@@ -147,12 +147,10 @@ def test_very_large_and_very_small_vectors_keep_their_direction(metric: Any, lar
 
 def test_a_norm_whose_scores_float32_cannot_hold_is_refused_as_in_other_builds() -> None:
     rows = np.array([[1, 0], [1e19, 0]], np.float32)
-    for build in (
-        lambda: Index.from_vectors(rows, metric="dot"),
-        lambda: Index.build([{"_id": "0"}, {"_id": "1"}], vectors=rows, metric="dot"),
-    ):
-        with pytest.raises(CorpusError, match=r"norm above 1e\+18"):
-            build()
+    with pytest.raises(CorpusError, match=r"norm above 1e\+18"):
+        Index.build([{"_id": "0"}, {"_id": "1"}], vectors=rows, metric="dot")
+    with pytest.raises(CorpusError, match=r"norm above 1e\+18"):
+        Index.from_vectors(rows, metric="dot")
     assert len(Index.from_vectors(rows, metric="cosine")) == 2  # which stores directions only
 
 
