@@ -1,4 +1,5 @@
-"""The HTTP server: embeddings, reranking and search for clients of other services and of this one.
+"""The HTTP server for embeddings, reranking and search, and its tools for language models.
 
-The extra ``serve`` brings its packages. Only the command ``serve`` imports this folder.
+The extra ``serve`` installs the packages of the server, the extra ``mcp`` those of the tools. Only
+the commands ``serve`` and ``mcp`` import this folder.
 """

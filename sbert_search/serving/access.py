@@ -1,4 +1,4 @@
-"""Tokens by which clients are admitted: read from a file or the environment, compared safely."""
+"""Tokens that admit clients, from a file or the environment; they are compared in constant time."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class AccessTokens:
     def right_of(self, authorization: bytes | None) -> Right | None:
         """Return the right that the header ``Authorization: Bearer TOKEN`` gives; None: no right.
 
-        The time that this takes does not depend on the tokens.
+        How long this takes does not reveal whether a token matches, or which one.
         """
         scheme, _, token = (authorization or b"").partition(b" ")
         if scheme.lower() != b"bearer":
@@ -51,11 +51,16 @@ class AccessTokens:
 def read_tokens(path: Path | None, environment: Mapping[str, str] | None = None) -> AccessTokens:
     """Read the tokens of a file, or else those of the variable ``SBERT_SEARCH_TOKENS``.
 
-    Each line, or each part between commas, has one token. A blank and ``write`` after the token
-    let its clients write too. Empty lines and lines that start with # are ignored.
+    Each line, or each part of a line between commas, has one token: ``TOKEN`` allows reading,
+    ``TOKEN write`` writing too. Empty lines and lines that start with # are ignored.
+
+    Args:
+        path: The file; None: the tokens are in the variable.
+        environment: The variables; None: those of this process.
 
     Raises:
-        ConfigError: The file cannot be read or holds no token, or a token is too short.
+        ConfigError: The file cannot be read or holds no token; a token is too short or is followed
+            by something other than ``write``.
     """
     environment = os.environ if environment is None else environment
     if path is None:

@@ -1,4 +1,4 @@
-"""The access log: one JSON object for each request, without texts unless they are asked for."""
+"""The access log: one JSON object for each request, with texts only if --log-texts is given."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from sbert_search.serving.models.work import Work
 
-_MOST_BYTES = 10_000  # of the body of a request, in its record
-_LOGGED = "sbert_search.logged"  # key of a request's scope
+_MOST_BYTES = 10_000  # of a request body that a record holds
+_LOGGED = "sbert_search.logged"  # this key in a scope says that its request was logged
 
 
 class AccessLog:
@@ -24,7 +24,7 @@ class AccessLog:
         emit: Writes the record of a request as a line.
         texts: Whether records have the address and the body of the request, and errors their
             messages. All of these can hold texts of queries, filters and documents.
-        worker: Number of this process, if several serve; 0: it is alone.
+        worker: Number of this worker process; 0: the server has one process.
     """
 
     def __init__(
@@ -37,7 +37,7 @@ class AccessLog:
         self._emit, self.texts, self._worker = emit, texts, worker
 
     def of_worker(self, number: int) -> AccessLog:
-        """Return the same log for one of several processes."""
+        """Return this log for the worker process with a number."""
         return AccessLog(self._emit, texts=self.texts, worker=number)
 
     def write(
@@ -52,7 +52,7 @@ class AccessLog:
         bug: Exception | None = None,
         body: bytes = b"",
     ) -> None:
-        """Write a request; status 499 means that the client hung up."""
+        """Write the record of a request; status 499: the client closed the connection."""
         scope[_LOGGED] = True
         client = scope.get("client")
         record: dict[str, object] = {
@@ -84,7 +84,9 @@ class AccessLog:
             query = scope["query_string"].decode("ascii", "replace")
             record["address"] = f"{scope['path']}?{query}" if query else scope["path"]
             record["body"] = body[:_MOST_BYTES].decode("utf-8", "replace")
-        with suppress(OSError, ValueError):  # if the reader of the log is gone, the server goes on
+        with suppress(
+            OSError, ValueError
+        ):  # the log may be a pipe without a reader; requests go on
             self._emit(record)
 
 
@@ -111,7 +113,7 @@ class LogOtherRequests:
 
         await self._app(scope, receive, observed)
         if scope["type"] == "http" and _LOGGED not in scope:
-            # The path of a file that was sent is a name of this package. Others may be any text.
+            # The path of a file of the search page is harmless; any other path may hold texts.
             is_file = scope["method"] != "OPTIONS" and status < 400
             route = scope["path"] if is_file else ""
             seconds, request_id = perf_counter() - started_s, secrets.token_hex(8)
@@ -119,10 +121,10 @@ class LogOtherRequests:
 
 
 class BodyRecorder:
-    """Receives a request, and keeps what the log shows of its body.
+    """Receives a request, and keeps the start of its body for the log.
 
     Args:
-        receive: As for ASGI.
+        receive: The callable ``receive`` of ASGI.
     """
 
     def __init__(self, receive: Receive) -> None:
@@ -138,7 +140,7 @@ class BodyRecorder:
 
 
 def _without_messages(bug: BaseException) -> list[str]:
-    """Format a traceback with its causes; messages may quote a request and are left out."""
+    """Format a traceback with its causes, without messages, since these may quote a request."""
     cause = bug.__cause__ or (None if bug.__suppress_context__ else bug.__context__)
     lines = [] if cause is None else [*_without_messages(cause), "\n"]
     lines += traceback.format_tb(bug.__traceback__)

@@ -54,11 +54,11 @@ def build_app(
         served: The indexes and models that it serves.
         log: Gets a line for each request; None: there is no log.
         page: Folder of the search page's files; without an ``index.html`` there is no page.
-        beside: One more context that stays open while requests are answered; None: no more.
+        beside: Another context that stays open while requests are answered; None: there is none.
     """
     mcp = None
     if served.mcp:
-        from sbert_search.serving.mcp.http import McpRoute  # its SDK belongs to another extra
+        from sbert_search.serving.mcp.http import McpRoute  # needs the extra mcp
 
         mcp = McpRoute(served)
     operations = [*OPERATIONS, *([mcp.operation] if mcp else [])]
@@ -110,10 +110,10 @@ def _route(path: str, endpoint: ASGIApp, method: str) -> Route:
 
 
 class _EncodedRoute(Route):
-    """A route that finds the parts of a path before it decodes them.
+    """A route that splits a path into its parts before it decodes them.
 
-    So the id of a document may be any text: a slash that is written as %2F belongs to the id, and
-    ``a%2Fsimilar`` is the id ``a/similar``.
+    The id of a document can therefore be any text. A slash that is written as %2F belongs to the
+    id: ``a%2Fsimilar`` is the id ``a/similar``.
     """
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:

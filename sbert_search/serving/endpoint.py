@@ -1,4 +1,4 @@
-"""From an HTTP request to a function and back: access, limits, decoding, errors, log, metrics."""
+"""Answer HTTP requests by functions: access, limits, decoding, errors, log and metrics."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ class Call(Generic[Q]):
     Attributes:
         body: The decoded body.
         path: Parts of the path by name.
-        query: Parameters after the question mark.
-        work: What the request has cost so far.
-        scope: The request as the web server gives it.
+        query: Query parameters by name.
+        work: The cost of the request so far.
+        scope: The ASGI scope of the request.
     """
 
     body: Q
@@ -57,9 +57,9 @@ class Reply:
     """An answer.
 
     Attributes:
-        value: A msgspec struct or a list; or bytes or text, which are sent as they are.
+        value: The body: bytes or text, sent unchanged, or an object that is encoded as JSON.
         status: HTTP status.
-        media_type: Type of the answer.
+        media_type: Media type of the body.
         headers: Further headers.
     """
 
@@ -71,22 +71,22 @@ class Reply:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operation(Generic[Q]):
-    """What one method of one path does.
+    """An operation of the server: one method of one path.
 
     Attributes:
         method: HTTP method.
-        path: Path, with parts in braces.
+        path: Path, with the names of its variable parts in braces.
         summary: One sentence for the OpenAPI document.
         answer: Function that answers a request.
         request: Type of the body; None: there is none.
-        response: Type of the answer.
-        parameters: Parameters of the query, with their descriptions.
+        response: Type of the answer's body, for the OpenAPI document.
+        parameters: Descriptions of the query parameters by name; a request with others is refused.
         right: The right that a client needs; ``open``: none.
-        style: Form of the bodies of errors.
+        style: Format of the bodies of errors.
         problems: Statuses of errors that only some operations have, such as 404; `statuses` adds
             the others.
         versioned: Whether the operation also exists under ``/v1``.
-        media_type: Type of the answer.
+        media_type: Media type of the answer, for the OpenAPI document.
         may_be_empty: Whether some answers have the status 202 and no body.
     """
 
@@ -235,7 +235,7 @@ async def _unless_hung_up(answer: Awaitable[T], receive: Receive) -> T:
     """Await an answer; cancel it if the client closes the connection.
 
     Raises:
-        HungUp: The client closed it.
+        HungUp: The client closed the connection.
     """
     work = asyncio.ensure_future(answer)
     gone = asyncio.ensure_future(_disconnect(receive))
@@ -281,9 +281,9 @@ async def _send(send: Send, reply: Reply, headers: list[tuple[bytes, bytes]]) ->
 def _headers(
     work: Work, seconds: float, request_id: str, served: Served, scope: Scope
 ) -> list[tuple[bytes, bytes]]:
-    """Return the headers of every answer.
+    """Return the headers that any operation sends; those of its `Reply` are added to them.
 
-    If text-embeddings-inference sends a header of the same meaning, the name is the same.
+    Where text-embeddings-inference sends a header of the same meaning, the name is the same.
     """
     headers = [
         (b"x-request-id", request_id.encode()),

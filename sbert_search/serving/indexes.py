@@ -29,7 +29,7 @@ from sbert_search.serving.problems import Problem, problem_of
 
 T = TypeVar("T")
 
-RETRY_S = 5.0  # time until a refused commit is looked at again
+RETRY_S = 5.0  # seconds until a refused commit is tried again
 
 
 @dataclass
@@ -44,6 +44,8 @@ class ServedIndex:
         reranking: Searches with the reranker; None: the server has none.
         metrics: Where searches and reloads are counted.
         allow_inexact: As for `SearchEngine`; here it applies to the model that embeds updates.
+        loaded_at: When the served commit was loaded, in seconds since 1970.
+        reload_error: Why the newest commit is not served; "": it is served.
     """
 
     name: str
@@ -55,11 +57,11 @@ class ServedIndex:
     allow_inexact: bool = False
     loaded_at: float = field(default_factory=time)
     reload_error: str = ""
-    _commit: int = field(init=False)  # number of the newest commit that was counted
-    _seen: tuple[int, ...] = ()  # stamp of the manifest that was last looked at
+    _commit: int = field(init=False)  # the last commit in the metric of reloads
+    _seen: tuple[int, ...] = ()  # stamp of the manifest at the last call of `reload`
     _refused: tuple[int, ...] = ()  # stamp of the last manifest that was refused
-    _reason: str = ""  # why it was refused; "": it was not
-    _retry_s: float = math.inf  # when a refused manifest is looked at again
+    _reason: str = ""  # message of the last refusal; "": a commit was loaded since
+    _retry_s: float = math.inf  # time (`monotonic`) to try a refused manifest again
     _readers: ThreadPoolExecutor = field(init=False, repr=False)
     _writer: ThreadPoolExecutor = field(init=False, repr=False)
 
@@ -70,7 +72,7 @@ class ServedIndex:
 
     @property
     def commit(self) -> int:
-        """Number of commits up to the state that is served."""
+        """Number of the commit that is served."""
         return self.index.state.manifest.generation
 
     async def search(
@@ -85,7 +87,8 @@ class ServedIndex:
         """Answer queries; their vectors are computed in the queue of the model.
 
         Raises:
-            Problem: A query or an option is wrong, or too many requests wait.
+            Problem: A query or an option is wrong, the server has no reranker, too many requests
+                wait, or the cluster cannot search.
         """
         if reranks and self.reranking is None:
             raise Problem(400, "The server has no reranker; start it with --rerank.", "rerank")
@@ -109,7 +112,7 @@ class ServedIndex:
                 self.metrics.searching.observe(work.search_s)
 
     async def similar(self, doc_id: str, k: int, where: str | None, work: Work) -> Hits:
-        """Find the documents nearest to one of the index.
+        """Find the k documents nearest to a document of the index.
 
         Raises:
             Problem: There is no such document, or the filter is wrong.
@@ -134,7 +137,7 @@ class ServedIndex:
         """Count the values of columns among the documents that match.
 
         Raises:
-            Problem: There is no such column, or the filter is wrong.
+            Problem: There is no such column, or the query or the filter is wrong.
         """
         distinct = list(dict.fromkeys(columns))
         count = partial(self.engine.facets, query, distinct, where=where, mode=mode)
@@ -152,9 +155,9 @@ class ServedIndex:
         return found
 
     async def reload(self) -> None:
-        """Move to a new commit of another process, if there is one and it is sound.
+        """Serve the newest commit of another process; if it cannot be opened, warn and go on.
 
-        Commits of this server are served at once, and are counted here like the others.
+        A commit of this server is served without this method, which only counts it.
         """
         stamp = self._manifest_stamp()
         if stamp == self._seen and monotonic() < self._retry_s:
@@ -162,13 +165,13 @@ class ServedIndex:
         self._seen, self._retry_s = stamp, math.inf
         loop = asyncio.get_running_loop()
         try:
-            # In the thread of updates: a refresh thus never returns to a state before an update.
+            # In the thread of updates, so that a refresh never undoes an update.
             moved = await loop.run_in_executor(self._writer, self.index.refresh)
         except (SbertSearchError, OSError) as error:
-            self._retry_s = monotonic() + RETRY_S  # missing files may be copied or restored later
+            self._retry_s = monotonic() + RETRY_S  # missing files may yet be copied or restored
             known = stamp == self._refused or str(error) == self._reason
             self._refused, self._reason = stamp, str(error)
-            if known:  # each commit of an unfinished build is refused for the same reason
+            if known:  # reported before; all commits of an unfinished build have the same reason
                 return
             self.reload_error = f"The newest commit was refused ({type(error).__name__})."
             self.metrics.reload_failures.add(labels={"index": self.name})
@@ -200,7 +203,7 @@ class ServedIndex:
         if self.model is None:
             raise Problem(400, "The index has no model, so it takes no texts.", "index")
         change = self.index.upsert if replaces else self.index.add
-        # The index remembers the field names of its files; these rows have those of a request.
+        # The index stores the field names of its source files; rows of a request have others.
         fields = replace(self.index.read_settings.fields, id="_id", text="text", title="title")
         ingest = partial(change, list(rows), model=self.model, allow_inexact=self.allow_inexact)
         report, commit = await self._write(partial(ingest, fields=fields, metadata_fields=None))
@@ -218,13 +221,13 @@ class ServedIndex:
         return await self._write(partial(self.index.delete, ids, where=where))
 
     def close(self) -> None:
-        """Finish the updates that were accepted, and cancel waiting searches."""
+        """Finish the updates that were accepted, and cancel reads that have not begun."""
         self._writer.shutdown(wait=True)
         self._readers.shutdown(wait=False, cancel_futures=True)
 
     @contextmanager
     def plain_errors(self) -> Iterator[None]:
-        """Raise errors as problems that name the index by its name and not by its path."""
+        """Raise errors as problems that show the name of the index in place of its path."""
         try:
             yield
         except SbertSearchError as error:
@@ -241,7 +244,11 @@ class ServedIndex:
             return await asyncio.get_running_loop().run_in_executor(self._readers, function)
 
     async def _write(self, function: Callable[[], T]) -> tuple[T, int]:
-        """Call a function in the thread that writes; a client that hangs up does not stop it."""
+        """Call a function in the thread that writes, even if the client hangs up.
+
+        Returns:
+            The result of the function, and the number of the commit after it.
+        """
 
         def written() -> tuple[T, int]:
             return function(), self.commit
@@ -251,6 +258,7 @@ class ServedIndex:
             return await asyncio.shield(loop.run_in_executor(self._writer, written))
 
     def _manifest_stamp(self) -> tuple[int, ...]:
+        """Return inode, time and size of the manifest, which each commit changes; (): no file."""
         try:
             status = self.index.store.commit_file.stat()
         except OSError:

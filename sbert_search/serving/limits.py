@@ -20,17 +20,17 @@ class ServerLimits:
         queue_tokens: Most tokens of all requests that wait for a model; further ones get 429.
         requests: Most requests that are answered at the same time; further ones get 429.
         connections: Most open connections; further ones are closed at once.
-        k: Most hits of a search, with those of earlier pages (``offset``).
+        k: Largest ``offset + k`` of a search; with ``group_by``, times ``group_size``.
         rerank_depth: Most documents of a search that the reranker scores.
         filter_chars: Longest filter (``where``), in characters.
         query_chars: Longest query, in characters.
         header_s: Seconds from the first byte of a request, or from the start of a connection, until
             its headers must be complete.
         body_s: Seconds from the end of the headers until the body must be complete. A client that
-            does not read its answer for so long is disconnected.
+            does not read its answer for as long is disconnected.
         keep_alive_s: Seconds after which a connection without a request is closed.
         drain_s: Seconds that requests get to finish after SIGTERM.
-        window_s: Seconds that a batch waits for requests that are being read, if there are any.
+        window_s: Most seconds that a batch waits for requests whose texts are being tokenised.
 
     Raises:
         ConfigError: A limit is not above 0.

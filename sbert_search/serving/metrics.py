@@ -29,7 +29,7 @@ class Sample(NamedTuple):
     """The metrics of one process by name, which another process adds to its own.
 
     Attributes:
-        counted: Counters and histograms, which are kept after the process has ended.
+        counted: Counters and histograms; their numbers are kept after the process has ended.
         current: Gauges whose sum over all processes has a meaning.
     """
 
@@ -81,8 +81,8 @@ class Counter:
             return {key: (value,) for key, value in self._values.items()}
 
     def lines(self, name: str, others: Values = _NO_VALUES) -> Iterator[str]:
-        """Yield the samples, with the numbers of other processes added."""
-        values = add(self.values(), others) or {(): (0.0,)}
+        """Yield the lines of the text format, with the numbers of other processes added."""
+        values = add(self.values(), others) or {(): (0.0,)}  # 0 before the first event
         return _number_lines(name, values)
 
 
@@ -104,12 +104,12 @@ class Gauge:
         return {key: (value,) for key, value in self._read().items()}
 
     def lines(self, name: str, others: Values = _NO_VALUES) -> Iterator[str]:
-        """Yield the samples, with the numbers of other processes added."""
+        """Yield the lines of the text format, with the numbers of other processes added."""
         return _number_lines(name, add(self.values(), others))
 
 
 class Histogram:
-    """How many observations are at most as large as each bound, for each value of its labels."""
+    """Counts of observations by upper bound, and their sum, for each value of its labels."""
 
     kind = "histogram"
 
@@ -130,7 +130,7 @@ class Histogram:
             self._sums[key] = self._sums.get(key, 0.0) + value
 
     def values(self) -> Values:
-        """Return the number of observations in each bucket, then the sum of what was observed."""
+        """Return the number of observations in each bucket, then the sum of the observed values."""
         with self._guard:
             return {key: (*counts, self._sums[key]) for key, counts in self._counts.items()}
 

@@ -27,6 +27,7 @@ _STATUS: Mapping[int, str] = {
     503: "The server is not ready for requests; the body says why.",
 }
 ACCEPTED = "The message needs no answer, so the body is empty."
+# An entry of the section Attributes in a docstring that `getdoc` has dedented.
 _ATTRIBUTE = re.compile(r"^    (\w+): (.*(?:\n        .*)*)", re.MULTILINE)
 
 
@@ -40,13 +41,13 @@ class ProblemDetail(msgspec.Struct, kw_only=True):
 
 
 class ProblemBody(msgspec.Struct, kw_only=True):
-    """A request that was not answered."""
+    """The body of an error."""
 
     error: ProblemDetail
 
 
 class TeiProblemBody(msgspec.Struct, kw_only=True):
-    """A request that was not answered, in the form of text-embeddings-inference."""
+    """The body of an error, in the format of text-embeddings-inference."""
 
     error: str
     error_type: str
@@ -76,11 +77,11 @@ def openapi_document(operations: Sequence[AnyOperation]) -> dict[str, object]:
 
 
 def described_schemas(types: Sequence[object], references: str) -> dict[str, dict[str, Any]]:
-    """Return the JSON schemas of structs, with the descriptions of their docstrings.
+    """Return the JSON schemas of structs, with descriptions from their docstrings.
 
     Args:
         types: Structs and types that contain structs.
-        references: Form of a reference to a struct's schema; ``{name}`` stands for its name.
+        references: Template of references to a schema; ``{name}`` stands for the struct's name.
 
     Returns:
         A schema for each struct that the types are or contain, by its name.
@@ -112,7 +113,7 @@ def _operation(operation: AnyOperation, *, versioned: bool) -> dict[str, object]
         content = {JSON: {"schema": _schema(operation.request)}}
         described["requestBody"] = {"required": True, "content": content}
     if operation.right != "open":
-        described["security"] = [{"token": []}, {}]
+        described["security"] = [{"token": []}, {}]  # {}: a server may have no tokens
     return described
 
 
@@ -128,7 +129,7 @@ def _problem(operation: AnyOperation, status: int) -> dict[str, object]:
 
 
 def _problem_type(operation: AnyOperation, status: int) -> object:
-    if status == 408:  # the connection answers this itself, and does not know the operation
+    if status == 408:  # `GuardedProtocol` answers, which does not know the operation
         return ProblemBody
     types: Mapping[Style, object] = {
         "openai": ProblemBody,

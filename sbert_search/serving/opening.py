@@ -1,4 +1,4 @@
-"""Open what a server serves: indexes, their models and rerankers."""
+"""Open the indexes, embedding models and rerankers of a server."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ class ServeSettings:
 
     Attributes:
         indexes: Folders of indexes, by the names that requests use.
-        models: Further embedding models: names or folders.
+        models: Names or folders of embedding models, besides those of the indexes.
         rerankers: Names or folders of cross-encoders; searches use the first one.
-        rerank_windows: Maximum number of windows of a text that are scored, if the text is too long
-            for the reranker of a search.
+        rerank_windows: Maximum number of windows that a search scores of a text that is too long
+            for the reranker.
         index_model: Folder or name of the model of the indexes; None: the one that each index
             names.
         options: How to open models.
-        quick: Whether searches use the exported graph until torch is needed.
+        quick: Whether to embed with the exported ONNX graph of a model at first, as `WarmEmbedder`.
         allow_inexact: As for `SearchEngine`.
         tokens: The tokens of clients.
         limits: Limits of requests.
@@ -53,7 +53,7 @@ class ServeSettings:
         host: The address that the server will bind.
         origins: Origins of web pages that may read answers.
         mcp: Whether the tools of the Model Context Protocol are served.
-        runner: Searches the shards of the indexes; None: the server does.
+        runner: Searches the shards of the indexes; None: this process does.
     """
 
     indexes: Mapping[str, Path]
@@ -123,6 +123,8 @@ def open_served(settings: ServeSettings) -> Served:
         shown = _free_name(model_name, embedders)
         embedders[shown] = ServedEmbedder(shown, embedder, settings.limits, metrics)
     end_idle_workers()  # OpenMP threads of this thread would slow the threads of the models
+    # A web page can reach a loopback address under a host name of its own (DNS rebinding). Without
+    # tokens, only the check of the header Host keeps it out.
     local = is_loopback(settings.host) and not settings.tokens
     return Served(
         indexes,
@@ -156,7 +158,7 @@ def _origin(text: str) -> str:
 
 
 def short_name(model: str) -> str:
-    """Return the name of a model without the folders before it; answers show no path."""
+    """Return the last part of a model's name or path, since answers must show no path."""
     return Path(model).name or model
 
 
@@ -179,7 +181,7 @@ def _model_of(
     settings: ServeSettings,
     metrics: Metrics,
 ) -> ServedEmbedder:
-    """Return the model of an index; indexes with the same model share it."""
+    """Return the model of an index; it is opened once for all indexes with this model."""
     for served in known.values():
         if not index.identity.differences(served.identity):
             return served

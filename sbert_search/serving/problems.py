@@ -1,6 +1,6 @@
-"""Problems of a request: their HTTP status, and the body that a client gets.
+"""Errors of requests: their HTTP status, and the body that a client gets.
 
-No body names a path of this machine or has a traceback.
+No body holds a path of this machine or a traceback.
 """
 
 from __future__ import annotations
@@ -54,10 +54,10 @@ _KINDS: Mapping[int, Kind] = {
     503: "unavailable",
 }
 
-_ROW = re.compile(r"rows:(\d+): (.*)", re.DOTALL)  # how messages about rows in memory begin
-_SUBJECT = re.compile(r"([a-z_]+) is ")  # how messages about an option begin
+_ROW = re.compile(r"rows:(\d+): (.*)", re.DOTALL)  # a message about a row in memory
+_SUBJECT = re.compile(r"([a-z_]+) is ")  # the start of a message about an option
 
-# Names of the same problems in text-embeddings-inference.
+# The kinds in text-embeddings-inference.
 _TEI_KINDS: Mapping[Kind, str] = {
     "invalid_request": "Validation",
     "authentication": "Unauthorized",
@@ -73,12 +73,12 @@ _TEI_KINDS: Mapping[Kind, str] = {
 
 @dataclass
 class Problem(Exception):  # noqa: N818 (it becomes an answer)
-    """A request that is not answered.
+    """Why a request is refused or fails.
 
     Attributes:
         status: HTTP status.
         message: What is wrong and what to do about it.
-        param: The field of the request that is wrong; "": none in particular.
+        param: The field, parameter or header that is wrong; "": none in particular.
         headers: Further headers of the response.
         closes: Whether the connection is closed after the response.
     """
@@ -123,14 +123,14 @@ def too_large(param: str, message: str) -> Problem:
 
 
 def overloaded(retry_s: float) -> Problem:
-    """Return the problem of a server that has enough to do for the next seconds."""
+    """Return the problem of a request that comes while too many others wait; 429."""
     seconds = max(1, min(60, math.ceil(retry_s)))
     message = f"The server has too many requests; try again in {seconds} s."
     return Problem(429, message, headers={"retry-after": str(seconds)})
 
 
 def _field_of(message: str) -> str:
-    """Return the field of a request that a message of this package is about; "": it is unknown."""
+    """Return the field of a request that an error message is about; "": it is unknown."""
     if message.startswith("The filter"):
         return "where"
     if message.startswith(("The query", "Query ")) or "only words to exclude" in message:

@@ -1,4 +1,4 @@
-"""HTTP connections with deadlines and limits, which uvicorn's own do not have."""
+"""HTTP connections with deadlines and limits that uvicorn lacks."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ class GuardedProtocol(HttpToolsProtocol):
     """A connection whose client must send headers and body, and read answers, in time.
 
     Args:
-        limits: The limits.
-        config: As for uvicorn.
-        server_state: As for uvicorn.
-        app_state: As for uvicorn.
-        _loop: As for uvicorn.
+        limits: Limits of the server.
+        config: As for `HttpToolsProtocol`.
+        server_state: As for `HttpToolsProtocol`.
+        app_state: As for `HttpToolsProtocol`.
+        _loop: As for `HttpToolsProtocol`.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class GuardedProtocol(HttpToolsProtocol):
         self._has_begun = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Start the deadline of the first request; close a connection that is one too many."""
+        """Start the deadline of the first request, or close a connection above the limit."""
         super().connection_made(transport)
         if len(self.connections) > self._limits.connections:
             transport.abort()
@@ -71,7 +71,7 @@ class GuardedProtocol(HttpToolsProtocol):
         vars(self).update(cycle=None)
 
     def data_received(self, data: bytes) -> None:
-        """Read a part of a request; refuse headers that are too large."""
+        """Parse received bytes; refuse headers that are too large."""
         if self._in_headers:
             self._header_bytes += len(data)
         self._unset_keepalive_if_required()
@@ -82,7 +82,7 @@ class GuardedProtocol(HttpToolsProtocol):
                     self.parser.feed_data(unread)
                     break
                 except httptools.HttpParserUpgrade as offer:
-                    unread = unread[offer.args[0] :]
+                    unread = unread[offer.args[0] :]  # what follows the parsed head
                     self._parse_without_upgrade()
         except httptools.HttpParserError:
             self.send_400_response("Invalid HTTP request received.")
@@ -101,7 +101,7 @@ class GuardedProtocol(HttpToolsProtocol):
         """Start the deadline of the body."""
         size = sum(len(name) + len(value) for name, value in self.headers) + len(self.url)
         if size > HEADER_BYTES or len(self.headers) > MAX_HEADERS:
-            raise ValueError("too many or too large headers")  # the parser makes a 400 of it
+            raise ValueError("too many or too large headers")  # the client gets 400
         if self._offers_upgrade():
             return
         self._in_headers, self._header_bytes = False, 0
@@ -136,8 +136,8 @@ class GuardedProtocol(HttpToolsProtocol):
     def _offers_upgrade(self) -> bool:
         """Return whether the parser stops because the client offers another protocol.
 
-        The HTTP client of Java, for instance, offers HTTP/2 with its first request. The parser does
-        not read the body of such a request, so its head is parsed again without the offer.
+        The HTTP client of Java, for instance, offers HTTP/2 in its first request. The parser does
+        not read the body of such a request, so the head is parsed again without the offer.
         """
         return self.parser.should_upgrade() and any(name == b"upgrade" for name, _ in self.headers)
 
@@ -146,7 +146,8 @@ class GuardedProtocol(HttpToolsProtocol):
         version = self.parser.get_http_version().encode()
         kept = [b"%b: %b\r\n" % pair for pair in self.headers if pair[0] != b"upgrade"]
         line = b"%b %b HTTP/%b\r\n" % (self.parser.get_method(), self.url, version)
-        # The old parser may have read `Connection: close`, after which it reads nothing.
+        # If the old parser has read `Connection: close`, it parses nothing more. The new one gets
+        # the same leniency as uvicorn's.
         self.parser = httptools.HttpRequestParser(self)
         self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
         self.parser.feed_data(b"".join([line, *kept, b"\r\n"]))

@@ -1,4 +1,4 @@
-"""Check the client and the headers of a request, and read its body, before it is answered."""
+"""Check the client and the headers of a request, then read and decode its body."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from sbert_search.serving.state import Served
 
 T = TypeVar("T")
 
-_PLACE = re.compile(r" - at `\$\.?(.*)`$")
+_PLACE = re.compile(r" - at `\$\.?(.*)`$")  # the field, at the end of a message of msgspec
 
 
 class HungUp(Exception):  # noqa: N818 (it ends a request, and no client sees it)
-    """The client closed the connection before it had its answer."""
+    """The client closed the connection before it got its answer."""
 
 
 def require_admission(
     served: Served, right: Right | Literal["open"], headers: Mapping[bytes, bytes]
 ) -> None:
-    """Refuse a client without the right token, and web pages of other origins.
+    """Refuse a client without the needed token, and web pages of other origins.
 
     Args:
         served: The state of the server, with its hosts, origins and tokens.
@@ -35,7 +35,7 @@ def require_admission(
 
     Raises:
         Problem: The header Host or Origin names another server, the token is missing or wrong, or
-            the client may not write.
+            the token or the server allows no writing.
     """
     host = headers.get(b"host", b"").decode("latin-1")
     if served.hosts and _name_of(host) not in served.hosts:
@@ -68,11 +68,11 @@ def _host_of(origin: str) -> str | None:
 def require_json(headers: Mapping[bytes, bytes]) -> None:
     """Refuse a body that is not declared as JSON.
 
-    A request without a Content-Type is accepted, and so is the type of forms, which `curl -d`
-    sends.
+    A request without a Content-Type is accepted. The type of forms is accepted too, because
+    `curl -d` sends it.
 
     Raises:
-        Problem: The body has another type, or is compressed.
+        Problem: The Content-Type is another one, or the body is compressed.
     """
     given = headers.get(b"content-type", b"application/json").partition(b";")[0].strip().lower()
     if given not in (b"application/json", b"application/x-www-form-urlencoded"):
@@ -86,7 +86,7 @@ async def read_body(receive: Receive, headers: Mapping[bytes, bytes], limit: int
     """Read the body of a request, of at most ``limit`` bytes.
 
     Raises:
-        Problem: The body is larger.
+        Problem: The body is larger than ``limit``.
         HungUp: The client closed the connection.
     """
     message = f"The body may have at most {limit:,} bytes; send several requests."

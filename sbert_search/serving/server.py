@@ -1,4 +1,4 @@
-"""The process of a server: its socket, its signals and its end."""
+"""Run a server: bind its socket, handle signals and shut it down."""
 
 from __future__ import annotations
 
@@ -26,24 +26,23 @@ from sbert_search.serving.limits import ServerLimits
 from sbert_search.serving.protocol import GuardedProtocol
 from sbert_search.serving.state import Served
 
-NOTICE_S = 0.5  # seconds between "not ready" and the end of new connections
+NOTICE_S = 0.5  # seconds for which `/ready` answers 503 before the server stops listening
 _BACKLOG = 2048
-# Connections that are accepted one after the other before other work is done. asyncio uses the
-# backlog as this number, so with `_BACKLOG`, a flood of connections would stop all answers for a
-# while.
+# Most connections that the event loop accepts in a row. asyncio takes this number from its argument
+# ``backlog``; with `_BACKLOG`, a flood of connections would delay all answers.
 _ACCEPTED_AT_ONCE = 16
-# Seconds after which a thread that runs Python lets another one do so. The thread of a model asks
-# for its turn after each step, and should not wait 5 ms (Python's default) for the event loop.
+# Seconds after which a thread must release the GIL if another one waits for it. The thread of a
+# model needs the GIL after each step, and the event loop should not keep it for 5 ms, the default.
 _SWITCH_S = 0.0005
-_COLLECT_ALL_AFTER = 100  # collections of younger objects; Python's default is 10
-_OWN_FILES = 256  # open files that are no connections
+_COLLECT_ALL_AFTER = 100  # collections of the middle generation; Python's default is 10
+_OWN_FILES = 256  # open files that the server needs besides its connections
 
 
 def open_socket(host: str, port: int) -> socket.socket:
-    """Bind an address.
+    """Bind an address and listen.
 
     Raises:
-        ConfigError: The address is in use or not of this machine.
+        ConfigError: The address cannot be bound: it is in use, or not of this machine.
     """
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
@@ -80,13 +79,13 @@ def run(
         served: What to serve.
         bound: Listening sockets.
         log: The access log; None: there is none.
-        beside: A context that is entered while the server runs, for the other tasks of a worker
-            process; None: this process is the only one.
+        beside: A context that is open while the server runs, for the other tasks of a worker
+            process; None: this process is no worker.
     """
     limits = within_open_files(served.limits)
     sys.setswitchinterval(_SWITCH_S)
     # A collection of all objects stops all answers: with 10,000 open connections for 0.2 s.
-    gc.freeze()  # what has been opened is no garbage
+    gc.freeze()  # the collector skips all objects that exist now, such as indexes and models
     gc.set_threshold(*gc.get_threshold()[:2], _COLLECT_ALL_AFTER)
     config = uvicorn.Config(
         build_app(served, log, beside=beside),
@@ -106,7 +105,7 @@ def run(
 
 
 def within_open_files(limits: ServerLimits) -> ServerLimits:
-    """Raise this process's limit on open files, and keep connections within it."""
+    """Raise the process's limit on open files; return limits whose connections fit into it."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = limits.connections + _OWN_FILES
     if soft != resource.RLIM_INFINITY and soft < wanted:
@@ -118,7 +117,7 @@ def within_open_files(limits: ServerLimits) -> ServerLimits:
 
 
 class DrainingServer(uvicorn.Server):
-    """A server that says for a moment that it is not ready before it stops listening.
+    """A server that reports "not ready" for `NOTICE_S` before it stops listening.
 
     Args:
         config: Settings of uvicorn.
@@ -133,7 +132,7 @@ class DrainingServer(uvicorn.Server):
         self._exit_at_s: float | None = None
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start to listen, with the whole backlog."""
+        """Start; then set the backlog to `_BACKLOG`, since uvicorn has set `_ACCEPTED_AT_ONCE`."""
         await super().startup(sockets)
         for bound in sockets or ():
             bound.listen(_BACKLOG)
@@ -157,12 +156,12 @@ class DrainingServer(uvicorn.Server):
         if self._served.draining:
             if self._is_worker:
                 return
-            os._exit(0)  # any other exit would wait for an update that is under way
+            os._exit(0)  # other exits wait for an update that runs
         self._served.draining = True
         self._exit_at_s = time.monotonic() + NOTICE_S
 
     async def on_tick(self, counter: int) -> bool:
-        """Stop listening when the notice is over."""
+        """Let the server exit when `NOTICE_S` is over; uvicorn calls this about every 0.1 s."""
         if self._exit_at_s is not None and time.monotonic() >= self._exit_at_s:
             self.should_exit = True
         return await super().on_tick(counter)

@@ -16,8 +16,8 @@ from sbert_search.serving.models.embedder import ServedEmbedder
 from sbert_search.serving.models.reranker import ServedReranker
 from sbert_search.serving.problems import Problem, invalid
 
-RELOAD_S = 1.0  # seconds between two looks for new commits
-STALLED_S = 120.0  # a batch that takes longer makes the server not ready
+RELOAD_S = 1.0  # seconds between two checks for new commits
+STALLED_S = 120.0  # seconds; a batch that takes longer makes the server not ready
 
 
 @dataclass
@@ -30,7 +30,7 @@ class Served:
         rerankers: The rerankers by name.
         tokens: The tokens of clients.
         limits: Limits of requests.
-        metrics: Counters of the server.
+        metrics: Metrics of the server.
         writable: Whether clients with a writing token may change indexes.
         hosts: Values of the header Host that are accepted; (): all of them.
         origins: Origins of web pages that may read answers (CORS).
@@ -78,7 +78,7 @@ class Served:
         return [*self.embedders.values(), *self.rerankers.values()]
 
     def index(self, name: str) -> ServedIndex:
-        """Return an index; "": the first one.
+        """Return the index with a name; "": the first one.
 
         Raises:
             Problem: There is no such index.
@@ -95,17 +95,17 @@ class Served:
         return found
 
     def embedder(self, name: str) -> ServedEmbedder:
-        """Return the embedding model of a name, or else the first one.
+        """Return the embedding model with a name; without such a model, the first one.
 
         Raises:
-            Problem: The server has no model.
+            Problem: The server has no embedding model.
         """
         if not self.embedders:
             raise Problem(404, "The server has no embedding model.", "model")
         return self.embedders.get(name) or next(iter(self.embedders.values()))
 
     def reranker(self, name: str) -> ServedReranker:
-        """Return the reranker of a name, or else the first one.
+        """Return the reranker with a name; without such a reranker, the first one.
 
         Raises:
             Problem: The server has no reranker.
@@ -150,9 +150,9 @@ class Served:
 
 @asynccontextmanager
 async def reloading(served: Served) -> AsyncIterator[None]:
-    """Look for new commits of the indexes; at the end, finish the updates that have begun.
+    """Check the indexes for new commits; at the end, finish the updates that were accepted.
 
-    Each index is looked at on its own, since a long update of one must not delay the others.
+    Each index has its own task, since a long update of one index must not delay the others.
     """
     tasks = [asyncio.create_task(_reload(index)) for index in served.indexes.values()]
     try:

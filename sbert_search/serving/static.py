@@ -1,6 +1,6 @@
 """The search page: the page itself at ``/``, and all files of its folder under ``/page/``.
 
-They are public; the page asks for a token where the server needs one.
+All of them are public; the page asks for a token if the server needs one.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def page_routes(folder: Path) -> Sequence[BaseRoute]:
 
 
 class _Guarded:
-    """Adds headers that keep the page from loading anything from other hosts."""
+    """Adds headers that keep the page from loading other hosts' files and from being framed."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app

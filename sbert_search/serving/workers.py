@@ -1,8 +1,8 @@
-"""Several processes that answer at one address: their start, their replacement and their end.
+"""Worker processes that answer at one address: their start, replacement and end.
 
-The parent process holds the listening socket and answers nothing itself. If a worker ends, another
-one accepts the connections that wait. Decision: docs/decisions.md, "Worker processes share one
-listening socket".
+The parent process holds the listening socket and answers nothing itself. If a worker ends,
+another one accepts the connections that wait. Decision: docs/decisions.md, "Worker processes share
+one listening socket".
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from sbert_search.serving.opening import ServeSettings, open_served
 from sbert_search.serving.server import NOTICE_S, run, url_of
 
 EXCHANGE_S = 1.0  # seconds between two messages of a worker
-HUNG_S = 60.0  # a worker that sends nothing for so long is killed and replaced
+HUNG_S = 60.0  # a worker that sends nothing for so many seconds is killed and replaced
 _TICK_S = 0.2
 _DRAIN_SPARE_S = 5.0  # seconds from the end of the drain until a worker is killed
 _FIRST_DELAY_S, _MAX_DELAY_S = 1.0, 30.0  # seconds before a worker that ended early restarts
@@ -40,18 +40,18 @@ def run_workers(
 ) -> None:
     """Answer requests in several processes until SIGTERM or Ctrl-C.
 
-    The cores are divided among the workers, unless OMP_NUM_THREADS says how many threads one has.
+    The cores are divided among the workers, unless OMP_NUM_THREADS sets the threads of a worker.
 
     Args:
         settings: What to serve.
         bound: The listening socket, which is closed at the end.
         n: Number of processes.
-        log: The access log; None: there is none. The function that it emits records with must be
-            at the top level of a module, so that each worker can import it.
+        log: The access log; None: there is none. Its function ``emit`` must be at the top level of
+            a module, so that each worker can import it.
 
     Raises:
         ConfigError: The server is to be writable, or a worker ends while it starts.
-        SbertSearchError: A worker cannot open what it shall serve.
+        SbertSearchError: A worker cannot open an index or a model.
     """
     if settings.writable:
         raise ConfigError(
@@ -64,11 +64,11 @@ def run_workers(
 
 
 class _Worker:
-    """One of the processes, with what it last said about itself.
+    """A worker process, with the content of its last message.
 
     Args:
         number: Its number, from 1.
-        start: Starts a process, which gets the given end of a pipe and the number.
+        start: Starts a process that gets the given end of a pipe and the number.
     """
 
     def __init__(self, number: int, start: Callable[[Connection, int], SpawnProcess]) -> None:
@@ -93,7 +93,7 @@ class _Worker:
         return bool(self.names)
 
     def receive(self) -> bool:
-        """Receive a message; return whether it is to be answered."""
+        """Receive a message; return whether the worker waits for an answer."""
         try:
             message = self.link.recv()
         except (EOFError, OSError):
@@ -107,7 +107,7 @@ class _Worker:
         return True
 
     def plan_restart(self) -> float:
-        """Plan a restart of the worker, delayed if it ended early; return the delay in seconds."""
+        """Plan a restart of the worker, later if it ended early; return the delay in seconds."""
         self.link.close()
         lived_s = time.monotonic() - self.started_s
         lasted = self.is_ready and lived_s > _MAX_DELAY_S
@@ -160,7 +160,7 @@ class _Supervisor:
         log = None if self._log is None else self._log.of_worker(number)
         arguments = (self._settings, self._bound, log, link, reporting())
         process = self._context.Process(target=_work, args=arguments, name=f"worker {number}")
-        # The child inherits that SIGINT is ignored, so Ctrl-C ends it only through the parent.
+        # The child inherits SIG_IGN: Ctrl-C reaches it too, but only the parent may end it.
         before = signal.signal(signal.SIGINT, signal.SIG_IGN)
         try:
             process.start()
@@ -187,13 +187,13 @@ class _Supervisor:
         for worker in self._workers:
             if worker.error is not None:
                 raise worker.error
-            if worker.process.exitcode is not None and worker.link.closed:  # it did not say why
+            if worker.process.exitcode is not None and worker.link.closed:  # it sent no error
                 raise ConfigError(
                     f"{worker.ending()} while it started. If memory ran out, pass fewer --workers."
                 )
 
     def _replace(self) -> None:
-        """Start workers again that ended, and kill those that hang."""
+        """Restart workers that have ended, and kill those that hang."""
         for worker in self._workers:
             now_s = time.monotonic()
             if worker.process.exitcode is None:
@@ -271,7 +271,7 @@ async def _exchanging(
 
 
 async def _exchange(link: Connection, names: Sequence[str], metrics: Metrics) -> None:
-    """Tell the parent process that this worker goes on, and learn the metrics of the others.
+    """Send this worker's metrics to the parent process, and receive those of the other workers.
 
     In each direction, at most one message is underway, so neither process ever waits to send.
     """
@@ -280,7 +280,7 @@ async def _exchange(link: Connection, names: Sequence[str], metrics: Metrics) ->
     def receive() -> None:
         try:
             metrics.others = link.recv()
-        except (EOFError, OSError):  # the parent has ended: nobody else would end this process
+        except (EOFError, OSError):  # the parent has died, so it cannot end this process
             loop.remove_reader(link.fileno())
             os.kill(os.getpid(), signal.SIGTERM)
             return

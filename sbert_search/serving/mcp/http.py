@@ -1,7 +1,7 @@
 """The route ``/mcp``: the Model Context Protocol over HTTP, one request for each message.
 
-There are no sessions and no streams: a message is a request of its own, whose answer is JSON. So
-nothing is kept between requests, and access, limits, log and metrics are those of other routes.
+There are no sessions and no streams: each message is an HTTP request, whose answer is JSON. Nothing
+is kept between requests, and access, limits, log and metrics are those of other routes.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ from sbert_search.serving.mcp.protocol import Exchange, mcp_server
 from sbert_search.serving.schemas.mcp import McpAnswer, McpMessage
 from sbert_search.serving.state import Served
 
+# The SDK refuses other values of the first two; the length changes, since the message is encoded
+# again.
 _REPLACED_HEADERS = (b"accept", b"content-type", b"content-length")
 _HEADERS = [(b"accept", JSON.encode()), (b"content-type", JSON.encode())]
 
@@ -27,7 +29,7 @@ class McpRoute:
     """The route of a server.
 
     Args:
-        served: What it serves.
+        served: What the server serves.
 
     Attributes:
         operation: The operation; it answers only while the context `running` is open.
@@ -67,7 +69,7 @@ class McpRoute:
         return reply
 
     async def _exchanged(self, scope: Scope, body: bytes, exchange: Exchange) -> Reply:
-        """Pass a message to the SDK; the body is small enough to be passed and sent as a whole."""
+        """Let the SDK answer a message; both bodies are small, so they are passed as a whole."""
         given = [pair for pair in scope["headers"] if pair[0] not in _REPLACED_HEADERS]
         inner = {**scope, "headers": [*given, *_HEADERS], "state": {"exchange": exchange}}
         unread = [body]

@@ -27,8 +27,8 @@ class Exchange:
     """One message of a client, over HTTP or another channel.
 
     Attributes:
-        work: What answering it has cost so far.
-        failure: Why the HTTP request fails as a whole; None: it does not.
+        work: The cost of the answer so far.
+        failure: An error that fails the HTTP request as a whole; None: there is none.
     """
 
     work: Work = field(default_factory=Work)
@@ -55,7 +55,7 @@ def mcp_server(served: Served) -> Server:
             answer = await tool.call(served, given.arguments or {}, exchange.work)
         except Exception as error:
             problem = problem_of(error)
-            if problem is None or problem.status == 429:
+            if problem is None or problem.status == 429:  # over HTTP, the status is 500 or 429
                 exchange.failure = error
                 raise
             served.metrics.failures.add(labels={"err": problem.kind})

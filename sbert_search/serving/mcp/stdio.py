@@ -14,7 +14,7 @@ from sbert_search.serving.state import Served, reloading
 
 def run(served: Served) -> None:
     """Answer messages until stdin ends; Ctrl-C ends the process."""
-    # An exit by an exception would wait for the thread that reads stdin, which nothing interrupts.
+    # An exception would wait for the thread that reads stdin, and nothing interrupts this thread.
     signal.signal(signal.SIGINT, lambda number, frame: os._exit(130))
     anyio.run(_run, served)
 

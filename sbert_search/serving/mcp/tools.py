@@ -1,7 +1,7 @@
 """The tools that a server offers to language models: search, similar and document.
 
-They answer as the routes of these names do, with the same limits. This module knows nothing of the
-protocol.
+They answer as the HTTP routes of these names do, with the same limits. This module does not depend
+on the protocol.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Tool(Generic[A]):
     answer: Callable[[Served, A, Work], Awaitable[msgspec.Struct]]
 
     async def call(self, served: Served, given: Mapping[str, object], work: Work) -> msgspec.Struct:
-        """Answer a call.
+        """Check the arguments of a call and answer it.
 
         Raises:
             Problem: An argument is wrong, or too many requests wait.

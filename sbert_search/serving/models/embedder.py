@@ -1,4 +1,4 @@
-"""An embedding model of a server, whose queue computes the texts of all requests."""
+"""An embedding model of a server; a queue embeds the texts of all requests in shared batches."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class _Text:
 
 @dataclass(eq=False)
 class ServedEmbedder(DelegatingEmbedder):
-    """An embedder behind a queue; it is a `TextEmbedder` too, whose calls go through the queue.
+    """An embedder with a queue; it is also a `TextEmbedder`, whose calls go through the queue.
 
     Args:
         name: Name of the model in answers.
@@ -96,7 +96,9 @@ class ServedEmbedder(DelegatingEmbedder):
             param: Field of the request that holds the texts, for error messages.
 
         Raises:
-            Problem: There are too many tokens, or a text is too long and ``cuts`` is false.
+            ConfigError: The model has no prompt ``prompt_name``.
+            Problem: The request has too many tokens, too many tokens wait, or a text is too long
+                and ``cuts`` is false.
         """
         chars = sum(map(len, texts))
         with self.queue.arriving(estimated_tokens(chars, 2 * len(texts))) as arrival:
@@ -121,8 +123,8 @@ class ServedEmbedder(DelegatingEmbedder):
         """Compute the vectors of texts that are given as token ids, special tokens included.
 
         Raises:
-            Problem: An id is not in the vocabulary, a text has no or too many ids, or the model
-                reads texts only.
+            Problem: An id is not in the vocabulary, a text has no or too many ids, the model reads
+                texts only, the request has too many tokens, or too many tokens wait.
         """
         tokenizer = self.tokenizer
         if tokenizer is None or self.identity.engine not in ("native", "onnx"):
@@ -178,7 +180,7 @@ class ServedEmbedder(DelegatingEmbedder):
         """Compute a batch.
 
         Native and exported models read token ids, which contain the prompt. Other models read texts
-        and the one prompt of a call, so texts with different prompts need several calls.
+        and take one prompt for a call, so texts with different prompts need several calls.
         """
         prompts = {item.prompt for item in items}
         if len(prompts) > 1 and self.identity.engine not in ("native", "onnx"):

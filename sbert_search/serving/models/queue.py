@@ -1,4 +1,4 @@
-"""The queue of a model: texts of all clients share packed batches, which one thread computes."""
+"""The queue of a model: the texts of all requests share batches, which one thread computes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Computed:
     """The result of a job.
 
     Attributes:
-        rows: A vector or scores for each item, float32 (n, width).
+        rows: A vector or a score for each item, float32 (n, dim) or (n,).
         queue_s: Seconds from the job's submission until its first batch began.
         inference_s: Seconds that the batches with its items took.
     """
@@ -38,7 +38,13 @@ class Computed:
 
 @dataclass(slots=True, eq=False)
 class _Job(Generic[T]):
-    """Items of one request; ``order``: indices of those that wait, with the next one at the end."""
+    """Items of one request.
+
+    Attributes:
+        order: Indices of the items that wait; the next one is at the end.
+        left: Number of items that are not computed yet.
+        waiting_tokens: Tokens of the items that wait.
+    """
 
     items: Sequence[T]
     lengths: Sequence[int]
@@ -64,15 +70,15 @@ class WorkQueue(Generic[T]):
     """Computes the items of many requests in shared batches, in one thread.
 
     A batch takes items of each waiting job in turn until it is full, so that a large request delays
-    others by one batch at most. Each job is sorted by length, which keeps texts of equal length
-    together. A job whose future is cancelled gives its place back at once.
+    others by one batch at most. Each job is sorted by length, so that texts of similar length share
+    a batch. A job whose future is cancelled leaves the queue at once.
 
     Args:
         name: Name of the thread.
-        compute: Computes a batch: float32 (n, width), in the order of the items.
+        compute: Computes a batch: float32 (n, dim) or (n,), in the order of the items.
         batch_tokens: Returns the largest number of tokens of a batch; one item may have more.
-        max_tokens: Most tokens that may wait.
-        window_s: Seconds that a batch waits for requests that `arriving` announced.
+        max_tokens: Most tokens that may wait; a job with more is accepted if no other one waits.
+        window_s: Most seconds that a batch waits for jobs that `arriving` announced.
         metrics: Where batches are counted.
     """
 
@@ -117,12 +123,12 @@ class WorkQueue(Generic[T]):
 
     @property
     def retry_s(self) -> float:
-        """Seconds after which the tokens that wait now will be computed, estimated."""
+        """Estimated seconds until all tokens that wait now are computed."""
         return self.waiting_tokens / self._tokens_per_s if self._tokens_per_s else 1.0
 
     @contextmanager
     def arriving(self, estimate: int) -> Iterator[Arrival]:
-        """Announce a job whose tokens are not counted yet, and reserve room for them.
+        """Announce a job whose texts are not tokenised yet, and reserve room for its tokens.
 
         The announcement ends with `submit`, or with the context.
 
@@ -159,7 +165,7 @@ class WorkQueue(Generic[T]):
             items: Its items, at least one.
             lengths: Number of tokens of each item.
             arrival: The announcement of the job, which ends here.
-            urgent: Accept the job however much waits; for work of the server itself.
+            urgent: Accept the job however many tokens wait; for searches and updates.
 
         Raises:
             Problem: Too many tokens wait, and the job is not urgent.
@@ -181,7 +187,7 @@ class WorkQueue(Generic[T]):
         return job.future
 
     def close(self) -> None:
-        """Stop the thread after the batch that it computes; jobs that wait are cancelled."""
+        """Cancel the jobs that wait, and stop the thread after its current batch."""
         with self._wake:
             self._closed = True
             jobs = list(self._jobs)
@@ -197,7 +203,7 @@ class WorkQueue(Generic[T]):
             self._reserved_tokens -= arrival.estimate
 
     def _forget(self, job: _Job[T]) -> None:
-        """Give back the place of a job that was cancelled or failed."""
+        """Remove the waiting items of a job that has ended, was cancelled or failed."""
         with self._wake:
             self._waiting_tokens -= job.waiting_tokens
             job.waiting_tokens = 0
@@ -220,7 +226,7 @@ class WorkQueue(Generic[T]):
                 self._batch_started_s = None
 
     def _await_arriving(self) -> None:
-        """Wait until announced jobs are there, or the window ends, or a batch is full."""
+        """Wait until all announced jobs are there, the window ends, or a batch is full."""
         until = time.monotonic() + self._window_s
         while self._arriving and self._waiting_tokens < self._batch_tokens():
             left_s = until - time.monotonic()
@@ -276,6 +282,7 @@ class WorkQueue(Generic[T]):
         self._metrics.batch_texts.observe(len(items))
         self._metrics.batch_tokens.observe(tokens)
         rate = tokens / max(seconds, 1e-6)
+        # an exponential moving average
         self._tokens_per_s += 0.2 * (rate - self._tokens_per_s) if self._tokens_per_s else rate
         return rows, seconds
 

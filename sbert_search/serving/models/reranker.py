@@ -36,14 +36,14 @@ class _Pair:
 
 @dataclass(eq=False, slots=True)
 class _Reranking:
-    """The pairs of one search that are in a queue or were scored."""
+    """The pairs that one search has submitted to the queue."""
 
     scored: list[tuple[EncodedPairs, Future[Computed]]] = field(default_factory=list)
     ended: bool = False
 
     def add(self, encoded: EncodedPairs, future: Future[Computed]) -> None:
         self.scored.append((encoded, future))
-        if self.ended:  # after `add` to the list: otherwise `end` could miss the future
+        if self.ended:  # checked after the append: an `end` in between may have missed the future
             future.cancel()
 
     def end(self) -> None:
@@ -59,7 +59,7 @@ _reranking: ContextVar[_Reranking | None] = ContextVar("reranking", default=None
 def reranking_for(work: Work, metrics: Metrics) -> Iterator[None]:
     """Add the cost of the pairs that a search scores in this context to the work of its request.
 
-    Pairs that still wait at the end are cancelled; their client has hung up.
+    Pairs that still wait when the context ends are cancelled: the client has hung up.
     """
     reranking = _Reranking()
     token = _reranking.set(reranking)
@@ -74,7 +74,7 @@ def reranking_for(work: Work, metrics: Metrics) -> Iterator[None]:
 
 @dataclass(eq=False)
 class ServedReranker:
-    """A reranker behind a queue; because it has `predict`, a `SearchEngine` can rerank with it.
+    """A reranker with a queue; because it has `predict`, a `SearchEngine` can rerank with it.
 
     Args:
         name: Name of the model in answers.
@@ -112,7 +112,8 @@ class ServedReranker:
             param: Field of the request that holds the texts, for error messages.
 
         Raises:
-            Problem: There are too many tokens, or a pair is too long and ``cuts`` is false.
+            Problem: The request has too many tokens, too many tokens wait, or a pair is too long
+                and ``cuts`` is false.
         """
         chars = sum(len(query) + len(text) for query, text in pairs)
         with self.queue.arriving(estimated_tokens(chars, 3 * len(pairs))) as arrival:

@@ -1,4 +1,4 @@
-"""An embedder that answers by a model's exported graph until torch has loaded the model."""
+"""An embedder that computes with a model's exported graph until torch has loaded the model."""
 
 from __future__ import annotations
 
@@ -11,19 +11,20 @@ from sbert_search.embedding.protocol import TextEmbedder, TokenizedTexts, Vector
 from sbert_search.errors import SbertSearchError
 from sbert_search.runtime.progress import warn
 
-_LARGE_TOKENS = 128  # a batch with more tokens makes torch load; the graph's batch budget is 256
+# A batch with more tokens makes torch load. This must be below the graph's batch budget of 256.
+_LARGE_TOKENS = 128
 
 
 class WarmEmbedder(DelegatingEmbedder):
-    """Computes with one embedder, and after the first large batch with another, once it is open.
+    """Computes with one embedder until a large batch comes and another embedder is open.
 
     The exported graph opens in a fraction of a second and embeds a lone query quickly; torch opens
     in seconds and embeds many texts faster. Torch is therefore loaded in the background, after the
-    first batch that it would embed faster. If loading fails, the graph goes on.
+    first batch that it would embed faster. If loading fails, the graph stays in use.
 
     Args:
         quick: The embedder with the exported graph.
-        open_full: Opens the embedder with torch; it is called in a thread of its own.
+        open_full: Opens the embedder with torch; it is called in another thread.
     """
 
     def __init__(self, quick: TextEmbedder, open_full: Callable[[], TextEmbedder]) -> None:
@@ -50,6 +51,6 @@ class WarmEmbedder(DelegatingEmbedder):
     def _open(self) -> None:
         try:
             self._current = self._open_full()
-            gc.freeze()  # as at the start of the server: torch is a million objects
+            gc.freeze()  # as at the start of the server: torch has a million objects
         except SbertSearchError as error:
             warn(f"The exported graph goes on computing, since torch cannot: {error}")

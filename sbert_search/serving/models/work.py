@@ -1,4 +1,4 @@
-"""What a request has cost, and tokenising that does not stop the event loop."""
+"""The cost of a request, and tokenising without blocking the event loop."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from sbert_search.serving.models.queue import Computed
 T = TypeVar("T")
 
 _INLINE_CHARS = 1024  # texts of up to this many characters are tokenised without another thread
-_CHARS_A_TOKEN = 3  # for the estimate of a text's tokens before it is tokenised
+_CHARS_A_TOKEN = 3  # to estimate the tokens of a text
 
 _tokenizers = ThreadPoolExecutor(2, thread_name_prefix="sbert-search-tokenize")
 
 
 @dataclass(slots=True)
 class Work:
-    """What a request has cost so far, for headers, the log and metrics.
+    """The cost of a request so far, for headers, the log and metrics.
 
     Attributes:
         texts: Number of texts or pairs.
         tokens: Tokens that the model read.
-        truncated: Number of texts that were cut.
+        truncated: Number of texts that were truncated.
         tokenization_s: Seconds that tokenising took.
-        queue_s: Seconds between the request and the start of the first batch with one of its texts,
-            summed over its calls of a model.
+        queue_s: Seconds from the submission of texts to a queue until their first batch began,
+            summed over all submissions of the request.
         inference_s: Seconds that the batches with its texts took.
         search_s: Seconds that searching took.
     """
@@ -83,9 +83,9 @@ def estimated_tokens(chars: int, n_special: int) -> int:
 
 
 async def in_thread(chars: int, tokenize: Callable[[], T]) -> T:
-    """Tokenise texts without stopping the event loop for long.
+    """Tokenise texts without blocking the event loop for long.
 
-    Texts of few characters are tokenised in the thread of the event loop, since starting another
+    Texts of few characters are tokenised in the thread of the event loop, since a switch to another
     thread would take longer; other texts are tokenised in another thread.
 
     Args:
