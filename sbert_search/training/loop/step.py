@@ -132,7 +132,12 @@ class Stepper:
         self.optimizer.zero_grad()
         if self.context.device.type == "cuda":
             torch.cuda.empty_cache()
-        return (most_rows if self.batches.config.unit == "rows" else max(tokens)) // 2
+        config = self.batches.config
+        if config.unit == "rows":
+            return most_rows // 2
+        # The largest part may be a long row that fits, so the size until now must be halved too.
+        largest = min(max(tokens), planned.micro_size or config.micro_size or max(tokens))
+        return max(1, largest // 2)
 
     def _collate(self, rows: Rows, epoch: int, size: int | None) -> tuple[list[Rows], list[Batch]]:
         ranks = self.context.ranks

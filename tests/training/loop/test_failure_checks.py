@@ -166,6 +166,24 @@ def test_out_of_memory_halves_the_micro_batch_and_changes_nothing_else(
     )
 
 
+def test_a_long_row_that_fits_alone_does_not_stop_the_halving(tmp_path: Path) -> None:
+    """The limit is in tokens, and the longest row has three times those that two rows may have."""
+    batching = ("batching.unit=tokens", "batching.size=60", "batching.window=1")
+    overrides = (*batching, "schedule.warmup=0")
+    lengths = token_batches(settings(*overrides)).lengths
+    most = int(lengths.max()) // 3
+
+    def small(model: nn.Module, batch: Batch) -> Losses:
+        if len(batch.rows) > 1 and lengths[batch.rows].sum() > most:
+            raise torch.OutOfMemoryError("CUDA out of memory.")
+        return token_objective(model, batch)
+
+    run(small, tmp_path / "small", *overrides)
+    run(token_objective, tmp_path / "large", *overrides)
+    curves = [step_losses(read_log(tmp_path / name / "log.jsonl")) for name in ("small", "large")]
+    assert curves[0] == pytest.approx(curves[1], abs=1e-5)
+
+
 def test_a_row_that_never_fits_is_named(tmp_path: Path) -> None:
     def full(model: nn.Module, batch: Batch) -> Losses:
         raise torch.OutOfMemoryError("CUDA out of memory.")
