@@ -15,8 +15,8 @@ from sbert_search.errors import CheckpointError, ConfigError
 
 # Names of the parameters of an `Encoder` inside a model.
 _ENCODER = re.compile(r"(^|\.)encoder\.")
-_BLOCK = re.compile(r"(?:^|\.)encoder\.blocks\.(\d+)\.")
-_EMBEDDINGS = re.compile(r"(^|\.)encoder\.(embeddings|distances)\.")
+_BLOCK = re.compile(r"(?:^|(?P<model>.*)\.)encoder\.blocks\.(?P<number>\d+)\.")
+_EMBEDDINGS = re.compile(r"(?:^|(?P<model>.*)\.)encoder\.(embeddings|distances)\.")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -84,20 +84,23 @@ def learning_rate_factors(names: Sequence[str], config: OptimConfig) -> list[flo
 
     The factor of the last block of an encoder is 1. The factor of each other block is that of the
     block above it, times ``layer_decay``. The embeddings count as the block below the first one.
+    A model with two encoders, such as ELECTRA's generator and discriminator, may have different
+    numbers of blocks in them, so the blocks of each encoder are counted on their own.
 
     Source: Howard & Ruder 2018, ULMFiT, section 3.2, discriminative fine-tuning (arXiv:1801.06146).
     """
-    blocks = [int(found[1]) if (found := _BLOCK.search(name)) else None for name in names]
-    top = max((block for block in blocks if block is not None), default=-1)
+    top: dict[str | None, int] = {}  # number of the last block by the name of the encoder's model
+    for found in filter(None, map(_BLOCK.match, names)):
+        top[found["model"]] = max(int(found["number"]), top.get(found["model"], -1))
 
-    def factor(name: str, block: int | None) -> float:
-        if block is not None:
-            return config.layer_decay ** (top - block)
-        if _EMBEDDINGS.search(name):
-            return config.layer_decay ** (top + 1)
+    def factor(name: str) -> float:
+        if found := _BLOCK.match(name):
+            return config.layer_decay ** (top[found["model"]] - int(found["number"]))
+        if found := _EMBEDDINGS.match(name):
+            return config.layer_decay ** (top.get(found["model"], -1) + 1)
         return 1.0 if _ENCODER.search(name) else config.head_factor
 
-    return [factor(name, block) for name, block in zip(names, blocks, strict=True)]
+    return [factor(name) for name in names]
 
 
 class _Scaled(Protocol):

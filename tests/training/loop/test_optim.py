@@ -47,6 +47,19 @@ def test_lower_blocks_learn_more_slowly_and_heads_at_their_own_rate() -> None:
     assert bare == [1.0, 1.0]
 
 
+def test_the_blocks_of_two_encoders_are_counted_on_their_own() -> None:
+    names = [
+        "encoder.embeddings.word.weight",
+        "encoder.blocks.0.up.weight",
+        "encoder.blocks.2.up.weight",
+        "generator.encoder.distances.weight",
+        "generator.encoder.blocks.0.up.weight",
+        "generator.out.weight",
+    ]
+    decayed = learning_rate_factors(names, OptimConfig(layer_decay=0.5))
+    assert decayed == [0.125, 0.25, 1.0, 0.5, 1.0, 1.0]
+
+
 @pytest.mark.parametrize("wrong", [{"layer_decay": 0.0}, {"layer_decay": 1.5}, {"head_factor": 0}])
 def test_factors_out_of_range_are_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(ConfigError, match=next(iter(wrong))):
