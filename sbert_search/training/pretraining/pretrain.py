@@ -91,9 +91,15 @@ class PretrainRecipe(TrainConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         kind = self.objective.kind
-        needed = {"replaced": "generator", "distilled": "teacher"}.get(kind)
-        if needed and getattr(self, needed) is None:
-            raise ConfigError(f"The objective {kind!r} needs a {needed}; set {needed}.")
+        for name, user in (("generator", "replaced"), ("teacher", "distilled")):
+            is_set = getattr(self, name) is not None
+            if kind == user and not is_set:
+                raise ConfigError(f"The objective {kind!r} needs a {name}; set {name}.")
+            if kind != user and is_set:
+                raise ConfigError(
+                    f"{name} has no effect with the objective {kind!r}; remove {name}, or set "
+                    f"objective.kind={user}."
+                )
         from_teacher = ("tokenizer", "init_from", "mask_decoder") if kind == "distilled" else ()
         for name in filter(self.__getattribute__, from_teacher):
             raise ConfigError(

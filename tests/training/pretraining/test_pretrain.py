@@ -304,6 +304,12 @@ BAD: dict[str, tuple[tuple[str, ...], type[SbertSearchError], str]] = {
     "too long": (("segments.max_len=65",), ConfigError, "65, but the encoder has 64 positions"),
     "no teacher": (("objective.kind=distilled",), ConfigError, "needs a teacher"),
     "no generator": (("objective.kind=replaced",), ConfigError, "needs a generator"),
+    "unused teacher": (("teacher=t",), ConfigError, "teacher has no effect .* 'masked'; remove"),
+    "unused generator": (
+        ("generator.layers=1",),
+        ConfigError,
+        "generator has no effect .* or set objective.kind=replaced",
+    ),
     "pairs in roberta": (
         ("model.layout=roberta", "model.position_offset=1", "model.token_type_vocab=1"),
         ConfigError,
