@@ -17,7 +17,15 @@ from starlette.types import Message, Receive, Scope, Send
 from sbert_search.serving.access import Right
 from sbert_search.serving.access_log import AccessLog, BodyRecorder
 from sbert_search.serving.models.work import Work
-from sbert_search.serving.problems import Problem, Style, invalid, overloaded, problem_of
+from sbert_search.serving.problems import (
+    Problem,
+    Style,
+    closing,
+    invalid,
+    kind_of,
+    overloaded,
+    problem_of,
+)
 from sbert_search.serving.reading import (
     HungUp,
     decode,
@@ -112,9 +120,9 @@ class Operation(Generic[Q]):
     @property
     def statuses(self) -> tuple[int, ...]:
         """Statuses of the errors that a client may get."""
-        statuses = {*self.problems, 400, 500}
+        statuses = {*self.problems, 400, 403, 500, 503}
         if self.right != "open":
-            statuses |= {401, 403, 429}
+            statuses |= {401, 429}
         if self.request is not None:
             statuses |= {408, 413, 415}
         return tuple(sorted(statuses))
@@ -156,7 +164,7 @@ class Endpoint(Generic[Q]):
         except HungUp:
             pass
         except asyncio.CancelledError:  # the time that requests get after SIGTERM is over
-            problem = Problem(503, "The server is shutting down.", closes=True)
+            problem = closing()
         except Exception as error:
             problem = problem_of(error)
             if problem is None:
@@ -166,16 +174,17 @@ class Endpoint(Generic[Q]):
         finally:
             served.active -= 1
         if problem is not None:
-            served.metrics.failures.add(labels={"err": problem.kind})
             value = problem.body(self._operation.style)
             headers = dict(problem.headers)
             if problem.closes:
                 headers["connection"] = "close"
             reply = Reply(value, problem.status, headers=headers)
-        elif reply is not None:
-            served.metrics.successes.add(labels=labels)
         seconds = perf_counter() - started_s
         if reply is not None:
+            if reply.status >= 400:
+                served.metrics.failures.add(labels={"err": kind_of(reply.status)})
+            else:
+                served.metrics.successes.add(labels=labels)
             await _send(send, reply, _headers(work, seconds, request_id, served, scope))
             self._observe(work, seconds)
         if self._log is not None:

@@ -6,8 +6,6 @@ from dataclasses import dataclass, fields
 
 from sbert_search.errors import ConfigError
 
-MAX_DEPTH = 32  # deepest nesting of a JSON body
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ServerLimits:

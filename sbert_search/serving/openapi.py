@@ -24,7 +24,7 @@ _STATUS: Mapping[int, str] = {
     415: "The body is not JSON.",
     429: "The server has too many requests; Retry-After says when to try again.",
     500: "An error of the server.",
-    503: "The server is not ready for requests; the body says why.",
+    503: "The server cannot answer now; the body says why.",
 }
 ACCEPTED = "The message needs no answer, so the body is empty."
 # An entry of the section Attributes in a docstring that `getdoc` has dedented.

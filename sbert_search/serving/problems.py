@@ -95,7 +95,7 @@ class Problem(Exception):  # noqa: N818 (it becomes an answer)
     @property
     def kind(self) -> Kind:
         """The kind of the problem, for the body and for metrics."""
-        return _KINDS[self.status]
+        return kind_of(self.status)
 
     def body(self, style: Style = "openai") -> dict[str, object]:
         """Return the body of the answer."""
@@ -110,6 +110,11 @@ class Problem(Exception):  # noqa: N818 (it becomes an answer)
         }
         as_message: dict[str, object] = {"jsonrpc": "2.0", "id": None} if style == "mcp" else {}
         return {**as_message, "error": error}
+
+
+def kind_of(status: int) -> Kind:
+    """Return the kind of the problem for an HTTP status of 400 or more."""
+    return _KINDS.get(status, "internal" if status >= 500 else "invalid_request")
 
 
 def invalid(param: str, message: str) -> Problem:
@@ -129,13 +134,18 @@ def overloaded(retry_s: float) -> Problem:
     return Problem(429, message, headers={"retry-after": str(seconds)})
 
 
+def closing() -> Problem:
+    """Return the problem of a request that comes while the server is shutting down; 503."""
+    return Problem(503, "The server is shutting down.", closes=True)
+
+
 def _field_of(message: str) -> str:
     """Return the field of a request that an error message is about; "": it is unknown."""
     if message.startswith("The filter"):
         return "where"
     if message.startswith(("The query", "Query ")) or "only words to exclude" in message:
         return "query"
-    if "prompt" in message:
+    if "has no prompt " in message:
         return "prompt_name"
     found = _SUBJECT.match(message)
     return found[1] if found else ""
@@ -161,7 +171,8 @@ def problem_of(error: Exception) -> Problem | None:
         message = "The index has no lexical data; use the mode dense, and a query without operators"
         return Problem(400, f"{message} (syntax plain).", "mode")
     if isinstance(error, ModelMismatch):
-        return Problem(400, "The index has no model; search by words or by similar.", "mode")
+        message = "The server's model gives other vectors than the index has"
+        return Problem(503, f"{message}; see the log of the server.")
     if isinstance(error, IndexLocked):
         message = "Another process is writing to the index; try again."
         return Problem(409, message, headers={"retry-after": "1"})

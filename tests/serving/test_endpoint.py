@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Mapping
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
+from sbert_search.serving.access import AccessTokens
+from sbert_search.serving.endpoint import Call, Endpoint, Operation, Reply
+from sbert_search.serving.metrics import Metrics
+from sbert_search.serving.state import Served
 from tests.serving.live import READ, WRITE, Live, live_server
 
 BAD = [
@@ -172,3 +179,31 @@ def test_nothing_is_written_without_a_token(live: Live) -> None:
     ):
         assert live.ask(method, path, body).status == 401
     assert live.ask("GET", "/documents/mill").status == 200
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"), [(200, ""), (406, "invalid_request"), (404, "not_found")]
+)
+def test_an_answer_counts_by_its_status(status: int, kind: str) -> None:
+    """The SDK of the Model Context Protocol answers with statuses of its own."""
+
+    async def answer(served: Served, call: Call[None]) -> Reply:
+        return Reply(b"{}", status)
+
+    async def receive() -> dict[str, object]:
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    async def send(message: object) -> None:
+        sent.append(message)
+
+    sent: list[object] = []
+    metrics = Metrics()
+    facts = {"metrics": metrics, "active": 0, "hosts": (), "origins": (), "draining": False}
+    served = cast(Served, SimpleNamespace(**facts, tokens=AccessTokens({})))
+    operation = Operation(method="GET", path="/x", summary="", answer=answer, right="open")
+    scope = {"type": "http", "headers": [], "query_string": b"", "path": "/x", "method": "GET"}
+    asyncio.run(Endpoint(operation, served, None)(scope, receive, send))
+    assert metrics.successes.total() == (status < 400)
+    failed = {} if status < 400 else {(("err", kind),): (1,)}
+    assert metrics.failures.values() == failed
+    assert sent

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sbert_search.serving.metrics import Metrics
-from sbert_search.serving.problems import overloaded
+from sbert_search.serving.problems import closing, overloaded
 
 T = TypeVar("T")
 Rows = NDArray[np.float32]
@@ -168,7 +168,7 @@ class WorkQueue(Generic[T]):
             urgent: Accept the job however many tokens wait; for searches and updates.
 
         Raises:
-            Problem: Too many tokens wait, and the job is not urgent.
+            Problem: Too many tokens wait, and the job is not urgent; or the queue is closed.
         """
         tokens = sum(lengths)
         order = sorted(range(len(items)), key=lengths.__getitem__)
@@ -177,6 +177,8 @@ class WorkQueue(Generic[T]):
         with self._wake:
             if arrival is not None:
                 self._end(arrival)
+            if self._closed:  # no thread would compute the job, and its client would wait forever
+                raise closing()
             full = self._waiting_tokens + tokens > self._max_tokens and self._waiting_tokens
             if full and not urgent:
                 raise overloaded(self.retry_s)

@@ -99,7 +99,6 @@ OPERATIONS: tuple[Operation[None], ...] = (
         answer=ready,
         response=Status,
         right="open",
-        problems=(503,),
     ),
     Operation(
         method="GET",

@@ -167,6 +167,9 @@ def test_the_end_cancels_what_waits(gate: Gate) -> None:
     assert computed.result(30).rows.tolist() == [[1]]
     assert waiting.cancelled()
     assert not queue.is_alive
+    with pytest.raises(Problem, match="shutting down") as refused:
+        queue.submit([3], [1])
+    assert refused.value.status == 503
 
 
 def test_seconds_and_batches_are_counted() -> None:
