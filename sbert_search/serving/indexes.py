@@ -12,7 +12,7 @@ from functools import partial
 from time import monotonic, perf_counter, time
 from typing import TypeVar
 
-from sbert_search.errors import ClusterError, SbertSearchError
+from sbert_search.errors import ClusterError, ModelMismatch, SbertSearchError
 from sbert_search.index.index import Index
 from sbert_search.records import Document, RowCounts
 from sbert_search.runtime.progress import note, warn
@@ -30,6 +30,7 @@ from sbert_search.serving.problems import Problem, problem_of
 T = TypeVar("T")
 
 RETRY_S = 5.0  # seconds until a refused commit is tried again
+_NO_MODEL = "The index has no model; search by words or by similar."
 
 
 @dataclass
@@ -59,7 +60,7 @@ class ServedIndex:
     reload_error: str = ""
     _commit: int = field(init=False)  # the last commit in the metric of reloads
     _seen: tuple[int, ...] = ()  # stamp of the manifest at the last call of `reload`
-    _refused: tuple[int, ...] = ()  # stamp of the last manifest that was refused
+    _refused: tuple[int, ...] | None = None  # stamp of the last manifest that was refused
     _reason: str = ""  # message of the last refusal; "": a commit was loaded since
     _retry_s: float = math.inf  # time (`monotonic`) to try a refused manifest again
     _readers: ThreadPoolExecutor = field(init=False, repr=False)
@@ -235,6 +236,10 @@ class ServedIndex:
             if problem is None:
                 raise
             if isinstance(error, ClusterError):
+                warn(f"{self.name}: {error}")
+            if isinstance(error, ModelMismatch):
+                if self.model is None:
+                    raise Problem(400, _NO_MODEL, "mode") from error
                 warn(f"{self.name}: {error}")
             problem.message = problem.message.replace(str(self.index.path), self.name)
             raise problem from error

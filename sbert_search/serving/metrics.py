@@ -15,6 +15,7 @@ SIZE_BUCKETS = tuple(float(2**i) for i in range(18))  # texts or tokens
 
 Labels = Mapping[str, str]
 _NO_LABELS: Labels = {}
+_ESCAPES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})  # of the value of a label
 
 LabelKey: TypeAlias = tuple[tuple[str, str], ...]
 """Labels with their values."""
@@ -237,8 +238,4 @@ def _number(value: float) -> str:
 def _shown(labels: Sequence[tuple[str, str]]) -> str:
     if not labels:
         return ""
-    escaped = (
-        f'{name}="{value.replace(chr(92), chr(92) * 2).replace(chr(34), chr(92) + chr(34))}"'
-        for name, value in labels
-    )
-    return "{" + ",".join(escaped) + "}"
+    return "{" + ",".join(f'{name}="{value.translate(_ESCAPES)}"' for name, value in labels) + "}"

@@ -207,6 +207,53 @@ def test_updates_take_the_inexact_model_that_searches_take(folder: Path) -> None
         model.queue.close()
 
 
+def test_a_model_that_is_not_that_of_the_index_is_named_in_the_log(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    opened, metrics = Index.open(folder), Metrics()
+    model = ServedEmbedder("noisy", Noisy(), ServerLimits(), metrics)
+    engine = SearchEngine(opened, model, allow_inexact=True)
+    served = ServedIndex("mine", opened, model, engine, None, metrics)
+    try:
+        rows = [{"_id": "cheese", "title": "", "text": "Rennet makes milk curdle."}]
+        with pytest.raises(Problem, match="gives other vectors than the index has") as refused:
+            asyncio.run(served.update(rows, replaces=False))
+        assert refused.value.status == 503
+        assert "mine: " in (said := capsys.readouterr().err)
+        assert "on the check texts" in said
+    finally:
+        served.close()
+        model.queue.close()
+
+
+def test_a_search_by_meaning_without_a_model_is_refused(tmp_path: Path) -> None:
+    rows = [{"_id": "a", "text": "Mills turn.", "vector": [1.0, 0.0]}]
+    Index.build(rows, out=tmp_path / "my.index", fields=FieldNames(vector="vector"))
+    with live_server(tmp_path / "my.index") as live:
+        answer = live.ask("POST", "/search", {"query": "mill", "mode": "dense"})
+    assert (answer.status, answer.json["error"]["param"]) == (400, "mode")
+    assert "has no model; search by words" in answer.json["error"]["message"]
+
+
+def test_a_removed_index_is_reported_once(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    opened, metrics = Index.open(folder), Metrics()
+    served = ServedIndex("mine", opened, None, SearchEngine(opened), None, metrics)
+    try:
+        asyncio.run(served.reload())
+        folder.rename(folder.with_name("moved"))
+        for _ in range(2):
+            served._retry_s = 0.0  # as if `RETRY_S` had passed
+            asyncio.run(served.reload())
+        assert "NotAnIndex" in served.reload_error
+        assert metrics.reload_failures.total() == 1
+        assert capsys.readouterr().err.count("the new commit is refused") == 1
+        folder.with_name("moved").rename(folder)
+        asyncio.run(served.reload())
+        assert served.reload_error == ""
+    finally:
+        served.close()
+
+
 def test_updates_are_on_disk_when_they_are_answered(folder: Path, token_file: Path) -> None:
     with live_server(folder, "--token-file", token_file, "--writable") as live:
 

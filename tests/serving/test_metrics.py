@@ -10,8 +10,8 @@ def test_a_counter_adds_by_labels() -> None:
     assert list(counter.lines("n")) == ["n 0"]
     counter.add(labels={"route": "/a"})
     counter.add(2, {"route": "/a"})
-    counter.add(labels={"route": '/"b\\'})
-    assert list(counter.lines("n")) == ['n{route="/a"} 3', 'n{route="/\\"b\\\\"} 1']
+    counter.add(labels={"route": '/"b\\\n'})
+    assert list(counter.lines("n")) == ['n{route="/a"} 3', r'n{route="/\"b\\\n"} 1']
     assert counter.total() == 4
 
 
