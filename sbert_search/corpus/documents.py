@@ -266,7 +266,8 @@ class CorpusReader:
         vectors: list[Vectors] = []
         rejects: list[Reject] = []
         rows = skip_rows - skip_rows % self._batch_rows
-        block_bytes, filled, starts_block, ends_block = 0, 0.0, True, True
+        all_rows = sum(plan.rows for plan in self._plans)
+        block_bytes, filled, starts_block = 0, 0.0, True
         for item in self._items(rows):
             rows += 1
             if isinstance(item, Reject):
@@ -279,7 +280,9 @@ class CorpusReader:
                 if vector is not None:
                     vectors.append(vector)
                     block_bytes += vector.nbytes
-            ends_block = rows % self._batch_rows == 0 or block_bytes >= self._batch_bytes
+            ends_block = (
+                rows % self._batch_rows == 0 or block_bytes >= self._batch_bytes or rows == all_rows
+            )
             if ends_block or rows == skip_rows or filled >= 1:
                 if rows > skip_rows:
                     self._require_unchanged()
@@ -287,8 +290,6 @@ class CorpusReader:
                     yield ReadBatch(documents, rejects, rows, given, starts_block, ends_block)
                 documents, vectors, rejects, filled, starts_block = [], [], [], 0.0, ends_block
                 block_bytes = 0 if ends_block else block_bytes
-        if documents or rejects:
-            yield ReadBatch(documents, rejects, rows, self._stacked(vectors), starts_block)
 
     def _stacked(self, vectors: list[Vectors]) -> Vectors | None:
         if self._vectors is None:

@@ -58,13 +58,15 @@ class ShardWriter:
         if not self._folder.is_dir():
             files.disk.make_folder(self._folder)
             files.disk.fsync_folder(self._folder.parent)
-        try:
-            self._lock.enter_context(locks.exclusive_lock(self._folder / "LOCK"))
-        except locks.LockHeld as error:
-            raise CorpusError(f"Another process writes token shards: {error}") from error
-        if (self._folder / NAME).exists():
-            self._resume(read_manifest(self._folder))
-        self._remove_strays()
+        with contextlib.ExitStack() as lock:  # an error below releases the lock
+            try:
+                lock.enter_context(locks.exclusive_lock(self._folder / "LOCK"))
+            except locks.LockHeld as error:
+                raise CorpusError(f"Another process writes token shards: {error}") from error
+            if (self._folder / NAME).exists():
+                self._resume(read_manifest(self._folder))
+            self._remove_strays()
+            self._lock = lock.pop_all()
         return self
 
     def __exit__(self, *_: object) -> None:

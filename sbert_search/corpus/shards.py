@@ -186,7 +186,8 @@ def read_manifest(folder: Path) -> ShardManifest:
     except FileNotFoundError as error:
         raise CorpusError(f"{folder} holds no token shards: it has no {NAME}.") from error
     except (OSError, ValueError, ConfigError) as error:
-        raise CorpusError(f"{folder / NAME} cannot be used: {error}.") from error
+        stop = "" if str(error).endswith((".", "?")) else "."
+        raise CorpusError(f"{folder / NAME} cannot be used: {error}{stop}") from error
 
 
 def _starts(sizes: NDArray[np.integer]) -> Ints:

@@ -19,6 +19,7 @@ from typing import BinaryIO, Literal, cast
 from sbert_search.corpus.formats.columnar import read_arrow, read_parquet
 from sbert_search.corpus.formats.delimited import read_delimited
 from sbert_search.corpus.formats.files import (
+    CODE,
     KINDS,
     FileName,
     is_read,
@@ -76,10 +77,11 @@ TABLES = tuple(
     if packed or suffix not in KINDS
 )
 """Endings of files whose rows are documents."""
+_DOCUMENTS = [suffix for suffix in KINDS if suffix not in (*FORMATS, *CODE.split())]
 _KNOWN = (
     f"Known: {' '.join(FORMATS)}, text formats also with {' '.join(COMPRESSIONS)}; "
-    f"{' '.join(list(KINDS)[1:10])} and source code, of which each file is a document; a folder of "
-    "such files; a BEIR folder; '-' for JSON lines on standard input."
+    f"{' '.join(_DOCUMENTS)} and source code, of which each file is a document; a folder of such "
+    "files; a BEIR folder; '-' for JSON lines on standard input."
 )
 
 _TWO_STARS = re.compile(r"(?:^|(?P<slash>/+))\*\*(?:/+\*\*)*(?:/+|$)")  # a whole path component

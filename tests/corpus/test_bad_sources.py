@@ -192,12 +192,22 @@ def test_damage_inside_parquet_rejects_the_rows_of_its_group(tmp_path: Path) -> 
     assert rejects[-1].source == f"{path}:row group 2:row 1000"
 
 
-def test_bad_values_inside_parquet_reject_their_row(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("kind", "as_bytes"),
+    [
+        (pa.string(), pa.binary()),
+        (pa.large_string(), pa.large_binary()),
+        (pa.string_view(), pa.binary_view()),
+    ],
+)
+def test_bad_values_inside_parquet_reject_their_row(
+    tmp_path: Path, kind: pa.DataType, as_bytes: pa.DataType
+) -> None:
     path = tmp_path / "c.parquet"
-    bytes_of = pa.array([b"fine", b"caf\xe9", b"a\0b", None], pa.binary())
+    bytes_of = pa.array([b"fine", b"caf\xe9", b"a\0b", None], as_bytes)
     columns = {
         "id": pa.array(["1", "2", "3", "4"]),
-        "text": pa.Array.from_buffers(pa.string(), 4, bytes_of.buffers()),
+        "text": bytes_of.view(kind),
         "n": pa.array([float("inf"), 1.0, 1.0, 1.0]),
     }
     for path in (tmp_path / "c.parquet", tmp_path / "c.arrow"):

@@ -63,6 +63,18 @@ def test_the_batch_size_changes_no_row(tmp_path: Path) -> None:
     assert sorted(map(repr, flat(by_one))) == sorted(map(repr, flat(by_many)))
 
 
+def test_the_last_batch_ends_its_block(tmp_path: Path) -> None:
+    """Also if the documents of the last row fill the last batch."""
+    write_sources(tmp_path)
+    for share in (0.3, 0.5, 1.0):
+        batches = list(reader_of(tmp_path, 7).batches(share=lambda _, share=share: share))
+        blocks = [batch.rows_end for batch in batches if batch.ends_block]
+        n_rows = batches[-1].rows_end
+        assert blocks == [*range(7, n_rows, 7), n_rows]
+        starts = [batch.starts_block for batch in batches]
+        assert starts == [True, *(batch.ends_block for batch in batches[:-1])]
+
+
 def test_batches_of_long_rows_end_early_at_the_same_borders(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

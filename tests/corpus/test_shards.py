@@ -110,6 +110,14 @@ def test_shards_of_another_origin_are_kept(tmp_path: Path) -> None:
         write(tmp_path / "s", vocab_size=99)
 
 
+def test_a_refused_writer_releases_the_folder(tmp_path: Path) -> None:
+    write(tmp_path / "s")
+    refused = ShardWriter(tmp_path / "s", vocab_size=99, identity={})
+    with pytest.raises(CorpusError, match="another origin"):
+        refused.__enter__()
+    write(tmp_path / "s")  # while the refused one exists
+
+
 def test_only_one_process_writes(tmp_path: Path) -> None:
     with (
         ShardWriter(tmp_path / "s", vocab_size=9, identity={}),

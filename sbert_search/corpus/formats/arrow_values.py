@@ -57,9 +57,16 @@ def _values(column: pa.Array) -> list[object]:
         return [None if value is None or math.isnan(value) else value for value in values]
     if pa.types.is_large_binary(column.type) or pa.types.is_binary_view(column.type):
         return [_text(value) for value in column.to_pylist()]
+    return _plain(column)
+
+
+def _plain(column: pa.Array) -> list[object]:
+    """Convert a column whose type needs no other value than that of pyarrow."""
     try:
         return list(column.to_pylist())
     except UnicodeDecodeError:
+        if pa.types.is_nested(column.type):  # it cannot be cast; `readable` rejects the row
+            raise
         return _values(column.cast(pa.large_binary()))
 
 

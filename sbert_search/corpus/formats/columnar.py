@@ -122,6 +122,13 @@ def read_arrow(
         yield Reject(f"{shown}:batch {index}", reason)
 
 
+_AS_BYTES = {
+    pa.string(): pa.binary(),
+    pa.large_string(): pa.large_binary(),
+    pa.string_view(): pa.binary_view(),
+}
+
+
 def _record_batches(path: Path) -> Iterator[pa.RecordBatch]:
     """Yield the record batches of a memory-mapped file, with validated offsets.
 
@@ -141,8 +148,8 @@ def _record_batches(path: Path) -> Iterator[pa.RecordBatch]:
             for column in batch.columns:
                 # Validating a string column as binary checks its offsets, but not its UTF-8.
                 # A string that is not UTF-8 is found later, so that it rejects only its row.
-                is_text = pa.types.is_string(column.type)
-                (column.view(pa.binary()) if is_text else column).validate(full=True)
+                kind = _AS_BYTES.get(column.type)
+                (column if kind is None else column.view(kind)).validate(full=True)
             yield batch
 
 

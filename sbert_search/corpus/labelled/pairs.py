@@ -55,7 +55,7 @@ def read_pairs(
     named = {"text1": text1, "text2": text2, "score": score, "label": label}
     names = field_names(file)
     needed = {"text1", "text2", *need}
-    columns = find_columns(named, COLUMNS, names, file.shown, needed) if names else {}
+    columns = find_columns(named, COLUMNS, names, file.shown, needed) if names is not None else {}
     pairs = []
     for row in read_rows(file):
         if isinstance(row, Reject):
@@ -86,10 +86,8 @@ class MissingColumnError(CorpusError):
             if part in _OF_TASKS
             else "a setting of the table data.columns in a recipe"
         )
-        self.problem = (
-            f"{shown}: no {part} column among {', '.join(names)}. Rename a column to "
-            f"{' or '.join(usual)}"
-        )
+        among = f" among {', '.join(names)}" if names else ", since the first rows have no fields"
+        self.problem = f"{shown}: no {part} column{among}. Rename a column to {' or '.join(usual)}"
         super().__init__(f"{self.problem}, or name the column to use: {where}.")
 
 

@@ -150,7 +150,7 @@ def _row_sentences(path: Path, tokens: str | None, tags: str | None) -> Iterator
     file = classify(path)
     named = {"tokens": tokens, "tags": tags}
     names = field_names(file)
-    columns = find_columns(named, COLUMNS, names, file.shown, COLUMNS) if names else {}
+    columns = find_columns(named, COLUMNS, names, file.shown, COLUMNS) if names is not None else {}
     for row in read_rows(file):
         if isinstance(row, Reject):
             raise row.error()

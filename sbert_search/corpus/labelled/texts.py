@@ -56,7 +56,11 @@ def read_labelled_texts(
     file = classify(path)
     named = {"text": text, "text2": text2, "label": label}
     names = field_names(file)
-    columns = find_columns(named, COLUMNS, names, file.shown, ("text", "label")) if names else {}
+    columns = (
+        find_columns(named, COLUMNS, names, file.shown, ("text", "label"))
+        if names is not None
+        else {}
+    )
     rows = []
     for row in read_rows(file):
         if isinstance(row, Reject):
@@ -99,8 +103,8 @@ def class_indices(rows: Sequence[LabelledText], labels: Sequence[str]) -> list[l
     Raises:
         CorpusError: A row has a class that is not in ``labels``.
     """
-    places = {label: n for n, label in enumerate(labels)}
-    places |= {str(n): n for label, n in places.items() if label == f"LABEL_{n}"}
+    places = {str(n): n for n, label in enumerate(labels) if label == f"LABEL_{n}"}
+    places |= {label: n for n, label in enumerate(labels)}
     found = []
     for row in rows:
         names = row.label if isinstance(row.label, tuple) else (str(row.label),)

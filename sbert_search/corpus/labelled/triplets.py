@@ -10,7 +10,7 @@ from typing import TypeVar
 from sbert_search.config import unknown_name
 from sbert_search.corpus.formats.rows import BadRow, Reject, check_text
 from sbert_search.corpus.labelled.pairs import find_columns, text_of
-from sbert_search.corpus.sources import classify, field_names, read_rows
+from sbert_search.corpus.sources import SourceFile, classify, field_names, read_rows
 from sbert_search.errors import CorpusError
 from sbert_search.records import TextGroup, Triplet
 
@@ -48,7 +48,7 @@ def read_triplets(
             the file, the column or the row.
     """
     file = classify(path)
-    names = field_names(file) or []
+    names = _names(file, "triplets")
     columns = find_columns(
         {"anchor": anchor, "positive": positive}, COLUMNS, names, file.shown, COLUMNS
     )
@@ -69,7 +69,7 @@ def read_triplets(
         first, second = (text_of(values, columns[part]) for part in COLUMNS)
         return Triplet(first, second, tuple(others), source)
 
-    return _read(path, make, "triplets")
+    return _read(file, make)
 
 
 def negative_columns(names: Collection[str]) -> list[str]:
@@ -90,7 +90,7 @@ def read_groups(path: Path, *, texts: str | None = None) -> list[TextGroup]:
             texts.
     """
     file = classify(path)
-    names = field_names(file) or []
+    names = _names(file, "groups")
     column = find_columns({"texts": texts}, {"texts": _GROUPS}, names, file.shown, ["texts"])
 
     def make(values: Mapping[str, object], source: str) -> TextGroup:
@@ -99,12 +99,26 @@ def read_groups(path: Path, *, texts: str | None = None) -> list[TextGroup]:
             raise BadRow(f"{column['texts']!r} must be a list of two or more different texts")
         return TextGroup(group, source)
 
-    return _read(path, make, "groups")
+    return _read(file, make)
 
 
-def _read(path: Path, make: Callable[[Mapping[str, object], str], R], kind: str) -> list[R]:
+def _names(file: SourceFile, kind: str) -> list[str]:
+    """Return the field names of the first rows.
+
+    Raises:
+        CorpusError: The file has no row, or no valid one.
+    """
+    names = field_names(file)
+    if names is None:
+        for row in read_rows(file):
+            if isinstance(row, Reject):
+                raise row.error()
+        raise CorpusError(f"{file.shown}: holds no {kind}.")
+    return names
+
+
+def _read(file: SourceFile, make: Callable[[Mapping[str, object], str], R]) -> list[R]:
     """Make a record of every row; the first bad row raises an error that names the row."""
-    file = classify(path)
     records = []
     for row in read_rows(file):
         if isinstance(row, Reject):
@@ -113,8 +127,6 @@ def _read(path: Path, make: Callable[[Mapping[str, object], str], R], kind: str)
             records.append(make(row.values, row.source))
         except BadRow as bad:
             raise bad.at(row.source).error() from None
-    if not records:
-        raise CorpusError(f"{file.shown}: holds no {kind}.")
     return records
 
 

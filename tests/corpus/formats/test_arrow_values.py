@@ -56,3 +56,13 @@ def test_a_time_that_python_cannot_hold_rejects_only_its_row() -> None:
     ]
     assert list(bad) == [1]
     assert "column 'n' cannot be read" in bad[1].reason
+
+
+def test_a_struct_with_text_that_is_not_utf8_rejects_only_its_row() -> None:
+    texts = pa.array([b"fine", b"caf\xe9", b"too"], pa.binary())
+    as_text = pa.Array.from_buffers(pa.string(), 3, texts.buffers())
+    bad: dict[int, BadRow] = {}
+    values = readable(pa.StructArray.from_arrays([as_text], ["a"]), "n", 0, bad)
+    assert values == [{"a": "fine"}, None, {"a": "too"}]
+    assert list(bad) == [1]
+    assert "column 'n' cannot be read: 'utf-8' codec" in bad[1].reason

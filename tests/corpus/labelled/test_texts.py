@@ -9,9 +9,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from sbert_search.corpus.labelled.texts import LabelKind, classes_of, read_labelled_texts
+from sbert_search.corpus.labelled.texts import (
+    LabelKind,
+    class_indices,
+    classes_of,
+    read_labelled_texts,
+)
 from sbert_search.errors import CorpusError
-from sbert_search.records import Label
+from sbert_search.records import Label, LabelledText
 
 
 def written(path: Path, *rows: dict[str, object]) -> Path:
@@ -117,3 +122,9 @@ def test_a_second_text_in_a_late_row_is_refused(tmp_path: Path) -> None:
     path = written(tmp_path / "a.jsonl", *rows)
     with pytest.raises(CorpusError, match=r"a\.jsonl:121: 'text2' is a second text"):
         read_labelled_texts(path)
+
+
+def test_a_class_has_its_own_name_before_that_of_a_number() -> None:
+    rows = [LabelledText("a", None, name, "f:1") for name in ("1", "LABEL_1", "0")]
+    assert class_indices(rows[:2], ["1", "LABEL_1"]) == [[0], [1]]
+    assert class_indices(rows, ["LABEL_0", "LABEL_1"]) == [[1], [1], [0]]

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from sbert_search.corpus.labelled.pairs import read_pairs
+from sbert_search.corpus.labelled.tags import read_tagged_tokens
+from sbert_search.corpus.labelled.texts import read_labelled_texts
 from sbert_search.corpus.labelled.triplets import read_groups, read_triplets
 from sbert_search.errors import CorpusError
 
@@ -27,6 +31,21 @@ def test_triplets_from_every_format(tmp_path: Path) -> None:
         (triplet,) = read_triplets(path)
         assert (triplet.anchor, triplet.positive, triplet.negatives) == ("a", "b", ("c",))
     assert read_triplets(csv)[0].source == f"{csv}:2"
+
+
+def test_a_file_without_rows_or_without_fields_is_named(tmp_path: Path) -> None:
+    readers: tuple[tuple[Callable[[Path], object], str], ...] = (
+        (read_triplets, "triplets"),
+        (read_groups, "groups"),
+        (read_pairs, "pairs"),
+        (read_labelled_texts, "labelled texts"),
+        (read_tagged_tokens, "tagged sentences"),
+    )
+    for read, kind in readers:
+        with pytest.raises(CorpusError, match=f"t.jsonl: holds no {kind}"):
+            read(write(tmp_path / "t.jsonl"))
+        with pytest.raises(CorpusError, match=r"no \w+ column, since the first rows have"):
+            read(write(tmp_path / "t.jsonl", {}))
 
 
 def test_negatives_in_columns_and_lists(tmp_path: Path) -> None:
