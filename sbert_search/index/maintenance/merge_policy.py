@@ -37,7 +37,7 @@ MAX_SEGMENTS = 4  # if more small segments are left after an update, the newest 
 MAX_DEAD = 0.2  # largest share of dead rows in a segment
 MAX_SCANNED = 0.01  # if a larger share of the rows is outside FAISS, a FAISS index gets these rows
 MAX_TOMBSTONES = 32  # largest number of tombstone files, which list dead rows
-MAX_MERGEABLE = 64  # a commit merges if this removes at least 64 segments, to limit open files
+MIN_REMOVED = 64  # a commit merges if this removes at least 64 segments, to limit open files
 ADVISED_SEGMENTS = 16  # compact is advised above this number plus one per half million live rows
 
 
@@ -116,12 +116,12 @@ def groups_for_compaction(snapshot: Snapshot) -> list[Group]:
 def groups_after_commit(snapshot: Snapshot) -> list[Group]:
     """Choose groups to merge after one commit of a build or update.
 
-    There are groups only if merging removes at least `MAX_MERGEABLE` segments. Otherwise merging
+    There are groups only if merging removes at least `MIN_REMOVED` segments. Otherwise merging
     waits for the end of the build or update. Segments with a FAISS file are not rewritten.
     """
     parts = _parts(snapshot)
     groups = list(_neighbours(parts, stand_alone=[part.has_ann for part in parts]))
-    if len(parts) - len(groups) < MAX_MERGEABLE:
+    if len(parts) - len(groups) < MIN_REMOVED:
         return []
     merged = [group for group in groups if len(group.members) > 1]
     return _in_order([*merged, *_too_dead(parts, merged, and_ann=False)])

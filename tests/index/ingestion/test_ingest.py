@@ -188,7 +188,7 @@ def test_merging_begins_at_the_same_rows(
 ) -> None:
     """The segments of a build larger than a segment do not depend on commits by time."""
     monkeypatch.setattr(merge_policy, "SEGMENT_ROWS", 1500)
-    monkeypatch.setattr(merge_policy, "MAX_MERGEABLE", 2)
+    monkeypatch.setattr(merge_policy, "MIN_REMOVED", 2)
     small = memory.Shares(budget=None, batch=60_000)
     monkeypatch.setattr(memory, "shares", lambda budget: small)
     build(corpus, tmp_path / "whole.index")

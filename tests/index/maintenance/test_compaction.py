@@ -125,7 +125,7 @@ def test_merges_stop_at_the_segment_size_and_skip_full_segments(
 def test_a_long_build_merges_on_its_way_and_ends_like_a_short_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(merge_policy, "MAX_MERGEABLE", 4)
+    monkeypatch.setattr(merge_policy, "MIN_REMOVED", 4)
     monkeypatch.setattr(merge_policy, "SEGMENT_ROWS", 70)
     store = IndexStore.create(tmp_path / "i", StoreSettings(dim=8))
     with store.writer() as writer:
@@ -229,7 +229,7 @@ def test_a_damaged_or_missing_faiss_file_costs_speed_and_is_made_again(tmp_path:
 def test_merging_on_the_way_leaves_a_segment_with_a_faiss_file_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(merge_policy, "MAX_MERGEABLE", 3)
+    monkeypatch.setattr(merge_policy, "MIN_REMOVED", 3)
     settings = StoreSettings(dim=8, spec=IndexSpec(factory="HNSW8"))
     store = IndexStore.create(tmp_path / "i", settings)
     with store.writer() as writer:

@@ -260,7 +260,7 @@ def test_an_update_stands_when_tidying_up_after_it_fails(
 def test_an_update_ends_with_a_faiss_file_whichever_commit_merged(
     tmp_path: Path, n_commits: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(merge_policy, "MAX_MERGEABLE", 5)
+    monkeypatch.setattr(merge_policy, "MIN_REMOVED", 5)
     settings = StoreSettings(dim=8, spec=IndexSpec(factory="HNSW8"))
     store = IndexStore.create(tmp_path / "i", settings)
     with store.writer() as writer:

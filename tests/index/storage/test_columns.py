@@ -132,7 +132,7 @@ def test_an_index_widened_by_an_earlier_version_works(tmp_path: Path) -> None:
 def test_a_long_series_of_updates_to_such_an_index_merges(
     fast_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(merge_policy, "MAX_MERGEABLE", 6)
+    monkeypatch.setattr(merge_policy, "MIN_REMOVED", 6)
     store = widened(fast_path / "i")
     with store.writer() as writer:
         for i in range(20):
