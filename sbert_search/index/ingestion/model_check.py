@@ -194,7 +194,7 @@ def require_agreement(
     given = embedder.identity
     comparable = stored.in_memory == given.in_memory
     same_engine = comparable and stored.same_engine(given)
-    if same_engine and not settings.self_check.texts:
+    if not settings.self_check.texts:
         return  # an index that only `IndexStore.create` made has no check texts
     worst = _worst_cosine(settings.self_check, embedder)
     least = MIN_COSINE if comparable else SAME_COSINE

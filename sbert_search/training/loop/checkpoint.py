@@ -148,10 +148,8 @@ def newest_checkpoint(out: Path) -> Checkpoint:
         except CheckpointError as error:
             problems.append(str(error))
             warn(f"{error} Trying the previous checkpoint.")
-    raise CheckpointError(
-        f"{out} has no usable checkpoint to resume from. {' '.join(problems)} "
-        "Start again in an empty folder."
-    )
+    none = f"{out} has no usable checkpoint to resume from."
+    raise CheckpointError(" ".join([none, *problems, "Start again in an empty folder."]))
 
 
 def read_checkpoint(path: Path) -> Checkpoint:

@@ -92,7 +92,7 @@ class Log:
 
 
 def read_log(path: Path) -> list[LogLine]:
-    """Read a log; lines that are no JSON objects are dropped.
+    """Read a log; lines that are no JSON objects with a step are dropped.
 
     A killed process leaves an incomplete last line. A power failure may leave zeros or other bytes
     behind the lines that were made durable.
@@ -102,6 +102,6 @@ def read_log(path: Path) -> list[LogLine]:
     found = []
     for data in path.read_bytes().split(b"\n")[:-1]:
         with contextlib.suppress(ValueError):
-            if isinstance(line := json.loads(data), dict):
+            if isinstance(line := json.loads(data), dict) and "step" in line:
                 found.append(line)
     return cast(list[LogLine], found)

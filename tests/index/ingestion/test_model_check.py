@@ -28,7 +28,7 @@ from sbert_search.index.ingestion.model_check import (
     self_check,
     with_kept_choices,
 )
-from sbert_search.index.storage.manifest import StoreSettings
+from sbert_search.index.storage.manifest import SelfCheck, StoreSettings
 from sbert_search.models.heads import Normalize
 from sbert_search.models.loading.identity import IN_MEMORY, ModelIdentity
 from sbert_search.runtime import remedies
@@ -68,6 +68,12 @@ def settings() -> StoreSettings:
     embedder = HashingEmbedder()
     identity = embedder.identity.to_mapping()
     return StoreSettings(dim=384, identity=identity, self_check=self_check(embedder))
+
+
+def test_an_index_without_check_texts_accepts_each_engine_of_its_model(
+    settings: StoreSettings,
+) -> None:
+    require_agreement(replace(settings, self_check=SelfCheck()), OtherEngine(1e-4))
 
 
 def test_another_engine_with_the_same_numbers_is_accepted(settings: StoreSettings) -> None:

@@ -232,7 +232,7 @@ def test_a_run_interrupted_in_its_preliminary_run_goes_on(
 ) -> None:
     settings = [f"first.data.train={given['nli']}", "first.budget.steps=4"]
     recipe = recipe_of(given, "nli-then-stsb", "sts", *settings, "first.checkpoint.every=2")
-    with pytest.raises(CheckpointError, match="no usable checkpoint"):
+    with pytest.raises(CheckpointError, match=r"no usable checkpoint to resume from\. Start again"):
         train_bi_encoder(recipe, tmp_path / "none", resume=True)
     assert not (tmp_path / "none" / "first").exists()
     train_bi_encoder(recipe, tmp_path / "whole")

@@ -77,7 +77,7 @@ def test_a_log_goes_on_after_its_checkpoint(tmp_path: Path) -> None:
     for step in (1, 2, 3):
         log.write("step", step, loss=0.1)
     log.close()
-    garbage = b"\0\0\0\n\xff\xfe\n[]\n"  # left by a power failure
+    garbage = b"\0\0\0\n\xff\xfe\n[]\n{}\n"  # left by a power failure
     path.write_bytes(path.read_bytes() + garbage + b'{"kind": "st')  # cut off by a kill
     Log(path, after_step=2).close()
     assert [line["step"] for line in read_log(path)] == [1, 2]
