@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from sbert_search.corpus.documents import CorpusReader, ReadBatch
+from sbert_search.records import Document
 from sbert_search.runtime import memory
 
 N_ROWS = 23
@@ -67,7 +68,11 @@ def test_the_last_batch_ends_its_block(tmp_path: Path) -> None:
     """Also if the documents of the last row fill the last batch."""
     write_sources(tmp_path)
     for share in (0.3, 0.5, 1.0):
-        batches = list(reader_of(tmp_path, 7).batches(share=lambda _, share=share: share))
+
+        def filled(document: Document, share: float = share) -> float:
+            return share
+
+        batches = list(reader_of(tmp_path, 7).batches(share=filled))
         blocks = [batch.rows_end for batch in batches if batch.ends_block]
         n_rows = batches[-1].rows_end
         assert blocks == [*range(7, n_rows, 7), n_rows]
