@@ -1,1 +1,1 @@
-"""One reader per file format; each turns bytes into rows, and unreadable rows into rejects."""
+"""Readers of file formats: each yields the rows of a file, and a `Reject` for each bad row."""

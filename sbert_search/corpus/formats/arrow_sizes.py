@@ -17,16 +17,16 @@ def row_bytes(batch: pa.RecordBatch, *, held: bool) -> Sizes:
     """Return the estimated bytes of each row, int64 (n_rows,).
 
     Args:
-        batch: The rows; the offsets in its columns must be validated.
-        held: True: count strings as in memory, with 4 bytes for each UTF-8 byte unless the whole
-            column is known to be ASCII. False: count strings as in the file, in UTF-8.
+        batch: The rows. The offsets in their columns must be valid, since they are used as indices.
+        held: True: count text as Python strings in memory, with 4 bytes for each UTF-8 byte unless
+            the whole column is known to be ASCII. False: count text as UTF-8, as in the file.
     """
     sizes = (_sizes(column, held) for column in batch.columns)
     return sum(sizes, np.zeros(batch.num_rows, np.int64))
 
 
 def _sizes(column: pa.Array, held: bool) -> Sizes:
-    """Return an upper estimate of the bytes of each value of a column."""
+    """Return the estimated bytes of each value of a column; ``held`` is that of `row_bytes`."""
     kind, types = column.type, pa.types
     if isinstance(column, pa.ExtensionArray):
         return _sizes(column.storage, held)
@@ -45,8 +45,8 @@ def _sizes(column: pa.Array, held: bool) -> Sizes:
     if types.is_fixed_size_binary(kind):
         return sizes + int(kind.byte_width)
     if types.is_string_view(kind) or types.is_binary_view(kind):
-        # A view has 16 bytes, of which the first 4 are the length of the value. pyarrow has no
-        # function that returns these lengths.
+        # Each value is a view of 16 bytes, whose first 4 bytes are the length of the value. pyarrow
+        # has no function that returns these lengths.
         lengths = np.frombuffer(column.buffers()[1], "<i4")[::4].astype(np.int64)
         return sizes + (4 if held else 1) * lengths[column.offset : column.offset + len(column)]
     if types.is_string(kind) or types.is_large_string(kind):
@@ -79,7 +79,7 @@ def _sizes_of_lists(column: pa.Array, held: bool) -> Sizes:
 
 
 def _picked(sizes: Sizes, indices: Sizes) -> Sizes:
-    """Return the sizes at the indices, in which 0 stands for a null too.
+    """Return the sizes at the indices; a null has the index 0 and counts as the first value.
 
     If ``sizes`` is empty, all indices stand for nulls, and a null counts as one small value.
     """

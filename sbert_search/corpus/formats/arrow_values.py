@@ -13,15 +13,18 @@ from sbert_search.corpus.formats.rows import BadRow
 def readable(column: pa.Array, name: str, first: int, bad: dict[int, BadRow]) -> list[object]:
     """Convert a column to Python values; rows that cannot be converted are added to ``bad``.
 
-    Values that cannot be converted are times outside the years 1 to 9999, and text inside lists or
-    structs that is not UTF-8. Halving the column again and again finds them without converting
-    every row on its own.
+    Values that cannot be converted are dates, times and durations that Python cannot represent,
+    such as a date after the year 9999. Halving the column repeatedly finds these values without
+    converting each row separately.
 
     Args:
         column: The column, or a slice of it.
         name: Name of the column.
-        first: Index of the first row of ``column`` in the block.
+        first: Index of the first row of ``column`` in the block of rows that the caller converts.
         bad: Receives the bad rows by their index in the block.
+
+    Raises:
+        ArrowException: Text in a struct, a map or a fixed-size list is not UTF-8.
     """
     try:
         return _values(column)
@@ -38,8 +41,9 @@ def _values(column: pa.Array) -> list[object]:
     """Convert a column to Python values.
 
     Timestamps become UTC times in microseconds; a timestamp without a time zone is taken as UTC.
-    Decimals become floats, bytes are decoded as UTF-8 text, UUIDs become their usual text, and NaN
-    becomes None.
+    Decimals become floats, times of day and UUIDs become text, bytes are decoded as UTF-8 text, and
+    NaN becomes None. The items of lists are converted likewise, but not those of fixed-size lists
+    or list views, and not the values in structs or maps.
     """
     if isinstance(column.type, pa.UuidType):
         return [None if value is None else str(value) for value in column.to_pylist()]
@@ -71,7 +75,7 @@ def _plain(column: pa.Array) -> list[object]:
 
 
 def _without_views(column: pa.DictionaryArray) -> pa.DictionaryArray:
-    """Replace a dictionary of string or binary views, which pyarrow 26 does not decode."""
+    """Replace string or binary views in a dictionary, which pyarrow 26 cannot decode."""
     kind = column.type.value_type
     if pa.types.is_string_view(kind):
         kind = pa.large_string()
@@ -85,7 +89,7 @@ def _is_list(kind: pa.DataType) -> bool:
 
 
 def _lists(column: pa.Array) -> list[object]:
-    """Convert a column of lists; the items of the lists are converted as a column of their own."""
+    """Convert a column of lists; `_values` converts the items of all lists as one column."""
     ends = column.offsets.to_pylist()
     first, valid = ends[0], column.is_valid().to_pylist()
     items = _values(column.values.slice(first, ends[-1] - first))
@@ -107,17 +111,17 @@ _CASTS: tuple[tuple[Callable[[pa.DataType], bool], pa.DataType], ...] = (
 def _may_overflow(kind: pa.DataType) -> bool:
     """Whether the cast of a type in `_CASTS` can overflow; only such casts are checked.
 
-    A timestamp in seconds or milliseconds can overflow in microseconds. A checked cast of
-    nanoseconds to microseconds would refuse to cut digits, so that cast is not checked.
+    A timestamp in seconds or milliseconds can overflow in microseconds. A checked cast from
+    nanoseconds to microseconds would fail wherever digits are lost, so this cast is not checked.
     """
     return pa.types.is_timestamp(kind) and kind.unit in ("s", "ms")
 
 
 def _text(value: bytes | None) -> str | None:
-    """Decode UTF-8; invalid bytes become lone surrogates, for which `check_text` rejects a row."""
+    """Decode UTF-8; invalid bytes become lone surrogates, and `check_text` rejects their row."""
     return None if value is None else value.decode("utf-8", "surrogateescape")
 
 
 def first_line(error: BaseException) -> str:
-    """Return the first line of an error's message, or the name of its type."""
+    """Return the first line of an error's message; if that is empty, the type of the error."""
     return (str(error).splitlines() or [type(error).__name__])[0]

@@ -1,6 +1,6 @@
 """Read Parquet, Arrow IPC (file and stream) and Feather files, in blocks of rows.
 
-A row that cannot be used is yielded as a reject, which says why.
+A row that cannot be used is yielded as a `Reject`, which has the reason.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from sbert_search.corpus.formats.rows import BadRow, RawRow, Reject
 
 BLOCK_ROWS = 1024  # maximum number of rows converted to Python values at a time
 
-MAX_GROUP_ROWS = 1 << 31  # rows in a row group; a footer with more is taken for damaged
+MAX_GROUP_ROWS = 1 << 31  # of one row group; a Parquet footer with more counts as damaged
 
 _DAMAGE = (OSError, MemoryError, ValueError, pa.ArrowException)
 
@@ -31,8 +31,9 @@ def read_parquet(
     """Yield the rows of a Parquet file, after the first ``skip`` rows.
 
     A row group with only skipped rows is not read. If a row group is damaged or needs too much
-    memory, its first row that cannot be decoded and each row of the group after it become a reject,
-    so that every row is counted. A file with an unreadable footer becomes one reject.
+    memory, its first row that cannot be decoded and each later row of the group are yielded as one
+    reject each, so that every row is counted. A file with an unreadable footer, or with two columns
+    of the same name, is yielded as one reject.
     """
     try:
         file = pq.ParquetFile(path, buffer_size=1 << 20, page_checksum_verification=True)
@@ -55,7 +56,7 @@ def read_parquet(
 
 
 def repeated_name(names: Sequence[str]) -> str | None:
-    """Return a name that two columns have; None if each has its own."""
+    """Return the first name that another column has too; None if all names differ."""
     return next((name for n, name in enumerate(names) if name in names[:n]), None)
 
 
@@ -88,7 +89,14 @@ def _read_group(
 def _with_source(
     rows: Iterable[dict[str, object] | BadRow], prefix: str, first: int, skip: int
 ) -> Iterator[RawRow | Reject]:
-    """Yield the rows after the first ``skip``, each with its position in the file."""
+    """Yield the rows after the first ``skip`` rows, each with its position in the file.
+
+    Args:
+        rows: The rows of one row group or record batch.
+        prefix: Position of this group or batch, to which the number of the row is added.
+        first: Number of rows of the file before this group or batch.
+        skip: Number of rows to leave out; 0 and negative numbers leave out no row.
+    """
     for row, values in enumerate(rows, start=1):
         if row > skip:
             source = f"{prefix} {row}"
@@ -103,8 +111,9 @@ def read_arrow(
 ) -> Iterator[RawRow | Reject]:
     """Yield the rows of an Arrow IPC file or stream, or of a Feather file (version 2).
 
-    A record batch is a block of rows in these formats. If a batch is damaged, one reject stands for
-    this batch and the rest of the file; the batches before it are kept.
+    These formats store rows in blocks, the record batches. If a batch is damaged, its rows before
+    the damage and all earlier batches are yielded, and one reject stands for the rest of the file.
+    A file in which two columns have the same name is yielded as one reject.
     """
     number, index = 0, 0
     try:
@@ -120,13 +129,6 @@ def read_arrow(
     except _DAMAGE as error:
         reason = f"damaged after this batch; the rest is lost: {first_line(error)}"
         yield Reject(f"{shown}:batch {index}", reason)
-
-
-_AS_BYTES = {
-    pa.string(): pa.binary(),
-    pa.large_string(): pa.large_binary(),
-    pa.string_view(): pa.binary_view(),
-}
 
 
 def _record_batches(path: Path) -> Iterator[pa.RecordBatch]:
@@ -146,17 +148,36 @@ def _record_batches(path: Path) -> Iterator[pa.RecordBatch]:
             batches = iter(pa.ipc.open_stream(source))
         for batch in batches:
             for column in batch.columns:
-                # Validating a string column as binary checks its offsets, but not its UTF-8.
-                # A string that is not UTF-8 is found later, so that it rejects only its row.
-                kind = _AS_BYTES.get(column.type)
-                (column if kind is None else column.view(kind)).validate(full=True)
+                # Validating text as bytes checks the offsets, but not the UTF-8. Text that is not
+                # UTF-8 is found later, so that it rejects only its row.
+                column.view(_as_bytes(column.type)).validate(full=True)
             yield batch
+
+
+def _as_bytes(kind: pa.DataType) -> pa.DataType:
+    """Return a type with bytes in place of text, also inside of lists and structs."""
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(_as_bytes(field.type)) for field in kind])
+    if pa.types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(_as_bytes(kind.value_type)))
+    if pa.types.is_large_list(kind):
+        return pa.large_list(kind.value_field.with_type(_as_bytes(kind.value_type)))
+    return _BYTES.get(kind, kind)
+
+
+_BYTES = {
+    pa.string(): pa.binary(),
+    pa.large_string(): pa.large_binary(),
+    pa.string_view(): pa.binary_view(),
+}
 
 
 def rows_of_batch(batch: pa.RecordBatch, limit: RowLimit) -> Iterator[dict[str, object] | BadRow]:
     """Yield the rows of a batch, converted in blocks of at most ``limit.block_bytes`` bytes.
 
-    A larger row is a block of its own. A row above the limit of a row becomes a `BadRow`.
+    A block has at most `BLOCK_ROWS` rows; a row larger than ``block_bytes`` is a block of its own.
+    A row larger than ``limit.n_bytes``, or with a value that cannot be converted, is yielded as a
+    `BadRow`.
     """
     sizes = row_bytes(batch, held=limit.budget is not None)
     ends = np.cumsum(sizes)

@@ -32,13 +32,13 @@ def read_delimited(
     Args:
         stream: Bytes of the file, decompressed.
         shown: Name of the file in messages.
-        delimiter: Separator of the cells. None: the most frequent one of the header among comma,
-            semicolon, tab and bar; comma if there is none.
+        delimiter: Separator of the cells. None: of comma, semicolon, tab and vertical bar, the most
+            frequent one outside quotes in the first line of the header; comma if there is none.
         skip: Number of rows to skip.
         limit: Maximum size of a row.
 
     Raises:
-        CorpusError: The header cannot be read, or repeats a column.
+        CorpusError: The header cannot be read, or names a column twice.
     """
     header: list[str] | None = None
     for number, cells in read_records(stream, delimiter, limit):
@@ -53,9 +53,9 @@ def read_delimited(
 def read_records(
     stream: BinaryIO, delimiter: str | None, limit: RowLimit = NO_BUDGET
 ) -> Iterator[tuple[int, list[str] | BadRow]]:
-    """Yield the number of each record's first line, and its cells, or a `BadRow` if it is bad."""
-    # The csv module has one limit for all readers, 128 KiB by default. A larger limit that the user
-    # has set is kept.
+    """Yield for each record the number of its first line, and its cells or, if bad, a `BadRow`."""
+    # The csv module has one limit on the size of a cell for the whole process, 128 KiB by default.
+    # If the user has set a larger limit than this package needs, it is kept.
     csv.field_size_limit(max(MAX_ROW_BYTES, csv.field_size_limit()))
     read = read_lines(stream, limit)
     if delimiter is None:
@@ -82,7 +82,8 @@ def read_records(
 class _Lines:
     """Iterator over decoded lines for `csv.reader`, which takes more lines while a quote is open.
 
-    Invalid UTF-8 becomes lone surrogates, so that the record is read to its end and then rejected.
+    Invalid UTF-8 becomes lone surrogates, so that the record is read to its end. Later `check_text`
+    finds the surrogates, and the record is rejected.
     """
 
     def __init__(self, lines: Iterator[Line], delimiter: str, limit: RowLimit) -> None:
@@ -98,7 +99,7 @@ class _Lines:
         return self.number + 1
 
     def finish_record(self) -> None:
-        """Skip the lines up to the end of an open quote: they belong to the rejected record."""
+        """Skip the lines up to the end of an open quote: these lines belong to the bad record."""
         while self._quotes % 2:
             line = next(self._lines, None)
             if line is None:
@@ -124,7 +125,7 @@ class _Lines:
 
 
 def _with_likely_delimiter(lines: Iterator[Line]) -> tuple[str, Iterator[Line]]:
-    """Return the delimiter of the first line that is not blank, and all lines."""
+    """Guess the delimiter from the first line that is not blank; return it and all lines."""
     begin = list[Line]()
     for line in lines:
         begin.append(line)

@@ -1,4 +1,7 @@
-"""Read files whose content is one document: text, Markdown, HTML, source code, notebooks, PDF."""
+"""Read files whose content is text: Markdown, HTML, source code, notebooks, PDF and the like.
+
+Each file is one document, except that each page of a PDF file is a document.
+"""
 
 from __future__ import annotations
 
@@ -44,14 +47,16 @@ KINDS: Mapping[str, Kind] = {
     ".pdf": "pdf",
     **dict.fromkeys(CODE.split(), "text"),
 }
-"""The kind of a file by its extension. Of source code the whole file is the text."""
+"""The kind of a file by its extension. Source code is of the kind "text": the file is the text."""
 
-UNREAD_FOLDERS = frozenset(("__pycache__", "node_modules"))  # besides hidden ones
+UNREAD_FOLDERS = frozenset(("__pycache__", "node_modules"))  # not read, like hidden folders
+# A folder with all files of one of these sets is not read: it is a virtual environment of Python,
+# an index of this package or a sharded index.
 _UNREAD_FILES = ({"pyvenv.cfg"}, {"LOCK", "MANIFEST.json"}, {"LOCK", "shards.json"})
 
-PAGE_MARK = "#page="  # in the id of a page, between the path of the file and the number
+PAGE_MARK = "#page="  # in the id of a PDF page, between the path of the file and the page number
 
-_PDF_SHARE = 8  # a PDF file may be as large as this many documents: each page is a document
+_PDF_SHARE = 8  # a PDF file may have this many times the bytes of a document: each page is one
 _EXTRACTION = 3  # increase it when a change of the code changes the title or text of a file
 _UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 _CHARSET = re.compile(rb"""<meta\b[^>]*?charset\s*=\s*["']?\s*([\w-]{1,30})""", re.IGNORECASE)
@@ -59,7 +64,7 @@ _CHARSETS = re.compile(
     r"utf-?8|(us-)?ascii|latin-?1|iso-?8859-?\d+|(windows|cp)-?125\d|koi8-[ru]|macintosh|gbk|gb2312"
     r"|gb18030|big5|euc-(jp|kr)|shift[_-]?jis|utf-?16(le|be)?"
 )
-# Browsers read these encodings as their extensions (WHATWG Encoding Standard, section 4.2).
+# Browsers decode these encodings as larger ones (WHATWG Encoding Standard, section 4.2).
 _EXTENSIONS = {
     **dict.fromkeys(("latin1", "iso88591", "ascii", "usascii"), "cp1252"),
     **dict.fromkeys(("gb2312", "gbk"), "gb18030"),
@@ -70,14 +75,16 @@ _EXTENSIONS = {
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """The files below a folder, except hidden ones, grouped by whether they are read.
+    """The files of a folder and its subfolders that `list_files` does not skip.
+
+    Paths are relative to the folder and have ``/`` between their parts.
 
     Attributes:
-        names: Files that are documents: their paths below the folder, with ``/``, sorted.
-        tables: Files whose rows are documents, such as ``.csv``: their paths below the folder. They
-            are not read.
-        others: Number of the other files by extension; they are not read.
-        unlisted: Folders that cannot be listed: their paths below the folder.
+        names: Sorted paths of the files that are documents. These are read.
+        tables: Sorted paths of the files whose rows are documents, such as ``.csv``. They are not
+            read as part of a folder.
+        others: Number of the other files by extension. They are not read.
+        unlisted: Paths of the subfolders that cannot be listed.
     """
 
     names: list[str]
@@ -86,7 +93,11 @@ class Listing:
     unlisted: list[str] = field(default_factory=list)
 
     def left_out(self, remedy: str) -> str:
-        """Describe the files that are not read, with what to do with tables, or return ""."""
+        """Describe the files that are not read; "" if there are none.
+
+        Args:
+            remedy: How to read the tables, such as "name each of them".
+        """
         parts = []
         if self.tables:
             shown = ", ".join(printable(name) for name in self.tables[:3])
@@ -104,11 +115,12 @@ class FileName:
     """A file to read, and its names.
 
     Attributes:
-        path: Where it is.
-        doc_id: The id of its document.
+        path: Path of the file.
+        doc_id: The id of its document; ids of PDF pages begin with it.
         column: The value of the document's metadata column ``path``.
-        shown: Its name in messages.
-        outside: Whether it is a link in a folder to a file outside the folder; it is not read.
+        shown: Name of the file in messages.
+        outside: Whether the file is a link in a folder to a file outside the folder. Such a link is
+            not read.
     """
 
     path: Path
@@ -126,16 +138,17 @@ def list_files(
 ) -> Listing:
     """List the files of a folder and its subfolders.
 
-    Hidden names, `UNREAD_FOLDERS`, virtual environments of Python, indexes of this package and
-    links to folders are skipped.
+    Hidden files and folders, `UNREAD_FOLDERS`, virtual environments of Python, indexes of this
+    package and links to folders are skipped.
 
     Args:
         folder: The folder.
-        tables: Extensions of tables.
-        on_unlisted: Called for a folder that cannot be listed; None: raise.
+        tables: Endings of the names of files whose rows are documents, such as ``.csv.gz``.
+        on_unlisted: Called with the path of each folder that cannot be listed, and the error. None:
+            the first such folder raises an error.
 
     Raises:
-        CorpusError: A folder cannot be listed.
+        CorpusError: A folder cannot be listed, and ``on_unlisted`` is None.
     """
     listing = Listing([], [])
 
@@ -178,26 +191,27 @@ def leads_out(folder: Path, name: str) -> bool:
 def read_files(
     files: Iterator[FileName], *, skip: int = 0, limit: RowLimit = NO_BUDGET
 ) -> Iterator[RawRow | Reject]:
-    """Yield a row for each document; files without text are skipped, as blank lines are.
+    """Yield a row for each document, after the first ``skip`` rows and rejects.
 
     The fields of a row are ``id``, ``title``, ``text``, ``path`` and ``modified``. The title is
-    that of the content, else the name of the file. Of a PDF file each page with text is a document;
-    its number is in the field ``page``, and at the end of the id.
+    found in the content; otherwise it is the name of the file. A file without title and text is
+    skipped. In a PDF file each page with text is a document: the number of the page is in the field
+    ``page`` and at the end of the id. A PDF file whose pages have no text is rejected.
     """
     rows = itertools.chain.from_iterable(_read_file(file, limit) for file in files)
     return itertools.islice(rows, skip, None)
 
 
 def fingerprint(data: bytes) -> int:
-    """Hash the bytes of a file, and the version of the code that finds its title and text."""
+    """Hash the bytes of a file, seeded with the version of the code that extracts its text."""
     return xxhash.xxh3_64_intdigest(data, seed=_EXTRACTION)
 
 
 def fingerprint_before_last(of_file: int) -> int:
-    """Return the fingerprint of each page of a file but the last, given that of the file.
+    """Return the fingerprint for all pages of a PDF file except the last one.
 
-    Only the last page has the fingerprint of the file. Pages are committed in order, so an index
-    that has this page has the whole file.
+    Only the last page has the fingerprint of the file, ``of_file``. Pages are committed in order,
+    so an index with this fingerprint has all pages of the file.
     """
     return of_file ^ 1
 
@@ -253,7 +267,10 @@ def _read_file(file: FileName, limit: RowLimit) -> Iterator[RawRow | Reject]:
 def _read_pages(
     file: FileName, data: bytes, of_file: Mapping[str, object]
 ) -> Iterator[RawRow | Reject]:
-    """Yield a row for each page with text; all but the last have a `fingerprint_before_last`."""
+    """Yield a row for each page with text. The last one has the `fingerprint` of the file.
+
+    The other pages, and all pages before a damaged page, have the `fingerprint_before_last`.
+    """
     whole = fingerprint(data)
     title, pages = read_pdf(data)
     title = markup.clean_title(title) or printable(file.path.name)
@@ -304,7 +321,7 @@ def _decode(data: bytes) -> str:
 
 
 def _decode_html(data: bytes) -> str:
-    """Decode a page as UTF-8, else in the encoding that it names."""
+    """Decode an HTML page as UTF-8 or, if it is not, in the encoding that its ``<meta>`` names."""
     try:
         return _decode(data)
     except BadRow:
@@ -319,7 +336,7 @@ def _decode_html(data: bytes) -> str:
 
 
 def _modified(path: Path) -> datetime | None:
-    """Return when a file was last changed; None if that is no time from year 1 to 9999."""
+    """Return when a file was last changed; None if this is unknown or not in years 1 to 9999."""
     try:
         return datetime.fromtimestamp(path.stat().st_mtime_ns / 1e9, UTC)
     except (OSError, OverflowError, ValueError):

@@ -12,11 +12,12 @@ from sbert_search.corpus.formats.parquet_pages import ColumnPages
 from sbert_search.corpus.formats.rows import BadRow
 from sbert_search.runtime.memory import mib
 
-BLOCK_ROWS = 1024
+BLOCK_ROWS = 1024  # maximum number of rows to decode at a time
 BUFFER_BYTES = 1 << 20  # bytes read from the file at a time, for each column
 MAX_PAGE_BYTES = 256 << 20  # maximum size of one page if there is no memory budget
 
-# Minimum bytes of a value by its type. The schema has the width of a FIXED_LEN_BYTE_ARRAY.
+# Minimum bytes of a decoded value by its physical Parquet type. For FIXED_LEN_BYTE_ARRAY the schema
+# of the file has the width.
 _WIDTHS = {
     "BOOLEAN": 1, "INT32": 4, "INT64": 8, "INT96": 12, "FLOAT": 4, "DOUBLE": 8, "BYTE_ARRAY": 1
 }  # fmt: skip
@@ -29,12 +30,12 @@ def plan_group(file: pq.ParquetFile, path: Path, group: int, limit: RowLimit) ->
     A row group stores each column as a sequence of pages; a page is always decompressed as a whole.
 
     Raises:
-        BadRow: The pages alone, without the decoded rows, need too much memory.
+        BadRow: The pages, and the values of list columns, need too much memory.
         ValueError: The page headers are damaged.
     """
     metadata = file.metadata.row_group(group)
-    # ``needed``: memory that reading takes, without the decoded rows. ``row_bytes``: memory of one
-    # decoded row. ``largest``: size of the largest page.
+    # ``needed``: memory for reading: buffers, pages, and all values of columns with lists.
+    # ``row_bytes``: memory of one decoded row. ``largest``: size of the largest page.
     needed = row_bytes = largest = 0
     with path.open("rb") as stream:
         for column in range(metadata.num_columns):
@@ -57,9 +58,10 @@ def _check(total: int, largest: int, limit: RowLimit) -> None:
     """Reject a row group whose pages need too much memory, before decompressing them.
 
     Args:
-        total: Memory of all columns' pages that are in memory at a time; limited by a budget.
-        largest: Size of the largest page; limited if there is no budget.
-        limit: The memory budget, if there is one.
+        total: Memory for reading, in bytes. If there is a memory budget, this may be an eighth of
+            the budget.
+        largest: Bytes of the largest page. Without a budget, these may be `MAX_PAGE_BYTES`.
+        limit: Has the budget, if there is one.
     """
     budget = limit.budget
     needed, allowed = (largest, MAX_PAGE_BYTES) if budget is None else (total, budget // 8)
@@ -79,7 +81,7 @@ def _longest_value(
     Where an encoding can repeat a long value in a few bytes, this is an upper bound of the longest
     value. Otherwise it is the mean size of a value in the page where this mean is largest.
     """
-    if chunk.physical_type != "BYTE_ARRAY":  # values of one width, which the caller knows
+    if chunk.physical_type != "BYTE_ARRAY":  # all values have one width, which the caller adds
         return pages.widest
     if _REPEATING in chunk.encodings:
         return pages.largest
@@ -91,9 +93,9 @@ def _longest_value(
 def _longest_in_dictionary(
     path: Path, group: int, chunk: pq.ColumnChunkMetaData, pages: ColumnPages
 ) -> int:
-    """Return the bytes of the longest value of a dictionary page; every row may have this value.
+    """Return the bytes of the longest value of a column's dictionary; every row may have it.
 
-    If pyarrow cannot return the dictionary of the column, the result is the size of the page.
+    If pyarrow cannot return the dictionary, the result is the size of the dictionary page.
     """
     name = chunk.path_in_schema
     if "." in name:

@@ -1,8 +1,8 @@
 """Read the decompressed sizes of Parquet pages from the page headers, without decompressing.
 
 A reader decompresses whole pages, so a small file can need any amount of memory. The size of a page
-is not in the file's footer but in the header of the page, in Thrift's compact protocol. pyarrow
-does not expose the page headers, so this module parses them.
+is in the page header, which is encoded in Thrift's compact protocol, and not in the file's footer.
+pyarrow does not expose the page headers, so this module parses them.
 
 Source: Apache Parquet format, parquet.thrift: PageHeader; Thrift compact protocol encoding.
 """
@@ -15,14 +15,14 @@ from typing import BinaryIO, TypeAlias
 
 import pyarrow.parquet as pq
 
-_HEADER_BYTES = 1 << 12  # bytes read at first; headers with statistics may be longer
+_HEADER_BYTES = 1 << 12  # read for a header at first; headers with statistics may be longer
 _MAX_HEADER_BYTES = 1 << 24
 _MAX_DEPTH = 8
 _DICTIONARY_PAGE = 2
 
 
 Struct: TypeAlias = "dict[int, Field]"
-Field: TypeAlias = "int | Struct | None"  # None: a value that is neither an integer nor a struct
+Field: TypeAlias = "int | Struct | None"  # bool is an int; None: any other value
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class ColumnPages:
 
     @classmethod
     def read(cls, stream: BinaryIO, chunk: pq.ColumnChunkMetaData) -> ColumnPages:
-        """Read the headers of all pages of a column.
+        """Read the headers of all pages of one column of a row group.
 
         Raises:
             ValueError: A header is damaged.
