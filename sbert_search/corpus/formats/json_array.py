@@ -1,4 +1,4 @@
-"""Read JSON files that hold an array of objects, in bounded memory."""
+"""Read JSON files that hold an array or a sequence of objects, in bounded memory."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from sbert_search.corpus.formats.limits import NO_BUDGET, RowLimit
 from sbert_search.corpus.formats.lines import BOM
 from sbert_search.corpus.formats.rows import BadRow, RawRow, Reject
 
-_CHUNK = 1 << 16  # bytes read at a time, at most to the end of a line
-_ALONE = 1 << 20  # most bytes of a row that is the only object of a file
+_CHUNK = 1 << 16  # maximum bytes read at a time; a read also stops at the end of a line
+_ALONE = 1 << 20  # maximum bytes of the only object of a file, if this object is a row
 
 _SPACE = re.compile(rb"[ \t\r\n]*")
 _SCALAR = re.compile(rb"[^ \t\r\n,\]}]+")
@@ -25,17 +25,18 @@ _BACKSLASH, _QUOTE = b'\\"'
 _DEPTH = {ord("{"): 1, ord("["): 1, ord("}"): -1, ord("]"): -1}
 
 Item = bytes | BadRow
-"""The text of a row, or why it cannot be read."""
+"""The bytes of a row, or why the row cannot be read."""
 
 
 def read_json(
     stream: BinaryIO, shown: str, *, skip: int = 0, limit: RowLimit = NO_BUDGET
 ) -> Iterator[RawRow | Reject]:
-    """Yield one row per object of an array; messages call the first one ``item 1``.
+    """Yield one row per object of an array; messages call the first object ``item 1``.
 
-    The file is an array of objects, or an object of which one member is such an array, or a
-    sequence of objects such as JSON lines. An item that is broken but has balanced brackets rejects
-    only itself; where brackets or commas are wrong, one reject stands for the rest of the file.
+    The file is an array of objects, or an object of which exactly one member is such an array, or a
+    sequence of objects such as JSON lines. If an item is broken but has balanced brackets, only
+    this item is rejected. If brackets or commas are wrong, one reject stands for the rest of the
+    file.
 
     Args:
         stream: Bytes of the file, decompressed.
@@ -57,7 +58,7 @@ def read_json(
 
 
 def _items(stream: BinaryIO, limit: RowLimit) -> Iterator[Item]:
-    """Yield the rows of a file; if the rest cannot be read, the last item is the reason."""
+    """Yield the rows of a file; if the rest cannot be read, the last item is a `BadRow`."""
     try:
         scanner = _Scanner(stream, limit)
         first = scanner.peek()
@@ -77,7 +78,7 @@ def _items(stream: BinaryIO, limit: RowLimit) -> Iterator[Item]:
 
 
 def _array(scanner: _Scanner) -> Iterator[Item]:
-    """Yield the values of an array, from behind its opening bracket."""
+    """Yield the values of an array, of which the scanner has passed the opening bracket."""
     if scanner.peek() == b"]":
         scanner.step()
         return
@@ -92,7 +93,11 @@ def _array(scanner: _Scanner) -> Iterator[Item]:
 
 
 def _member(scanner: _Scanner) -> Iterator[Item]:
-    """Yield the objects of the one member of an object that is an array of objects."""
+    """Yield the objects of an array that is a member of the file's only object.
+
+    The scanner has passed the opening brace of this object. Only one member may be an array of
+    objects; an array counts as one if its first value is an object.
+    """
     found = False
     while scanner.peek() == b'"':
         name = _shown(scanner.value())
@@ -143,7 +148,7 @@ class _Scanner:
             self._at = len(BOM)
 
     def peek(self) -> bytes:
-        """Skip white space and return the next byte, b"" at the end of the stream."""
+        """Skip white space; return the next byte without passing it, b"" at the stream's end."""
         while True:
             space = _SPACE.match(self._data, self._at)
             self._at = space.end() if space else self._at
@@ -154,33 +159,33 @@ class _Scanner:
                 return b""
 
     def step(self) -> None:
-        """Move behind the byte that `peek` returned."""
+        """Pass the byte that `peek` returned."""
         self._at += 1
 
     def near(self) -> str:
-        """Return the text from here, for a message."""
+        """Return the next bytes, at most 20, as text for a message."""
         return bytes(self._data[self._at : self._at + 20]).decode("utf-8", "replace")
 
     def value(self) -> Item:
-        """Return the value that begins at the byte that `peek` returns, and move behind it.
+        """Return the value that begins at the byte that `peek` returns, and pass it.
 
         Returns:
-            The value; a `BadRow` if it is larger than the limit.
+            The bytes of the value; a `BadRow` if the value is larger than the limit.
 
         Raises:
-            BadRow: The stream ends in the value, or no value begins here.
+            BadRow: The stream ends or is damaged inside the value, or no value begins here.
         """
         return self._value(0, self._limit.n_bytes)
 
     def skip_value(self, depth: int = 0) -> None:
-        """Move behind a value; ``depth``: the number of its brackets that are open already."""
+        """Pass a value; ``depth``: how many opening brackets of the value were passed before."""
         self._value(depth, 0)
 
     def starts_sequence(self) -> bool:
-        """Whether the stream is a sequence of objects, of which the first is within the limit.
+        """Whether the stream is a sequence of objects; False if the first exceeds the limit.
 
-        A single object is such a sequence only if it is on one line of up to `_ALONE` bytes and has
-        no array of objects.
+        A single object is such a sequence only if it is on one line, has at most `_ALONE` bytes and
+        has no array of objects as a member. The position in the stream does not change.
         """
         first = after = b""
         try:
@@ -188,7 +193,7 @@ class _Scanner:
             if isinstance(item, bytes):
                 first = item
                 after = self.peek()
-        except BadRow:  # the stream ends or is damaged here; who reads on sees it again
+        except BadRow:  # the stream ends or is damaged; the next read raises this error again
             pass
         self._data[: self._at] = first
         self._at = 0
@@ -202,7 +207,13 @@ class _Scanner:
         return not any(isinstance(items[0], dict) for items in lists)
 
     def _value(self, depth: int, most: int, *, stay: bool = False) -> Item:
-        """Return a value and move behind it; with ``stay``, stay before one that is too long."""
+        """Return the bytes of a value and pass it.
+
+        Args:
+            depth: How many opening brackets of the value were passed before.
+            most: Maximum bytes of the value. For a longer value a `BadRow` is returned.
+            stay: Whether to stay before a longer value instead of passing it.
+        """
         if self._at > _CHUNK:
             del self._data[: self._at]
             self._at = 0
@@ -235,7 +246,7 @@ class _Scanner:
         return too_long if dropped or len(data) > most else data
 
     def _forget(self) -> int:
-        """Drop all bytes that were read; return how many."""
+        """Empty the buffer; return how many bytes it had."""
         n_bytes = len(self._data)
         self._data.clear()
         self._at = 0
@@ -246,7 +257,7 @@ class _Scanner:
             raise BadRow("the file ends inside this item")
 
     def _scalar(self) -> bytes:
-        """Return a number or a word such as null, and move behind it; b"" for other values."""
+        """Return a number or a word such as null, and pass it; b"" for any other value."""
         if self.peek() in (b"{", b"[", b'"'):
             return b""
         while (word := _SCALAR.match(self._data, self._at)) and word.end() == len(self._data):
@@ -258,7 +269,7 @@ class _Scanner:
         return word[0]
 
     def _fill(self) -> bool:
-        """Read the next bytes; return whether there were any."""
+        """Append the next bytes of the stream to the buffer; return whether there were any."""
         try:
             chunk = self._stream.readline(_CHUNK)
         except (EOFError, OSError, zlib.error, lzma.LZMAError) as error:

@@ -1,4 +1,4 @@
-"""Read JSON lines files: one object per line, UTF-8."""
+"""Read JSON lines files: one JSON object per line, in UTF-8."""
 
 from __future__ import annotations
 
@@ -38,8 +38,7 @@ def parse_object(data: bytes) -> dict[str, object]:
     """Parse one JSON object strictly: UTF-8, no NaN or Infinity, limited nesting.
 
     Raises:
-        BadRow: The line is not a JSON object of this kind; for broken JSON the reason has the
-            column.
+        BadRow: The bytes are not such an object. For broken JSON the reason names the column.
     """
     try:
         value = _DECODER.decode(decode(data))

@@ -1,4 +1,4 @@
-"""Limits on the size of a row, checked on its bytes before it is parsed."""
+"""Limits on the size of a row, checked before the row is parsed or converted."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from sbert_search.runtime.memory import MAX_ROW_BYTES, mib, shares
 MAX_DECOMPRESSOR_BYTES = 512 << 20  # used if there is no memory budget
 
 _MAX_MEMORY_PER_BYTE = 1 << 10  # a row's memory is at most this many times its size in the file
-# Upper bounds of the bytes that Python allocates for one object, list, key and scalar, with its
-# place in a list or an object, but without its elements or characters.
+# Upper bounds of the bytes that Python allocates for one JSON object, list, key and scalar. They
+# include its slot in a list or an object, but not its elements or characters.
 _OBJECT_BYTES, _LIST_BYTES, _KEY_BYTES, _SCALAR_BYTES = 216, 120, 128, 96
 
 
@@ -21,8 +21,8 @@ class RowLimit:
 
     Attributes:
         n_bytes: Maximum bytes of a row in the file and, if there is a budget, in memory.
-        budget: Memory budget of the process, from which ``n_bytes`` is computed. None: no budget;
-            only the bytes in the file are limited.
+        budget: Memory budget of the process in bytes, from which ``n_bytes`` is computed. None: no
+            budget; only the bytes in the file are limited.
     """
 
     n_bytes: int = MAX_ROW_BYTES
@@ -30,37 +30,37 @@ class RowLimit:
 
     @classmethod
     def within(cls, memory_bytes: int | None) -> RowLimit:
-        """Return the limit of a row for a memory budget of the process; None: no budget."""
+        """Return the limit of a row for a memory budget in bytes; None: no budget."""
         return cls(shares(memory_bytes).row, memory_bytes)
 
     @property
     def block_bytes(self) -> int:
-        """Maximum memory of the rows that are converted to Python values at a time."""
+        """Maximum bytes of the rows that are converted to Python values at a time."""
         return shares(self.budget).batch
 
     @property
     def decompressor_bytes(self) -> int:
-        """Maximum memory for decompressing a file, in addition to the row."""
+        """Maximum bytes of memory for decompressing a file, in addition to the row."""
         return MAX_DECOMPRESSOR_BYTES if self.budget is None else self.budget // 6
 
     def check(self, n_bytes: int) -> None:
-        """Reject a row that needs more memory than the limit.
+        """Reject a row of ``n_bytes`` bytes if this is above the limit.
 
         Raises:
-            BadRow: The reason has the size, the limit, and the option that raises the limit, if
-                there is one.
+            BadRow: The row is above the limit. The reason has the size, the limit and, if it can be
+                raised, the option for this.
         """
         if n_bytes > self.n_bytes:
             of_memory = "" if self.budget is None else " of memory"
             raise BadRow(f"the row takes {mib(n_bytes)}{of_memory}, and one row may take {self}")
 
     def check_json(self, data: bytes) -> None:
-        """Call `check` with an upper bound of the memory of the values of a JSON line."""
+        """Reject a JSON object whose values may need more memory than the limit of a budget."""
         if self._may_be_too_much(data):
             self.check(_json_bytes(data))
 
     def check_text(self, data: bytes) -> None:
-        """Call `check` with an upper bound of the memory of a line of text."""
+        """Reject a text that may need more memory than the limit of a budget."""
         if self._may_be_too_much(data):
             self.check(_char_bytes(data) * len(data))
 
@@ -72,7 +72,7 @@ class RowLimit:
         Args:
             data: The line.
             delimiter: Separator of the cells.
-            before: Sum of the upper bounds of the record's earlier lines.
+            before: Sum of the results for the earlier lines of the record.
 
         Raises:
             BadRow: The record up to this line may need more memory than the limit.
@@ -98,10 +98,10 @@ NO_BUDGET = RowLimit()
 
 
 def _json_bytes(data: bytes) -> int:
-    """Return an upper bound of the memory of the values of a JSON line.
+    """Return an upper bound of the memory of the values of a JSON object, in bytes.
 
     A list or an object of n elements has n - 1 commas. So the number of strings, numbers and
-    literals in the line, apart from keys, is at most one more than the number of commas. Each key
+    literals in ``data``, apart from keys, is at most one more than the number of commas. Each key
     has a colon.
     """
     return (
@@ -116,10 +116,10 @@ def _json_bytes(data: bytes) -> int:
 def _char_bytes(data: bytes, escaped: bool = False) -> int:
     """Return an upper bound of the bytes per character of a text that is decoded from ``data``.
 
-    Python stores every character of a string in 4 bytes if one of them needs so many.
+    Python stores every character of a string in 4 bytes if one character needs 4 bytes.
 
     Args:
         data: Bytes of the text.
-        escaped: Whether JSON escapes in it may stand for characters that are not ASCII.
+        escaped: Whether JSON escapes in the text may stand for characters that are not ASCII.
     """
     return 1 if data.isascii() and not escaped else 4

@@ -9,18 +9,18 @@ from typing import BinaryIO
 
 from sbert_search.corpus.formats.limits import NO_BUDGET, RowLimit
 
-BOM = b"\xef\xbb\xbf"
+BOM = b"\xef\xbb\xbf"  # the byte order mark of UTF-8
 
 Line = tuple[int, bytes, str]
-"""Line number from 1, the line without its line end, and the problem with the line, or ""."""
+"""Line number from 1, the line without its line end, and the problem with the line ("": none)."""
 
 
 def read_lines(stream: BinaryIO, limit: RowLimit = NO_BUDGET) -> Iterator[Line]:
     r"""Yield the lines of a stream, which end in ``\n`` or ``\r\n``; a BOM at the start is dropped.
 
-    A line over the limit is not loaded; it is yielded as an empty line with a problem. A damaged
-    stream (a truncated gzip file, a failing disk) ends with an empty line whose problem is the
-    damage. So the lines before the damage are kept, and the damage counts as one bad row.
+    A line over the limit is skipped in small parts and yielded as an empty line with a problem. A
+    damaged stream (a truncated gzip file, a failing disk) ends with an empty line whose problem is
+    the damage. So the lines before the damage are kept, and the damage counts as one bad row.
     """
     number = 0
     try:
@@ -28,7 +28,7 @@ def read_lines(stream: BinaryIO, limit: RowLimit = NO_BUDGET) -> Iterator[Line]:
             number += 1
             if number == 1 and data.startswith(BOM):
                 data = data[len(BOM) :]
-                if not data.endswith(b"\n"):  # the limit is of the line without the mark
+                if not data.endswith(b"\n"):  # the limit applies without the BOM
                     data += stream.readline(len(BOM))
             if len(data) > limit.n_bytes and not data.endswith(b"\n"):
                 del data
@@ -43,7 +43,7 @@ def read_lines(stream: BinaryIO, limit: RowLimit = NO_BUDGET) -> Iterator[Line]:
 def read_filled_lines(
     stream: BinaryIO, *, skip: int = 0, limit: RowLimit = NO_BUDGET
 ) -> Iterator[Line]:
-    """Yield the lines that are not blank, after skipping the first ``skip`` of them."""
+    """Yield the lines that are not blank or have a problem; skip the first ``skip`` of these."""
     for line in read_lines(stream, limit):
         if line[2] or line[1].strip():
             if skip:

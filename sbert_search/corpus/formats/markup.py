@@ -1,6 +1,7 @@
 """Find the title and the visible text of Markdown, reStructuredText, HTML and notebooks.
 
-Every function takes time and memory proportional to its input, however it is nested or broken.
+Every function takes time and memory proportional to its input, even if that is broken or deeply
+nested.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ _MAX_HEADING_CHARS = 1000  # a longer line is no heading
 _MAX_FRONT_MATTER = 1 << 16  # characters
 
 _FRONT_MATTER = re.compile(r"(---|\+\+\+)[ \t]*\r?\n(?=[ \t]*[\w-]+[ \t]*[:=])")
-_BLOCK_SCALAR = re.compile(r"[|>][+-]?\d?[+-]?")  # of YAML; the text is in the indented lines below
+_BLOCK_SCALAR = re.compile(r"[|>][+-]?\d?[+-]?")  # in YAML: the value is in the lines below
 _TITLE_KEY = re.compile(r"title[ \t]*[:=][ \t]*(.*)", re.IGNORECASE)
 _DOUBLE_QUOTED = re.compile(r'"((?:[^"\\]|\\.)*)"(?=[ \t]*(?:#|$))')
 _SINGLE_QUOTED = re.compile(r"'((?:[^']|'')*)'(?=[ \t]*(?:#|$))")
@@ -31,13 +32,14 @@ _ADORNMENT = re.compile(r"([!-/:-@\[-`{-~])\1*")
 
 _NAME = re.compile(r"[a-zA-Z][^\s/>]*")
 _QUOTE_OR_END = re.compile(r"[\"'>]")
+# Elements whose content is left out.
 _HIDDEN = frozenset(("iframe", "noembed", "noframes", "noscript", "script", "style", "svg"))
 _PARAGRAPHS = (
     "article aside blockquote body figure footer form h1 h2 h3 h4 h5 h6 header hr main nav ol p "
     "pre section table ul"
 )
 _LINES = "address br caption dd div dl dt fieldset figcaption li option tr"
-_GAPS = {  # what separates the contents of these elements from the text around them
+_GAPS = {  # by element: what separates its content from the text around it
     **dict.fromkeys(_PARAGRAPHS.split(), "\n\n"),
     **dict.fromkeys(_LINES.split(), "\n"),
     "td": " ",
@@ -48,7 +50,7 @@ _GAPS = {  # what separates the contents of these elements from the text around 
 def markdown(text: str) -> tuple[str, str]:
     """Return the title of a Markdown document, and its text without the front matter.
 
-    The title is that of the front matter (YAML or TOML), else the first heading, else "".
+    The title is that of the front matter (YAML or TOML); if there is none, the first heading or "".
     """
     title, start = _front_matter(text)
     body = text[start:]
@@ -66,7 +68,9 @@ def rst_title(text: str) -> str:
 
 
 def notebook(data: bytes) -> tuple[str, str]:
-    """Return the first heading of a Jupyter notebook, or "", and its cells without their outputs.
+    """Return the title of a Jupyter notebook, and the text of its cells without their outputs.
+
+    The title is the first heading in a Markdown cell, or "".
 
     Raises:
         BadRow: The bytes are not a notebook.
@@ -101,10 +105,10 @@ def _cell_text(source: object) -> str:
 
 
 def html_text(page: str) -> tuple[str, str]:
-    """Return the title of an HTML page, and the text that a reader sees, one block a line.
+    """Return the title of an HTML page, and its visible text, with line ends between blocks.
 
-    The title is the content of the first ``<title>``, else that of the first ``<h1>``, else "".
-    Scripts, styles and comments are left out.
+    The title is the first ``<title>`` that is not blank; if there is none, the first ``<h1>`` that
+    is not blank, or "". Comments and the elements of `_HIDDEN`, such as scripts, are left out.
     """
     reader = _HtmlReader()
     reader.read(page)
@@ -117,7 +121,7 @@ def clean_title(title: str) -> str:
 
 
 def _front_matter(text: str) -> tuple[str, int]:
-    """Return the title that the front matter names, or "", and where the text after it starts."""
+    """Return the title in the front matter, or "", and the index of the text that follows."""
     begin = _FRONT_MATTER.match(text)
     if begin is None:
         return "", 0
@@ -139,7 +143,7 @@ def _front_matter(text: str) -> tuple[str, int]:
 
 
 def _scalar(value: str) -> str:
-    """Return a value of YAML or TOML without its quotes, or without the comment after it."""
+    """Return a YAML or TOML value without its quotes and without a comment that follows."""
     if (double := _DOUBLE_QUOTED.match(value)) is not None:
         return _ESCAPED.sub(r"\1", double[1])
     if (single := _SINGLE_QUOTED.match(value)) is not None:
@@ -148,7 +152,7 @@ def _scalar(value: str) -> str:
 
 
 def _markdown_heading(text: str) -> str:
-    fence, above, paragraph = "", "", ""  # `above`: line before `paragraph`, which is above `line`
+    fence, above, paragraph = "", "", ""  # `paragraph`: the line before; `above`: the one before it
     for line in _lines(text):
         bare = line.strip()
         if bare.startswith(fence or ("```", "~~~")):
@@ -176,7 +180,7 @@ def _atx(line: str) -> str:
 
 
 def _plain(heading: str) -> str:
-    """Drop the marks of links, code and emphasis from a heading."""
+    """Drop the Markdown characters of links, code and emphasis from a heading."""
     return re.sub(r"[*`]", "", _LINK.sub(r"\1", heading)).strip()
 
 
@@ -185,13 +189,13 @@ def _is_adornment(line: str) -> bool:
 
 
 def _lines(text: str) -> Iterator[str]:
-    """Yield the lines without their ends; of a long line only its beginning."""
+    """Yield the lines, stripped at the right; a line that is too long is cut to one character."""
     for line in io.StringIO(text, newline=None):
         yield line.rstrip()[:1] if len(line) > _MAX_HEADING_CHARS else line.rstrip()
 
 
 class _Flow:
-    """Text in lines: white space is collapsed, blocks are separated by line ends."""
+    """Collects text, collapses its white space, and writes gaps such as line ends between parts."""
 
     def __init__(self) -> None:
         self._out = io.StringIO()
@@ -217,13 +221,13 @@ class _Flow:
 
 
 class _HtmlReader:
-    """One pass over a page, from tag to tag; it keeps no stack of open elements."""
+    """Reads a page in one pass, from tag to tag, without a stack of open elements."""
 
     def __init__(self) -> None:
         self.body, self._h1 = _Flow(), _Flow()
         self._title = ""
         self._in_h1 = self._in_pre = False
-        self._absent: set[str] = set()  # marks that do not occur in the rest of the page
+        self._absent: set[str] = set()  # strings that do not occur in the rest of the page
 
     @property
     def title(self) -> str:
@@ -237,7 +241,7 @@ class _HtmlReader:
         self._add(page[at:])
 
     def _after_markup(self, page: str, tag: int) -> int:
-        """Handle the markup that starts at ``tag``; return where the text after it starts."""
+        """Handle the markup that starts at ``tag``; return the index of the text that follows."""
         closes = page.startswith("/", tag + 1)
         name = _NAME.match(page, tag + 1 + closes)
         if name:
@@ -255,7 +259,7 @@ class _HtmlReader:
     def _opened(self, tag: re.Match[str], end: int) -> int:
         name, page = tag[0].lower(), tag.string
         self.body.separate(_GAPS.get(name, ""))
-        if name == "svg" and page.endswith("/>", 0, end):  # no other hidden element may end so
+        if name == "svg" and page.endswith("/>", 0, end):  # no other hidden element can end in />
             return end
         if name in _HIDDEN or name == "title":
             close = re.compile(rf"</{name}(?=[\s/>])", re.IGNORECASE).search(page, end)
@@ -287,7 +291,7 @@ class _HtmlReader:
             self._h1.add(text[:MAX_TITLE_CHARS])
 
     def _end_of_tag(self, page: str, at: int) -> int:
-        """Return the position after the ``>`` of a tag, which is not inside a quoted value."""
+        """Return the position after the ``>`` that ends a tag; ``>`` in a quoted value does not."""
         while found := _QUOTE_OR_END.search(page, at):
             if found[0] == ">":
                 return found.end()
@@ -297,7 +301,7 @@ class _HtmlReader:
         return len(page)
 
     def _find(self, mark: str, page: str, start: int) -> int:
-        """Find a mark; one that is absent is searched for only once, so that time stays linear."""
+        """Find a string. An absent one is searched for only once, so that the time stays linear."""
         if mark in self._absent:
             return -1
         found = page.find(mark, start)
