@@ -1,4 +1,4 @@
-"""Read the text of PDF files, page by page; needs pypdf, the extra ``pdf``."""
+"""Read the text of PDF files, page by page, with pypdf, which the extra ``pdf`` installs."""
 
 from __future__ import annotations
 
@@ -9,15 +9,17 @@ from collections.abc import Iterator
 
 from sbert_search.corpus.formats.rows import BadRow, excerpt
 
-MAX_PAGE_CHARS = 1 << 20  # of a page only this many characters are read
+MAX_PAGE_CHARS = 1 << 20  # maximum characters of a page or title; the rest is cut off
 
 
 def read_pdf(data: bytes) -> tuple[str, Iterator[tuple[int, str]]]:
-    """Return the title of a PDF file, or "", and its pages with text: number from 1 and text.
+    """Return the title of a PDF file, or "", and an iterator over its pages with text.
+
+    The iterator yields the number of each page, from 1, and its text. It raises `BadRow` at a
+    damaged page, and if no page has text.
 
     Raises:
-        BadRow: pypdf is not installed, or the file is damaged, encrypted or no PDF. The iterator
-            raises it for a damaged page, and if no page has text.
+        BadRow: pypdf is not installed, or the file is damaged, has a password or is no PDF.
     """
     try:
         from pypdf import PdfReader
@@ -55,7 +57,7 @@ def read_pdf(data: bytes) -> tuple[str, Iterator[tuple[int, str]]]:
 
 @contextlib.contextmanager
 def _without_notes() -> Iterator[None]:
-    """Silence the logger of pypdf, which logs each defect of a file that it mends."""
+    """Silence the logger of pypdf, which would log each defect that pypdf repairs."""
     logger = logging.getLogger("pypdf")
     level = logger.level
     logger.setLevel(logging.CRITICAL)

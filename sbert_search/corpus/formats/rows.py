@@ -1,7 +1,8 @@
 """The output of all format readers: raw rows, and rejects for rows that cannot be read.
 
-A reader yields exactly one item per input row, so counting items counts rows. `CorpusReader`
-decides whether a bad row stops the work or is skipped.
+A reader yields one item per input row, so counting items counts rows. Only the part of a file after
+damage may be one item, whatever its number of rows. `CorpusReader` decides whether a bad row stops
+the work or is skipped.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ class Reject:
     """One input row that cannot be used.
 
     Attributes:
-        source: Position of the row, as ``file:line`` or ``file:row group 3:row 17``.
+        source: Position of the row, such as ``file:17`` (line) or ``file:row group 3:row 17``.
         reason: Why the row cannot be used.
         value: A short excerpt of the bad content, or "".
     """
@@ -44,12 +45,13 @@ class RawRow:
 
     Attributes:
         source: Position of the row, as in `Reject`.
-        number: Number of the line (text formats) or row (Parquet, Arrow) in the file, from 1.
+        number: Number of the row in the file, from 1: of its line in text formats, of its page in
+            PDF files.
         values: Values by field name; None means the same as a missing field.
         typed: False if the format has no types (CSV, TSV), so that every value is text.
-        fingerprint: Of a row that is a whole file or a page of a PDF: a hash of the bytes of the
-            file, by which an index recognises that the file was changed. None: the row is one of
-            many in a file of rows.
+        fingerprint: For a row that is a whole file or a page of a PDF file: a hash computed from
+            the bytes of the file, by which an index recognises that the file was changed. None: the
+            file holds rows.
     """
 
     source: str
@@ -60,12 +62,12 @@ class RawRow:
 
     @property
     def text(self) -> str:
-        """The field ``text`` of a row of plain text."""
+        """The field ``text``, which a row of plain text has."""
         return str(self.values["text"])
 
 
 class BadRow(Exception):  # noqa: N818 (never leaves `corpus`: it becomes a Reject)
-    """A row cannot be used."""
+    """A row cannot be used. `at` makes a `Reject` of it once the position is known."""
 
     def __init__(self, reason: str, value: object = None) -> None:
         self.reason = reason
@@ -78,7 +80,7 @@ class BadRow(Exception):  # noqa: N818 (never leaves `corpus`: it becomes a Reje
 
 
 def excerpt(value: object) -> str:
-    """Return the repr of a value in at most 80 characters."""
+    """Return the `repr` of a value, cut to `EXCERPT_CHARS` characters."""
     if isinstance(value, (str, bytes)):
         value = value[: EXCERPT_CHARS + 1]
     shown = repr(value)

@@ -1,7 +1,7 @@
-"""Write rows that are in memory to a temporary file, and read them back as any other source.
+"""Write rows that are not in a file to a temporary file, and read this file like other sources.
 
-The file is a sequence of blocks. A block begins with two little-endian int64, the number of its
-rows and the number of its bytes; an Arrow stream with one record batch of that size follows.
+The file is a sequence of blocks. A block begins with two little-endian int64: the number of its
+rows, and the size in bytes of the Arrow stream that follows. The stream has one record batch.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from sbert_search.corpus.formats.limits import NO_BUDGET, RowLimit
 from sbert_search.corpus.formats.rows import BadRow, RawRow, Reject
 from sbert_search.errors import CorpusError
 
-BLOCK_ROWS = 1024
-BLOCK_CHARS = 1 << 22  # a block ends with the row that brings its values to about this size
+BLOCK_ROWS = 1024  # maximum number of rows in a block
+BLOCK_CHARS = 1 << 22  # `write_rows` ends a block once its values reach about this size (`_size`)
 
 _HEADER = struct.Struct("<qq")
-# The column of the values that an Arrow column of their own cannot hold: objects, arrays, lists of
-# lists, and values of a field that has several types. It has one JSON object a row. The name has a
-# NUL, which no field of a corpus may have.
+# Name of a column for the fields that cannot be Arrow columns of their own: fields of objects,
+# numpy arrays or lists of lists, and fields with values of several types. The column has one JSON
+# object per row. The name is a NUL character, which the name of a field may not contain.
 _REST = "\0"
-# In that object, a date or time is an object with this field, so that it stays typed.
+# In this JSON object, a date or time is an object with only this key. So its type can be restored.
 _TIME = "\0time"
 
 Rows = Iterable[Mapping[str, object]]
@@ -49,8 +49,9 @@ def write_rows(
         file: Receives the blocks.
         rows: The rows, which are read once.
         shown: Name of the rows in messages.
-        advance: Called with the number of rows of each block that was written.
-        vector: Name of the field of vectors, which are kept as Arrow lists; None: there is none.
+        advance: Called after each block with the number of its rows.
+        vector: Name of the field with vectors, which are written as Arrow lists; None: no field has
+            vectors.
 
     Raises:
         CorpusError: A row is not a mapping, a field name is not a string, or a value has a type
@@ -88,7 +89,7 @@ def write_batches(
 def read_spooled(
     path: Path, shown: str, *, skip: int = 0, limit: RowLimit = NO_BUDGET
 ) -> Iterator[RawRow | Reject]:
-    """Yield the rows of a file of blocks, after the first ``skip`` rows."""
+    """Yield the rows of a file that this module wrote, after the first ``skip`` rows."""
     number = 0
     with path.open("rb") as file:
         while header := file.read(_HEADER.size):
@@ -154,7 +155,7 @@ def _to_batch(
 
 
 def _vectors(values: list[object]) -> pa.Array | None:
-    """Return arrays or lists of floats as an Arrow array; None if there are other values."""
+    """Return the values as an Arrow array of float lists; None if they are not all vectors."""
     if not all(isinstance(value, (list, np.ndarray, type(None))) for value in values):
         return None
     try:
@@ -192,7 +193,7 @@ def _to_json(row: Mapping[str, object], names: Iterable[str], source: str) -> st
         return json.dumps(
             values | times,
             default=_plain,
-            # A lone surrogate becomes an escape. Only its own row is rejected when it is read back.
+            # A lone surrogate becomes an escape. So only its own row is rejected when it is read.
             ensure_ascii=True,
         )
     except (TypeError, ValueError) as error:
@@ -203,24 +204,24 @@ def _to_json(row: Mapping[str, object], names: Iterable[str], source: str) -> st
 
 
 def _value(value: object) -> object:
-    """Return a value; None for NaN and for a date or time that is none, such as `pandas.NaT`.
+    """Return a value to write; None for NaN and for a missing time, such as `pandas.NaT`.
 
-    Times of numpy and pandas become those of Python, to the microsecond, so that a field that has
-    all three kinds has one type.
+    Dates and times of numpy and pandas become those of Python, cut to microseconds, so that a field
+    with times of several libraries has one type.
     """
     if isinstance(value, (float, date, np.generic)) and value != value:
         return None
     if isinstance(value, np.datetime64):
         has_time = np.datetime_data(value)[0] not in ("Y", "M", "W", "D")
         time = value.astype("datetime64[us]" if has_time else "datetime64[D]").item()
-        return time if isinstance(time, date) else str(value)  # beyond the years 1 to 9999
+        return time if isinstance(time, date) else str(value)  # text for a year outside 1 to 9999
     if isinstance(value, datetime) and type(value) is not datetime:
         return datetime.combine(value.date(), value.timetz())
     return value
 
 
 def _size(value: object) -> int:
-    """Return about how many bytes a value takes."""
+    """Return about how many bytes or, in text, characters a value has."""
     if isinstance(value, (str, bytes)):
         return len(value)
     if isinstance(value, np.ndarray):
@@ -235,8 +236,8 @@ def _size(value: object) -> int:
 
 
 def _plain(value: object) -> object:
-    """Convert a value that `json` does not know."""
-    if isinstance(value, bytes):  # invalid UTF-8 becomes lone surrogates, which reject only the row
+    """Convert a value of a type that `json` cannot write."""
+    if isinstance(value, bytes):  # lone surrogates for invalid UTF-8 reject only their row
         return value.decode("utf-8", "surrogateescape")
     if isinstance(value, date):  # or its subclass datetime
         return None if _value(value) is None else value.isoformat()

@@ -26,7 +26,7 @@ class XzStream(io.RawIOBase):
     Args:
         raw: The compressed file.
         shown: Name of the file in messages.
-        most_bytes: Maximum memory for decompressing.
+        most_bytes: Maximum memory of the decompressor, in bytes.
     """
 
     def __init__(self, raw: BinaryIO, shown: str, most_bytes: int) -> None:
@@ -42,7 +42,7 @@ class XzStream(io.RawIOBase):
 
         Raises:
             CorpusError: Decompressing needs more than ``most_bytes``.
-            EOFError: The file ends before its last stream does.
+            EOFError: The file ends inside a stream.
             LZMAError: The file is damaged.
         """
         view = memoryview(buffer).cast("B")
@@ -80,7 +80,7 @@ class XzStream(io.RawIOBase):
         try:
             return self._decoder.decompress(fed, most)
         except (lzma.LZMAError, MemoryError) as error:
-            # An LZMAError due to the memory limit differs from others only by its message.
+            # An LZMAError due to the memory limit differs from other ones only in its message.
             if "limit" not in str(error) and not isinstance(error, MemoryError):
                 raise
             raise CorpusError(

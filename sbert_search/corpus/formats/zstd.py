@@ -1,4 +1,4 @@
-"""Decompress .zst files in small parts."""
+"""Decompress .zst files in small parts, so that the data before damage can be read."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ _PART_BYTES = 1 << 10
 class ZstdStream(io.RawIOBase):
     """The decompressed content of one or several concatenated zstd frames.
 
-    A read of pyarrow's stream that meets damage fails as a whole, so only a small part before the
-    damage is lost.
+    A read of pyarrow's stream fails as a whole if it meets damage. So each read takes at most
+    `_PART_BYTES`: no more than this is lost before the damage.
 
     Args:
         raw: The compressed file.
@@ -34,7 +34,7 @@ class ZstdStream(io.RawIOBase):
         """Decompress bytes into the buffer; return how many, 0 at the end of the file.
 
         Raises:
-            OSError: The file is damaged, or ends before its last frame does.
+            OSError: The file is damaged, or ends inside a frame.
         """
         view = memoryview(buffer).cast("B")
         data = self._stream.read(min(len(view), _PART_BYTES))

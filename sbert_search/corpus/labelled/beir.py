@@ -33,16 +33,16 @@ def read_queries(
     """Read queries, in file order.
 
     Args:
-        path: A BEIR folder; a file in JSON lines or another format of rows with the fields ``_id``
-            and ``text``; or ``-``, JSON lines on standard input.
+        path: A BEIR folder; a file of rows, such as JSON lines, with the fields ``_id`` and
+            ``text``; or ``-``, JSON lines on standard input.
         fields: Names of the id and text fields; None: they are detected.
-        memory_bytes: Memory budget of the process; the queries may use an eighth of it. None: no
-            limit.
+        memory_bytes: Memory budget of the process in bytes; the queries may use an eighth of it.
+            None: no limit.
 
     Raises:
         ConfigError: The queries need more than an eighth of the budget.
-        CorpusError: The file is absent, empty or unreadable, a row is not a query, or two rows have
-            the same id.
+        CorpusError: The file is absent, empty or unreadable, a row is not a query or too large, or
+            two rows have the same id.
     """
     owner = _SpoolLifetime()
     file = source_files("-", owner)[0] if str(path) == "-" else classify(queries_file(path))
@@ -79,8 +79,9 @@ def read_qrels(folder: Path, split: str = "test") -> Qrels:
     """Read ``qrels/<split>.tsv``: a header, then lines of query id, document id and grade.
 
     Raises:
-        CorpusError: The split does not exist (the message lists the existing splits), the header is
-            missing, a line is not a judgement, or a line contradicts an earlier line.
+        CorpusError: The split does not exist (the message lists the existing splits) or has no
+            judgements, the header is missing, a line is not a judgement, or a line gives another
+            grade than an earlier line for the same query and document.
     """
     path = folder / "qrels" / f"{split}.tsv"
     if not path.exists():

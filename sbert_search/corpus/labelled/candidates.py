@@ -22,7 +22,7 @@ class Candidates:
     Attributes:
         query_id: Id of the query.
         query: Text of the query.
-        texts: Candidate texts by document id, in retrieval order.
+        texts: Candidate texts by document id, in the order of the run or the file.
         grades: Relevance grade of every judged document by id; other documents have grade 0.
     """
 
@@ -46,12 +46,13 @@ def judged_candidates(
         folder: The BEIR folder.
         run: A TREC run file.
         split: Name of the judgements file, without ``.tsv``.
-        depth: Maximum number of retrieved candidates per query, from rank 1 of the run.
-        with_relevant: Whether to append the relevant documents that are not among the first
-            ``depth`` of the run. Training needs them.
+        depth: Maximum number of candidates per query from the run: the first of its ranking.
+        with_relevant: Whether to append the relevant documents that are not among these candidates.
+            Training needs them.
 
     Raises:
-        CorpusError: A file cannot be read, or names an unknown query or document.
+        CorpusError: A file cannot be read, a judged query has no text in the folder, or a candidate
+            is not in the corpus of the folder.
     """
     qrels, hits = read_qrels(folder, split), read_run(run)
     queries = {query.query_id: query.text for query in read_queries(folder)}
@@ -69,16 +70,18 @@ def judged_candidates(
 def labelled_candidates(
     path: Path, *, text1: str | None = None, text2: str | None = None, label: str | None = None
 ) -> list[Candidates]:
-    """Read a file of query, candidate and grade; rows with the same query text form one query.
+    """Read a file with a query, a candidate and a grade in each row.
+
+    Rows with the same query text form one query.
 
     Args:
-        path: A table file of a format that `read_pairs` can read.
-        text1: Column of the query; None: the column is detected by its usual names.
+        path: A file of a format that `read_pairs` can read.
+        text1: Column of the query. None, here and below: the column is detected by its usual names.
         text2: Column of the candidate.
         label: Column of the grade, an integer from 0.
 
     Raises:
-        CorpusError: The file cannot be read, or a label is not a grade.
+        CorpusError: The file cannot be read, or a grade is not an integer from 0.
     """
     groups: dict[str, list[TextPair]] = {}
     for pair in read_pairs(path, text1=text1, text2=text2, label=label, need=["label"]):
