@@ -21,7 +21,8 @@ COLUMNS = {
 }
 """Default column names of the parts of a pair, in order of preference."""
 
-# Names of parts in recipes, and what the table [columns] of a task file of `eval` calls them.
+# The name of each part in the recipe of a training, and its name in the table [columns] of a task
+# file of the command `eval`.
 _OF_TASKS = {"text": "text1", **{name: name for name in (*COLUMNS, "tokens", "tags")}}
 
 
@@ -35,21 +36,23 @@ def read_pairs(
     score_range: tuple[float, float] | None = None,
     need: Collection[str] = (),
 ) -> list[TextPair]:
-    """Read the pairs of a table file (JSON lines, CSV, TSV, Parquet, Arrow; plain or compressed).
+    """Read the pairs of a table file.
+
+    Formats are JSON lines, JSON, CSV and TSV, plain or compressed, Parquet and Arrow.
 
     Args:
         path: The file.
-        text1: Column of the first text. None, here and below: the first name which `COLUMNS` lists
-            for this part and which the file has as a column.
+        text1: Column of the first text. None, here and below: the first name in `COLUMNS` for this
+            part that is a column of the file and is not named for another part.
         text2: Column of the second text.
         score: Column of the score, a number.
         label: Column of the label, a string or an integer; an integer becomes its decimal text.
         score_range: Minimum and maximum allowed score.
-        need: Parts that every pair must have: ``score``, ``label`` or both.
+        need: Parts that every pair must have, besides the texts: ``score``, ``label`` or both.
 
     Raises:
-        CorpusError: The file or a column is absent, or a row is not a pair; the message names the
-            file, the column or the row.
+        CorpusError: The file or a column is absent, the file has no rows, or a row is not a pair;
+            the message names the file, the column or the row.
     """
     file = classify(path)
     named = {"text1": text1, "text2": text2, "score": score, "label": label}
@@ -70,15 +73,16 @@ def read_pairs(
 
 
 class MissingColumnError(CorpusError):
-    """A file has no column of a usual name for a part of a record, such as the score of a pair.
+    """A file has no column with a usual name for a part of a record, such as the score of a pair.
 
     Attributes:
         part: The part.
-        problem: What is missing, and the usual names, without the last full stop.
+        problem: The first sentences of the message, without the full stop at the end: which part is
+            missing, and which names are usual.
     """
 
     def __init__(self, shown: str, part: str, names: Sequence[str], usual: Sequence[str]) -> None:
-        """Say which names would be found, and where another name can be given."""
+        """Make the message, which says which names are usual and how to name another column."""
         self.part = part
         where = (
             f"[columns] {_OF_TASKS[part]} = NAME in a task file, --set data.columns.{part}=NAME "
@@ -100,8 +104,8 @@ def find_columns(
 ) -> dict[str, str]:
     """Choose the column of each part of a record, such as the score of a pair.
 
-    The user may name it. If not, it is the first with a usual name that was not named for another
-    part.
+    This is the column that the user named. Without a name, it is the first usual name of the part
+    that is a column of the file and was not named for another part.
 
     Args:
         named: Columns that the user named, by part; None: the column is detected.

@@ -1,4 +1,6 @@
-"""Read questions on texts with their answers: SQuAD's JSON, or rows of questions.
+"""Read questions, each with its answers and the text that they are in, the context.
+
+Formats are SQuAD's JSON and files with a question in each row.
 
 Source: Rajpurkar et al. 2016, SQuAD (arXiv:1606.05250); Rajpurkar et al. 2018, Know What You Don't
 Know (arXiv:1806.03822), for questions without an answer.
@@ -21,13 +23,15 @@ def read_questions(path: Path) -> list[Question]:
 
     Args:
         path: SQuAD's JSON (version 1.1 or 2.0), or a file of rows with the columns ``question``,
-            ``context`` and ``answers``, and perhaps ``id`` and ``title``. The answers of a row are
-            a list of ``{"text", "answer_start"}`` or of ``[text, start]``, or lists of texts and
-            starts as ``{"text": [...], "answer_start": [...]}``; [] if the context has no answer.
+            ``context`` and ``answers``, and optionally ``id`` and ``title``. The answers of a row
+            are a list of ``{"text": ..., "answer_start": ...}`` or of ``[text, start]``, or one
+            object of lists, ``{"text": [...], "answer_start": [...]}``. A start is the index of the
+            first character of the answer in the context. [] if the context has no answer.
 
     Raises:
-        CorpusError: The file cannot be read, two questions have the same id, or an answer is not
-            the text at its place in the context; the message names the file and the row.
+        CorpusError: The file cannot be read, a question or its context is missing, two questions
+            have the same id, or the context does not have an answer at its start; the message names
+            the file and the row.
     """
     file, found = classify(path), dict[str, Question]()
     for row in read_rows(file):
@@ -47,7 +51,7 @@ def read_questions(path: Path) -> list[Question]:
 
 
 def _questions(row: RawRow) -> Iterator[Question]:
-    """Yield the questions of a row, which is one question or an article of SQuAD's JSON."""
+    """Yield the questions of a row; the row is a question, or an article of SQuAD's JSON."""
     if "paragraphs" not in row.values:
         context = text_of(row.values, "context")
         yield _question(row.values, context, str(row.values.get("title") or ""), row.source)
@@ -77,7 +81,7 @@ def _question(values: Mapping[str, object], context: str, title: str, source: st
 
 
 def _answers(values: Mapping[str, object]) -> list[tuple[object, object]]:
-    """Return the text and the start of each answer, not checked yet."""
+    """Return the text and the start of each answer; `_answer` checks them."""
     value = values.get("answers")
     if value is None:
         raise BadRow("no 'answers'; write [] if the context has no answer, or leave out the row")

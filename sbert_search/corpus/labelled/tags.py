@@ -1,4 +1,7 @@
-"""Read sentences whose tokens have tags: CoNLL columns, or rows with lists of tokens and tags."""
+"""Read sentences whose tokens have tags that mark entities, such as ``B-person`` and ``O``.
+
+Formats are CoNLL columns, and files of rows with a list of tokens and a list of tags.
+"""
 
 from __future__ import annotations
 
@@ -16,13 +19,13 @@ from sbert_search.records import TaggedTokens
 from sbert_search.tag_schemes import Scheme, convert, detect_scheme, first_fault, split_tag
 
 BadTags = Literal["refuse", "repair"]
-"""What happens to a sequence of tags that its scheme does not allow."""
+"""How to handle a sequence of tags that its scheme does not allow; see `read_tagged_tokens`."""
 
 COLUMNS = {"tokens": ("tokens", "words"), "tags": ("tags", "ner_tags", "labels")}
 """Default column names of the parts of a tagged sentence, in order of preference."""
 
 COLUMN_FILES = (".conll", ".bio", ".iob", ".iob2", ".bilou", ".txt", ".tsv")
-"""Endings of files with one token a line; a blank line ends a sentence."""
+"""Endings of files with one token on each line; a blank line ends a sentence."""
 
 _NEW_DOCUMENT = "-DOCSTART-"
 _REPAIR = (
@@ -33,7 +36,7 @@ _REPAIR = (
 
 @dataclass(frozen=True, slots=True)
 class _Sentence:
-    """A sentence that is not checked yet, and where each of its tokens was read."""
+    """A sentence with unchecked tags, and the position in the file of each token."""
 
     tokens: list[str]
     tags: list[str]
@@ -56,17 +59,19 @@ def read_tagged_tokens(
             the tag the last; or a file of rows with a list of tokens and a list of tags (JSON
             lines, JSON, Parquet, Arrow).
         tokens: Column of the tokens, for files of rows. None, here and for the tags: the first name
-            which `COLUMNS` lists and which the file has as a column.
+            in `COLUMNS` for this part that is a column of the file.
         tags: Column of the tags.
         scheme: Scheme of the file. None: BILOU if a tag begins with ``L-`` or ``U-``, else BIO.
         to: Scheme of the result; None: that of the file.
-        bad_tags: "refuse": a sequence of tags that breaks the scheme is an error. "repair": it is
-            read as ``conlleval`` does: a tag such as ``I-PER`` that continues no entity begins one.
+        bad_tags: "refuse": a sequence of tags that breaks the scheme is an error. "repair": such a
+            sequence is read as the script ``conlleval`` of CoNLL reads it: a tag such as ``I-PER``
+            that does not continue an entity begins one.
 
     Raises:
-        CorpusError: The file or a column is absent, the numbers of tokens and tags differ, or a tag
-            does not belong to a scheme, or is not allowed at its place; the message names the file
-            and the line or row.
+        CorpusError: The file or a column is absent, the file has no sentences, a line has another
+            number of cells than the first line, a row does not have one tag for each token, or a
+            tag belongs to no scheme or is not allowed at its place in the sentence; the message
+            names the file and the line or row.
     """
     sentences = list(
         _column_sentences(path) if _has_columns(path) else _row_sentences(path, tokens, tags)
@@ -116,7 +121,7 @@ def _if_last(sentence: _Sentence, fault: int) -> str:
 
 
 def _column_sentences(path: Path) -> Iterator[_Sentence]:
-    """Yield the sentences of a file with one token a line."""
+    """Yield the sentences of a file with one token on each line."""
     shown, width = printable(path), 0
     sentence = _Sentence([], [], [])
     with open_bytes(path) as stream:

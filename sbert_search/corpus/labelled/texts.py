@@ -1,4 +1,4 @@
-"""Read texts, or pairs of texts, with a class, several classes or a number."""
+"""Read texts, or pairs of texts, whose label is a class, several classes or a number."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ COLUMNS = {
     "label": ("label", "labels", "gold_label", "score"),
 }
 """Default column names of the parts of a labelled text, in order of preference."""
-_MOST_DIGITS = 18  # of a class that is sorted as an integer; Python converts at most 4,300
+_MOST_DIGITS = 18  # maximum digits of a class that is sorted as an integer
 
 
 def read_labelled_texts(
@@ -35,23 +35,25 @@ def read_labelled_texts(
     labels: Collection[str] | None = None,
     remedy: str = "Fix it.",
 ) -> list[LabelledText]:
-    """Read the labelled texts of a table file (JSON lines, CSV, TSV, Parquet, Arrow).
+    """Read the labelled texts of a table file (JSON lines, JSON, CSV, TSV, Parquet, Arrow).
 
     Args:
         path: The file.
         kind: What the label is: ``class``, ``several`` or ``number``. A class is a string or an
-            integer, which becomes its decimal text. Several classes are a list of these; in CSV and
-            TSV, a JSON list or names separated by ``|``.
-        text: Column of the text. None, here and below: the first name which `COLUMNS` lists for
-            this part and which the file has as a column.
-        text2: Column of the second text of a pair. If there is none, the texts are single.
+            integer, which becomes its decimal text. Several classes are a list of strings and
+            integers or, as in CSV and TSV, a text: a JSON list, or names separated by ``|``.
+        text: Column of the text. None, here and below: the first name in `COLUMNS` for this part
+            that is a column of the file and is not named for another part.
+        text2: Column of the second text of a pair. If the file has no such column, each row has one
+            text.
         label: Column of the label.
         labels: The known classes; None: all names are accepted.
-        remedy: What to do about an unknown class, as a sentence.
+        remedy: Last sentence of the error message for an unknown class.
 
     Raises:
-        CorpusError: The file or a column is absent, or a row has no text, no label or an unknown
-            label; the message names the file, the column or the row.
+        CorpusError: The file or a column is absent, the file has no rows, or a row has no text, no
+            label of this kind or an unknown class; the message names the file, the column or the
+            row.
     """
     file = classify(path)
     named = {"text": text, "text2": text2, "label": label}
@@ -86,7 +88,7 @@ def read_labelled_texts(
 
 
 def classes_of(rows: Sequence[LabelledText]) -> tuple[str, ...]:
-    """Return the names of all classes of some texts, sorted; integers come first, by value."""
+    """Return the names of all classes of labelled texts, sorted: first integers, by value."""
     found: set[str] = set()
     for row in rows:
         found.update(row.label if isinstance(row.label, tuple) else [str(row.label)])
@@ -98,7 +100,7 @@ def classes_of(rows: Sequence[LabelledText]) -> tuple[str, ...]:
 def class_indices(rows: Sequence[LabelledText], labels: Sequence[str]) -> list[list[int]]:
     """Return the indices in ``labels`` of the classes of each row.
 
-    The class ``LABEL_3``, if it is number 3, also has the name ``3``.
+    If the class at index 3 of ``labels`` is named ``LABEL_3``, it is also found as ``3``.
 
     Raises:
         CorpusError: A row has a class that is not in ``labels``.
@@ -118,7 +120,7 @@ def class_indices(rows: Sequence[LabelledText], labels: Sequence[str]) -> list[l
 
 
 def _require_single(values: Mapping[str, object], taken: Collection[str]) -> None:
-    """Refuse a row with a second text in a file whose first rows have none."""
+    """Refuse a row with a second text if no column for it was found in the first rows."""
     for name in COLUMNS["text2"]:
         if name not in taken and values.get(name) is not None:
             reason = f"{name!r} is a second text, which the first rows do not have"
@@ -126,7 +128,7 @@ def _require_single(values: Mapping[str, object], taken: Collection[str]) -> Non
 
 
 class _UnknownClass(BadRow):
-    """A class is not one of the known ones."""
+    """A row has a class that is not among the known classes."""
 
 
 def _label(

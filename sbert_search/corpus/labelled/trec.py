@@ -2,8 +2,8 @@
 
 A line is one hit: ``query_id Q0 doc_id rank score tag``, with ranks from 1. Only ASCII white space
 separates cells, as in trec_eval; other Unicode spaces and line separators are part of an id.
-trec_eval ignores the rank: it reads scores in 32 bits and breaks ties by document id. This package
-uses the order of the ranks instead.
+trec_eval ignores the ranks: it sorts by score, as 32-bit floats, and breaks ties by document id.
+This package reads the hits in the order of their ranks instead.
 """
 
 from __future__ import annotations
@@ -31,13 +31,14 @@ def write_run(
 ) -> None:
     """Write a run atomically; the hits of a query are sorted by descending score.
 
-    Hits with equal scores keep their order. A run that is an iterable is written query by query,
-    so it is never in memory as a whole. A query without hits has no lines in the file. `read_run`
-    refuses the empty file of a run in which no query has hits.
+    Hits with equal scores keep their order. An iterable is written query by query, so that the
+    whole run need not be in memory. A query without hits has no lines in the file. If no query has
+    hits, the file is empty, and `read_run` refuses it.
 
     Args:
-        run: Scores of the documents, by query. In an iterable, each query occurs once.
-        path: The file, which is replaced if it exists.
+        run: Scores of the documents by query, as a mapping, or as an iterable of pairs in which
+            each query must occur only once.
+        path: The file. An existing file is replaced.
         tag: Name of the run, in the last cell of each line.
 
     Raises:

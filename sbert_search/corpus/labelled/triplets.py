@@ -1,4 +1,7 @@
-"""Read triplets of texts, and groups of texts with the same meaning."""
+"""Read triplets of texts, and groups of texts with the same meaning.
+
+A triplet is an anchor, a positive text that matches it, and one or more negative texts that do not.
+"""
 
 from __future__ import annotations
 
@@ -33,19 +36,19 @@ def read_triplets(
     positive: str | None = None,
     negative: str | None = None,
 ) -> list[Triplet]:
-    """Read the triplets of a table file (JSON lines, CSV, TSV, Parquet, Arrow).
+    """Read the triplets of a table file (JSON lines, JSON, CSV, TSV, Parquet, Arrow).
 
     Args:
         path: The file.
-        anchor: Column of the anchor. None, here and for the positive: the first name which
-            `COLUMNS` lists for this part and which the file has as a column.
+        anchor: Column of the anchor. None, here and for the positive: the first name in `COLUMNS`
+            for this part that is a column of the file and is not named for the other part.
         positive: Column of the positive text.
         negative: Column of a negative text or of a list of negative texts. None: all columns with
             a name such as negative, negatives or negative_1 (see `negative_columns`).
 
     Raises:
-        CorpusError: The file or a column is absent, or a row is not a triplet; the message names
-            the file, the column or the row.
+        CorpusError: The file or a column is absent, the file has no rows, or a row is not a
+            triplet; the message names the file, the column or the row.
     """
     file = classify(path)
     names = _names(file, "triplets")
@@ -61,7 +64,7 @@ def read_triplets(
         )
 
     def make(values: Mapping[str, object], source: str) -> Triplet:
-        # A later row of JSON lines may have further negatives.
+        # A row of JSON lines may have negative columns that the first rows do not have.
         own = negative_columns([*values]) if negative is None else negatives
         others = [text for name in own for text in _texts_of(values, name)]
         if not others:
@@ -81,13 +84,13 @@ def read_groups(path: Path, *, texts: str | None = None) -> list[TextGroup]:
     """Read groups of texts with the same meaning, such as the captions of a picture.
 
     Args:
-        path: A file in which each row has a list of texts (JSON lines, Parquet, Arrow).
+        path: A file in which each row has a list of texts (JSON lines, JSON, Parquet, Arrow).
         texts: Column of the lists. None: the first of texts, captions, paraphrases and sentences
-            that exists.
+            that is a column of the file.
 
     Raises:
-        CorpusError: The file or the column is absent, or a row has fewer than two different
-            texts.
+        CorpusError: The file or the column is absent, the file has no rows, or a row has fewer than
+            two different texts.
     """
     file = classify(path)
     names = _names(file, "groups")
@@ -131,7 +134,7 @@ def _read(file: SourceFile, make: Callable[[Mapping[str, object], str], R]) -> l
 
 
 def _texts_of(values: Mapping[str, object], name: str) -> list[str]:
-    """Return the texts of a field: a list as it is, a string as a list of one, null as no text."""
+    """Return the texts of a field: those of a list, or a single string; [] for null."""
     value = values.get(name)
     if value is None:
         return []
