@@ -43,8 +43,8 @@ def refusal(*sources: str | Path, fields: FieldNames | None = None) -> str:
         ("c.parquet.gz", b"", "c.parquet.gz: unknown file extension"),
         ("c.parquet", b"PAR1 but not really PAR1", "c.parquet: damaged Parquet file"),
         ("c.parquet", b"", "c.parquet: damaged Parquet file"),
-        ("c.arrow", b"ARROW1\0\0 but not really", "c.arrow:batch 0: damaged after this"),
-        ("c.feather", b"FEA1 old", "c.feather:batch 0: damaged after this batch; the rest is lost: "
+        ("c.arrow", b"ARROW1\0\0 but not really", "c.arrow: cannot be read as an Arrow file"),
+        ("c.feather", b"FEA1 old", "c.feather: cannot be read as an Arrow file: "
          "Feather version 1; write it again as version 2"),
     ],
 )  # fmt: skip

@@ -116,7 +116,7 @@ def test_a_pattern_with_a_blank_names_files(tmp_path: Path) -> None:
         ({"_id": "a", "text": "b"}, "of type dict cannot be read; pass paths, a table, or a list"),
         (["a text of mine", "b"], "'a text of mine' is no file, folder or pattern"),
         ("a long text of mine " * 60, "is no file, folder or pattern of files. To index texts"),
-        ([b"bytes"], "rows:1: a row is a dict or a Document, not of type bytes"),
+        ([b"bytes"], "rows:1: a row must be a dict or a Document, not of type bytes"),
         ([Document("a", "b", metadata={"text": "c"})], "Document 'a' has metadata named 'text'"),
     ],
 )

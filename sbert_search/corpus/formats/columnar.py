@@ -127,7 +127,10 @@ def read_arrow(
                 yield from _with_source(rows, prefix, number, skip - number)
             number += batch.num_rows
     except _DAMAGE as error:
-        reason = f"damaged after this batch; the rest is lost: {first_line(error)}"
+        if index == 0:
+            yield Reject(shown, f"cannot be read as an Arrow file: {first_line(error)}")
+            return
+        reason = f"damaged in or after this batch; the rest is lost: {first_line(error)}"
         yield Reject(f"{shown}:batch {index}", reason)
 
 

@@ -230,7 +230,8 @@ def read_bytes(file: FileName, limit: RowLimit = NO_BUDGET) -> bytes:
             raise BadRow("not a regular file")
         size, is_pdf = file.path.stat().st_size, file.path.suffix.lower() == ".pdf"
         if size > limit.n_bytes * (_PDF_SHARE if is_pdf else 1):
-            raise BadRow(f"the file has {mib(size)}, and one document may have {limit}")
+            most = f"a PDF file may have {_PDF_SHARE} times" if is_pdf else "one document may have"
+            raise BadRow(f"the file has {mib(size)}, and {most} {limit}")
         return file.path.read_bytes()
     except OSError as error:
         raise BadRow(f"cannot be read: {error.strerror}") from None

@@ -86,7 +86,7 @@ def _array(scanner: _Scanner) -> Iterator[Item]:
         yield scanner.value()
         after = scanner.peek()
         if after not in (b",", b"]"):
-            raise BadRow("no comma or closing bracket after the item before", scanner.near())
+            raise BadRow("no comma or closing bracket after the previous item", scanner.near())
         scanner.step()
         if after == b"]":
             return
@@ -111,7 +111,7 @@ def _member(scanner: _Scanner) -> Iterator[Item]:
             if scanner.peek() != b"{":
                 scanner.skip_value(depth=1)
             elif found:
-                raise BadRow("a second array of objects; keep one of them in a file", name)
+                raise BadRow("a second array of objects; move it to a file of its own", name)
             else:
                 found = True
                 yield from _array(scanner)
@@ -122,9 +122,11 @@ def _member(scanner: _Scanner) -> Iterator[Item]:
         raise BadRow("broken JSON: a member or a closing bracket is missing here", scanner.near())
     scanner.step()
     if scanner.peek() == b"{":
-        raise BadRow("a second object follows the first; if each line is an object, name it .jsonl")
+        raise BadRow(
+            "a second object follows the first; rename a file with one object per line to .jsonl"
+        )
     if not found:
-        raise BadRow("the file holds neither an array of objects nor an object with one")
+        raise BadRow("the file holds neither an array of objects nor an object with such an array")
 
 
 def _shown(name: Item) -> str:

@@ -44,7 +44,7 @@ def read_pdf(data: bytes) -> tuple[str, Iterator[tuple[int, str]]]:
                 with _without_notes():
                     text = reader.pages[number].extract_text()
             except Exception as error:
-                what = f"page {number + 1}, which is left out with those after it,"
+                what = f"page {number + 1}, which is left out with all later pages,"
                 raise _damaged(what, error) from None
             if text := _clean(text):
                 empty = False

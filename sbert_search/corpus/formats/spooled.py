@@ -61,8 +61,8 @@ def write_rows(
     for row in rows:
         if not isinstance(row, Mapping):
             raise CorpusError(
-                f"{shown}:{first + len(block)}: a row is a dict or a Document, not of type "
-                f"{type(row).__name__}. `Index.from_texts` takes plain texts."
+                f"{shown}:{first + len(block)}: a row must be a dict or a Document, not of type "
+                f"{type(row).__name__}. To index a list of texts, use `Index.from_texts`."
             )
         block.append(row)
         n_chars += _size(row)

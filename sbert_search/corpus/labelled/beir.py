@@ -57,10 +57,10 @@ def read_queries(
             raise row.error()
         try:
             if not any(str(row.values.get(text) or "").strip() for text in roles.text):
-                raise BadRow("a query without text", row.values.get(roles.id or ""))
+                raise BadRow("the query has no text", row.values.get(roles.id or ""))
             parts = row_parts(row, roles, file.name)
             if parts.doc_id in queries:
-                raise BadRow("a query id that occurred before", parts.doc_id)
+                raise BadRow("an earlier query has the same id", parts.doc_id)
         except BadRow as bad:
             raise bad.at(row.source).error() from None
         queries[parts.doc_id] = Query(parts.doc_id, parts.text)
@@ -104,18 +104,18 @@ def read_qrels(folder: Path, split: str = "test") -> Qrels:
 def _add_judgement(qrels: dict[str, dict[str, int]], line: str, *, is_header: bool) -> None:
     cells = line.split("\t")
     if len(cells) != 3 or not all(cell.strip() for cell in cells):
-        raise BadRow("not three cells with tabs between: query id, document id, grade", line)
+        raise BadRow("not three cells separated by tabs: query id, document id, grade", line)
     query_id, doc_id, grade = cells
     is_grade = re.fullmatch(r"[-+]?[0-9]{1,9}", grade)
     if is_header:
         if is_grade:
-            raise BadRow("a judgement where the header 'query-id corpus-id score' must be", line)
+            raise BadRow("the first line must be a header: query-id, corpus-id, score", line)
         return
     if not is_grade:
-        raise BadRow("a grade that is not an integer", grade)
+        raise BadRow("the grade must be an integer of at most nine digits", grade)
     first = qrels.setdefault(query_id, {}).setdefault(doc_id, int(grade))
     if first != int(grade):
-        raise BadRow(f"the same query and document were judged {first} before", line)
+        raise BadRow(f"an earlier line has the grade {first} for this query and document", line)
 
 
 def queries_file(path: Path) -> Path:

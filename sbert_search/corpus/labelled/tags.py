@@ -139,7 +139,7 @@ def _column_sentences(path: Path) -> Iterator[_Sentence]:
                 cells = line.split("\t") if "\t" in line else line.split()
                 width = width or len(cells)
                 if len(cells) != width or width < 2:
-                    needed = f"{width} columns, as the first line" if width > 1 else "2 columns"
+                    needed = f"{width} columns, like the first line" if width > 1 else "2 columns"
                     raise BadRow(f"the line must have {needed}, a token first and a tag last", line)
             except BadRow as bad:
                 raise bad.at(source).error() from None

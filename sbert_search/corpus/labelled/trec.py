@@ -58,7 +58,7 @@ def write_run(
 def _lines(query_id: str, hits: Mapping[str, float], tag: str) -> Iterator[str]:
     _check_cell(query_id, "query id")
     if query_id.startswith("\ufeff"):
-        raise CorpusError(f"The query id {query_id!r} begins with a byte order mark.")
+        raise CorpusError(f"The query id {query_id!r} begins with a byte order mark. Remove it.")
     for rank, doc_id in enumerate(sorted(hits, key=lambda doc_id: -hits[doc_id]), start=1):
         _check_cell(doc_id, "document id")
         score = float(hits[doc_id])
@@ -112,7 +112,7 @@ def _by_rank(hits: dict[int, tuple[str, float, str]]) -> dict[str, float]:
 def _parse(line: str) -> tuple[str, int, str, float]:
     cells = _CELL.findall(line)
     if len(cells) != 6:
-        raise BadRow(f"{len(cells)} cells, a run has six: query Q0 document rank score tag", line)
+        raise BadRow(f"{len(cells)} cells; a hit has six: query Q0 document rank score tag", line)
     try:
         rank, score = int(cells[3]), float(cells[4])
     except ValueError:

@@ -131,12 +131,15 @@ def test_a_file_cut_anywhere_keeps_the_rows_before_the_cut(
         ('[{"a": 1}] more', {2: "not a JSON array of objects from here on"}),
         ("hello", {1: "not a JSON array of objects from here on"}),
         ('{"a": [{"x": 1}], "b": [{"x": 2}]}', {2: "a second array of objects"}),
-        ('{\n"a": 1, "b": [2]}', {1: "neither an array of objects nor an object with one"}),
+        (
+            '{\n"a": 1, "b": [2]}',
+            {1: "neither an array of objects nor an object with such an array"},
+        ),
         ('{\n"a" 1}', {1: "a member or a closing bracket is missing"}),
         ('{"a": NaN}\n{"a": 2}', {1: "NaN is not a JSON value"}),
         (
             f'{{"a": "{"x" * (1 << 20)}"}}',
-            {1: "neither an array of objects nor an object with one"},
+            {1: "neither an array of objects nor an object with such an array"},
         ),
         ('{"a": [{"x": 1}]} []', {2: "not a JSON array of objects from here on"}),
     ],

@@ -88,7 +88,9 @@ def test_the_pages_before_a_damaged_one_are_kept(tmp_path: Path) -> None:
     (tmp_path / "c.pdf").write_bytes(damaged)
     documents, [reject], _ = read_all(tmp_path)
     assert [document.text for document in documents] == ["one", "two"]
-    assert reject.reason.startswith("page 3, which is left out with those after it, cannot be read")
+    assert reject.reason.startswith(
+        "page 3, which is left out with all later pages, cannot be read"
+    )
 
 
 @pytest.mark.parametrize(

@@ -195,7 +195,7 @@ def test_bytes_beside_texts_are_texts(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
-        ([{"text": "a"}, "b"], "rows:2: a row is a dict or a Document, not of type str"),
+        ([{"text": "a"}, "b"], "rows:2: a row must be a dict or a Document, not of type str"),
         ([{"text": "a"}, {3: "b"}], "rows:2: the name of a field is 3; it must be a string"),
         ([{"text": "a", "o": object()}], "rows:1: a value of 'o' cannot be stored: it is of type"),
     ],

@@ -38,16 +38,19 @@ def test_qrels_keep_their_order_and_grades(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("q1\td1\t1\n", "test.tsv:1: a judgement where the header"),
+        ("q1\td1\t1\n", "test.tsv:1: the first line must be a header"),
         (HEADER + "q1\td1\n", "test.tsv:2: not three cells"),
         (HEADER + "q1 d1 1\n", "test.tsv:2: not three cells"),
         (HEADER + "q1\t\t1\n", "test.tsv:2: not three cells"),
-        (HEADER + "q1\td1\t1.5\n", "test.tsv:2: a grade that is not an integer ('1.5')"),
-        (HEADER + "q1\td1\t2\x1f\n", "test.tsv:2: a grade that is not an integer"),
-        (HEADER + "q1\td1\t٣\n", "test.tsv:2: a grade that is not an integer"),
+        (
+            HEADER + "q1\td1\t1.5\n",
+            "test.tsv:2: the grade must be an integer of at most nine digits ('1.5')",
+        ),
+        (HEADER + "q1\td1\t2\x1f\n", "test.tsv:2: the grade must be an integer"),
+        (HEADER + "q1\td1\t٣\n", "test.tsv:2: the grade must be an integer"),
         (
             HEADER + "q1\td1\t1\nq1\td1\t0\n",
-            "test.tsv:3: the same query and document were judged",
+            "test.tsv:3: an earlier line has the grade 1 for",
         ),
         (HEADER.encode() + b"q1\td\xff\t1\n", "test.tsv:2: invalid UTF-8 at byte 5"),
         (HEADER, "test.tsv: holds no judgements"),
@@ -63,8 +66,8 @@ def test_bad_qrels_are_named(tmp_path: Path, content: str | bytes, message: str)
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ('{"_id": "q", "text": " "}', "queries.jsonl:1: a query without text ('q')"),
-        ('{"_id": "q", "title": "t", "text": ""}', "queries.jsonl:1: a query without text ('q')"),
+        ('{"_id": "q", "text": " "}', "queries.jsonl:1: the query has no text ('q')"),
+        ('{"_id": "q", "title": "t", "text": ""}', "queries.jsonl:1: the query has no text ('q')"),
         ('{"text": "tea", "_id": null}', "queries.jsonl:1: no '_id', the id of the row"),
         (
             '{"_id": "q", "query": "t"}',
@@ -72,7 +75,7 @@ def test_bad_qrels_are_named(tmp_path: Path, content: str | bytes, message: str)
         ),
         (
             '{"_id": "q", "text": "a"}\n{"_id": "q", "text": "b"}',
-            "queries.jsonl:2: a query id that",
+            "queries.jsonl:2: an earlier query has",
         ),
         ("{", "queries.jsonl:1: broken JSON at column 2"),
         ("", "queries.jsonl: holds no queries"),

@@ -78,9 +78,9 @@ def test_bad_sequences_are_refused_or_repaired(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("a.conll", "a O\nb\n", "a.conll:2: the line must have 2 columns, as the first line, a"),
+        ("a.conll", "a O\nb\n", "a.conll:2: the line must have 2 columns, like the first line, a"),
         ("a.conll", "a\n", "a.conll:1: the line must have 2 columns, a token first"),
-        ("a.conll", "New York B-x\nin O\n", "a.conll:2: the line must have 3 columns, as the fir"),
+        ("a.conll", "New York B-x\nin O\n", "a.conll:2: the line must have 3 columns, like the"),
         ("a.conll", "a E-x\n", "a.conll:1: the tag 'E-x' is not O, B-TYPE, I-TYPE, L-TYPE or U-"),
         ("a.conll", "\n\n", "a.conll: holds no tagged sentences"),
         (

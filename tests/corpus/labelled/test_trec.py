@@ -80,7 +80,7 @@ def test_ranks_from_zero_and_with_gaps_are_read_in_their_order(tmp_path: Path) -
     ("content", "message"),
     [
         ("", "run.trec: holds no hits"),
-        ("q Q0 d 1 0.5\n", "run.trec:1: 5 cells, a run has six"),
+        ("q Q0 d 1 0.5\n", "run.trec:1: 5 cells; a hit has six"),
         (
             "q Q0 d 1.5 0.5 us\n",
             "run.trec:1: the rank '1.5' must be a whole number, the score '0.5' a number",
