@@ -24,7 +24,7 @@ def readable(column: pa.Array, name: str, first: int, bad: dict[int, BadRow]) ->
         bad: Receives the bad rows by their index in the block.
 
     Raises:
-        ArrowException: Text in a struct, a map or a fixed-size list is not UTF-8.
+        ArrowException: Text in a struct, a map, a fixed-size list or a list view is not UTF-8.
     """
     try:
         return _values(column)

@@ -1,6 +1,6 @@
 """Read Parquet, Arrow IPC (file and stream) and Feather files, in blocks of rows.
 
-A row that cannot be used is yielded as a `Reject`, which has the reason.
+A row that cannot be used is yielded as a `Reject` with the reason.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from sbert_search.corpus.formats.rows import BadRow, RawRow, Reject
 
 BLOCK_ROWS = 1024  # maximum number of rows converted to Python values at a time
 
-MAX_GROUP_ROWS = 1 << 31  # of one row group; a Parquet footer with more counts as damaged
+MAX_GROUP_ROWS = 1 << 31  # a Parquet footer with more rows in a group counts as damaged
 
 _DAMAGE = (OSError, MemoryError, ValueError, pa.ArrowException)
 

@@ -53,7 +53,7 @@ def read_delimited(
 def read_records(
     stream: BinaryIO, delimiter: str | None, limit: RowLimit = NO_BUDGET
 ) -> Iterator[tuple[int, list[str] | BadRow]]:
-    """Yield for each record the number of its first line, and its cells or, if bad, a `BadRow`."""
+    """Yield the number of each record's first line, and its cells; a `BadRow` for a bad record."""
     # The csv module has one limit on the size of a cell for the whole process, 128 KiB by default.
     # If the user has set a larger limit than this package needs, it is kept.
     csv.field_size_limit(max(MAX_ROW_BYTES, csv.field_size_limit()))

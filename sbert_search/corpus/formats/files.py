@@ -64,7 +64,7 @@ _CHARSETS = re.compile(
     r"utf-?8|(us-)?ascii|latin-?1|iso-?8859-?\d+|(windows|cp)-?125\d|koi8-[ru]|macintosh|gbk|gb2312"
     r"|gb18030|big5|euc-(jp|kr)|shift[_-]?jis|utf-?16(le|be)?"
 )
-# Browsers decode these encodings as larger ones (WHATWG Encoding Standard, section 4.2).
+# Browsers decode these encodings as supersets (WHATWG Encoding Standard, section 4.2).
 _EXTENSIONS = {
     **dict.fromkeys(("latin1", "iso88591", "ascii", "usascii"), "cp1252"),
     **dict.fromkeys(("gb2312", "gbk"), "gb18030"),

@@ -136,6 +136,8 @@ def _shown(name: Item) -> str:
 class _Scanner:
     """Finds the ends of JSON values in a stream, without parsing them.
 
+    To pass a byte or a value means to move the reading position after it.
+
     Args:
         stream: The bytes.
         limit: Maximum size of a value that is returned.
@@ -184,7 +186,7 @@ class _Scanner:
         self._value(depth, 0)
 
     def starts_sequence(self) -> bool:
-        """Whether the stream is a sequence of objects; False if the first exceeds the limit.
+        """Whether the stream is a sequence of objects; False if the first object exceeds the limit.
 
         A single object is such a sequence only if it is on one line, has at most `_ALONE` bytes and
         has no array of objects as a member. The position in the stream does not change.

@@ -10,8 +10,8 @@ from sbert_search.runtime.memory import MAX_ROW_BYTES, mib, shares
 MAX_DECOMPRESSOR_BYTES = 512 << 20  # used if there is no memory budget
 
 _MAX_MEMORY_PER_BYTE = 1 << 10  # a row's memory is at most this many times its size in the file
-# Upper bounds of the bytes that Python allocates for one JSON object, list, key and scalar. They
-# include its slot in a list or an object, but not its elements or characters.
+# Upper bounds of the bytes that Python allocates for one JSON object, list, key and scalar. Each
+# includes the reference in the enclosing list or object, but no elements or characters.
 _OBJECT_BYTES, _LIST_BYTES, _KEY_BYTES, _SCALAR_BYTES = 216, 120, 128, 96
 
 

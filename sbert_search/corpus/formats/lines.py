@@ -28,7 +28,7 @@ def read_lines(stream: BinaryIO, limit: RowLimit = NO_BUDGET) -> Iterator[Line]:
             number += 1
             if number == 1 and data.startswith(BOM):
                 data = data[len(BOM) :]
-                if not data.endswith(b"\n"):  # the limit applies without the BOM
+                if not data.endswith(b"\n"):  # the limit does not count the BOM
                     data += stream.readline(len(BOM))
             if len(data) > limit.n_bytes and not data.endswith(b"\n"):
                 del data

@@ -1,7 +1,7 @@
 """Find the title and the visible text of Markdown, reStructuredText, HTML and notebooks.
 
-Every function takes time and memory proportional to its input, even if that is broken or deeply
-nested.
+Every function takes time and memory proportional to its input, even if the input is broken or
+deeply nested.
 """
 
 from __future__ import annotations
@@ -152,7 +152,8 @@ def _scalar(value: str) -> str:
 
 
 def _markdown_heading(text: str) -> str:
-    fence, above, paragraph = "", "", ""  # `paragraph`: the line before; `above`: the one before it
+    # `paragraph`: the line before `line`; `above`: the line before `paragraph`.
+    fence, above, paragraph = "", "", ""
     for line in _lines(text):
         bare = line.strip()
         if bare.startswith(fence or ("```", "~~~")):
@@ -301,7 +302,11 @@ class _HtmlReader:
         return len(page)
 
     def _find(self, mark: str, page: str, start: int) -> int:
-        """Find a string. An absent one is searched for only once, so that the time stays linear."""
+        """Return the index of a string, or -1.
+
+        A string that is absent from the rest of the page is searched for only once, so that the
+        time stays linear.
+        """
         if mark in self._absent:
             return -1
         found = page.find(mark, start)

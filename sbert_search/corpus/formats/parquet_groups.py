@@ -58,9 +58,9 @@ def _check(total: int, largest: int, limit: RowLimit) -> None:
     """Reject a row group whose pages need too much memory, before decompressing them.
 
     Args:
-        total: Memory for reading, in bytes. If there is a memory budget, this may be an eighth of
-            the budget.
-        largest: Bytes of the largest page. Without a budget, these may be `MAX_PAGE_BYTES`.
+        total: Memory for reading, in bytes. With a memory budget, at most an eighth of the budget
+            is allowed.
+        largest: Bytes of the largest page. Without a budget, `MAX_PAGE_BYTES` are allowed.
         limit: Has the budget, if there is one.
     """
     budget = limit.budget
@@ -81,7 +81,7 @@ def _longest_value(
     Where an encoding can repeat a long value in a few bytes, this is an upper bound of the longest
     value. Otherwise it is the mean size of a value in the page where this mean is largest.
     """
-    if chunk.physical_type != "BYTE_ARRAY":  # all values have one width, which the caller adds
+    if chunk.physical_type != "BYTE_ARRAY":  # all values have one width, which `plan_group` knows
         return pages.widest
     if _REPEATING in chunk.encodings:
         return pages.largest

@@ -22,7 +22,7 @@ _DICTIONARY_PAGE = 2
 
 
 Struct: TypeAlias = "dict[int, Field]"
-Field: TypeAlias = "int | Struct | None"  # bool is an int; None: any other value
+Field: TypeAlias = "int | Struct | None"  # a boolean is an int; None: another type
 
 
 @dataclass(frozen=True, slots=True)

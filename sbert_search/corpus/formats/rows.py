@@ -1,8 +1,8 @@
 """The output of all format readers: raw rows, and rejects for rows that cannot be read.
 
-A reader yields one item per input row, so counting items counts rows. Only the part of a file after
-damage may be one item, whatever its number of rows. `CorpusReader` decides whether a bad row stops
-the work or is skipped.
+A reader yields one item per input row, so counting items counts rows. Only after damage in a file,
+one reject may stand for all rows that follow. `CorpusReader` decides whether a bad row stops the
+work or is skipped.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def check_text(value: str, name: str) -> str:
     """Return the value if UTF-8 can encode it and it has no NUL, which would end a C string.
 
     The readers of CSV, TSV, Parquet and Arrow decode invalid UTF-8 bytes to lone surrogates, so
-    this function finds these bytes too. Other readers use `decode`, which refuses them.
+    this function finds these bytes too. Most other readers use `decode`, which refuses them.
 
     Raises:
         BadRow: The value has a lone surrogate or a NUL character.

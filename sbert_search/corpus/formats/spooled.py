@@ -1,4 +1,4 @@
-"""Write rows that are not in a file to a temporary file, and read this file like other sources.
+"""Write rows from memory or a database to a temporary file, and read this file as a source.
 
 The file is a sequence of blocks. A block begins with two little-endian int64: the number of its
 rows, and the size in bytes of the Arrow stream that follows. The stream has one record batch.

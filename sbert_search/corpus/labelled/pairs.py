@@ -38,7 +38,7 @@ def read_pairs(
 ) -> list[TextPair]:
     """Read the pairs of a table file.
 
-    Formats are JSON lines, JSON, CSV and TSV, plain or compressed, Parquet and Arrow.
+    Formats are JSON lines, JSON, CSV and TSV, each plain or compressed; Parquet and Arrow.
 
     Args:
         path: The file.
@@ -77,7 +77,7 @@ class MissingColumnError(CorpusError):
 
     Attributes:
         part: The part.
-        problem: The first sentences of the message, without the full stop at the end: which part is
+        problem: The beginning of the message, without a full stop at its end: which part is
             missing, and which names are usual.
     """
 
