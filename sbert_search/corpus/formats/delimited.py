@@ -15,6 +15,11 @@ from sbert_search.errors import CorpusError
 from sbert_search.runtime.memory import MAX_ROW_BYTES
 
 _DELIMITERS = ",;\t|"
+_CSV_PROBLEMS = {  # what some messages of the csv module mean, by a part of the message
+    "unexpected end of data": "a quote is not closed before the end of the file",
+    "expected after": "text after the closing quote of a cell; double each quote inside a cell",
+    "new-line character": "a carriage return outside quotes; end the lines with LF or CRLF",
+}
 
 
 def read_delimited(
@@ -69,9 +74,11 @@ def read_records(
         except StopIteration:
             return
         except csv.Error as error:
-            if "field limit" in str(error):
+            said = str(error)
+            if "field limit" in said:
                 lines.finish_record()
-            yield number, BadRow(f"broken record: {error}", lines.last)
+            problem = next((text for part, text in _CSV_PROBLEMS.items() if part in said), said)
+            yield number, BadRow(f"broken record: {problem}", lines.last)
         except BadRow as bad:
             yield number, bad
         else:
