@@ -43,7 +43,7 @@ def _sizes(column: pa.Array, held: bool) -> Sizes:
         return _sizes_of_lists(column, held)
     sizes = np.full(len(column), _VALUE_BYTES, np.int64)
     if types.is_fixed_size_binary(kind):
-        return sizes + int(kind.byte_width)
+        return sizes + (4 if held else 1) * int(kind.byte_width)
     if types.is_string_view(kind) or types.is_binary_view(kind):
         # Each value is a view of 16 bytes, whose first 4 bytes are the length of the value. pyarrow
         # has no function that returns these lengths.

@@ -14,17 +14,15 @@ def readable(column: pa.Array, name: str, first: int, bad: dict[int, BadRow]) ->
     """Convert a column to Python values; rows that cannot be converted are added to ``bad``.
 
     Values that cannot be converted are dates, times and durations that Python cannot represent,
-    such as a date after the year 9999. Halving the column repeatedly finds these values without
-    converting each row separately.
+    such as a date after the year 9999, and text in a struct, a map, a fixed-size list or a list
+    view that is not UTF-8. Halving the column repeatedly finds these values without converting each
+    row separately.
 
     Args:
         column: The column, or a slice of it.
         name: Name of the column.
         first: Index of the first row of ``column`` in the block of rows that the caller converts.
         bad: Receives the bad rows by their index in the block.
-
-    Raises:
-        ArrowException: Text in a struct, a map, a fixed-size list or a list view is not UTF-8.
     """
     try:
         return _values(column)

@@ -7,7 +7,7 @@ import io
 import logging
 from collections.abc import Iterator
 
-from sbert_search.corpus.formats.rows import BadRow, excerpt
+from sbert_search.corpus.formats.rows import BadRow
 
 MAX_PAGE_CHARS = 1 << 20  # maximum characters of a page or title; the rest is cut off
 
@@ -75,4 +75,4 @@ def _clean(text: str) -> str:
 
 def _damaged(what: str, error: Exception) -> BadRow:
     reason = str(error) or type(error).__name__
-    return BadRow(f"{what} cannot be read", excerpt(reason))
+    return BadRow(f"{what} cannot be read", reason)

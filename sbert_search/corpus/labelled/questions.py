@@ -64,8 +64,8 @@ def _questions(row: RawRow) -> Iterator[Question]:
             try:
                 yield _question(values, context, title, source)
             except BadRow as bad:
-                place = f"paragraph {n}, question {m}: "
-                raise BadRow(place + bad.reason, bad.value or None) from None
+                bad.reason = f"paragraph {n}, question {m}: {bad.reason}"
+                raise
 
 
 def _question(values: Mapping[str, object], context: str, title: str, source: str) -> Question:

@@ -5,6 +5,7 @@ Formats are CoNLL columns, and files of rows with a list of tokens and a list of
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +28,8 @@ COLUMNS = {"tokens": ("tokens", "words"), "tags": ("tags", "ner_tags", "labels")
 COLUMN_FILES = (".conll", ".bio", ".iob", ".iob2", ".bilou", ".txt", ".tsv")
 """Endings of files with one token on each line; a blank line ends a sentence."""
 
+_SPACES = " \t\n\v\f\r"  # a token may have other white space, such as a no-break space
+_CELL = re.compile(f"[^{_SPACES}]+")
 _NEW_DOCUMENT = "-DOCSTART-"
 _REPAIR = (
     "Fix it, or make it begin an entity: --set data.bad_tags=repair in a training, "
@@ -130,13 +133,13 @@ def _column_sentences(path: Path) -> Iterator[_Sentence]:
             try:
                 if problem:
                     raise BadRow(problem)
-                line = check_text(decode(data), "line").strip()
+                line = check_text(decode(data), "line").strip(_SPACES)
                 if not line or line.startswith(_NEW_DOCUMENT):
                     if sentence.tokens:
                         yield sentence
                         sentence = _Sentence([], [], [])
                     continue
-                cells = line.split("\t") if "\t" in line else line.split()
+                cells = line.split("\t") if "\t" in line else _CELL.findall(line)
                 width = width or len(cells)
                 if len(cells) != width or width < 2:
                     needed = f"{width} columns, like the first line" if width > 1 else "2 columns"
@@ -144,7 +147,7 @@ def _column_sentences(path: Path) -> Iterator[_Sentence]:
             except BadRow as bad:
                 raise bad.at(source).error() from None
             sentence.tokens.append(cells[0])
-            sentence.tags.append(cells[-1].strip())
+            sentence.tags.append(cells[-1].strip(_SPACES))
             sentence.sources.append(source)
     if sentence.tokens:
         yield sentence

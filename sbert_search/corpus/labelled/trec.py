@@ -114,6 +114,8 @@ def _parse(line: str) -> tuple[str, int, str, float]:
     if len(cells) != 6:
         raise BadRow(f"{len(cells)} cells; a hit has six: query Q0 document rank score tag", line)
     try:
+        if "_" in cells[3] + cells[4]:  # which Python takes for a separator of digits
+            raise ValueError
         rank, score = int(cells[3]), float(cells[4])
     except ValueError:
         reason = f"the rank {cells[3]!r} must be a whole number, the score {cells[4]!r} a number"

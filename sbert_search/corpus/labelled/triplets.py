@@ -10,7 +10,6 @@ from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import TypeVar
 
-from sbert_search.config import unknown_name
 from sbert_search.corpus.formats.rows import BadRow, Reject, check_text
 from sbert_search.corpus.labelled.pairs import find_columns, text_of
 from sbert_search.corpus.sources import SourceFile, classify, field_names, read_rows
@@ -53,11 +52,13 @@ def read_triplets(
     file = classify(path)
     names = _names(file, "triplets")
     columns = find_columns(
-        {"anchor": anchor, "positive": positive}, COLUMNS, names, file.shown, COLUMNS
+        {"anchor": anchor, "positive": positive, "negative": negative},
+        {**COLUMNS, "negative": ()},
+        names,
+        file.shown,
+        COLUMNS,
     )
     negatives = negative_columns(names) if negative is None else [negative]
-    if negative is not None and negative not in names:
-        raise CorpusError(f"{file.shown}: {unknown_name(negative, negative, names, 'column')}")
     if not negatives:
         raise CorpusError(
             f"{file.shown}: no negative column among {', '.join(names)}; name the column to use."

@@ -49,6 +49,14 @@ def test_columns_and_rows_hold_the_same_sentences(tmp_path: Path) -> None:
     assert read_tagged_tokens(conll)[1].source == f"{conll}:8"
 
 
+@pytest.mark.parametrize("separator", [" ", "\t", "  "])
+def test_white_space_outside_ascii_belongs_to_a_token(tmp_path: Path, separator: str) -> None:
+    path, tokens = tmp_path / "a.conll", ("3\u00a0km", "\u3000", "x\u2028y")
+    path.write_text("".join(f"{token}{separator}O\n" for token in tokens), encoding="utf-8")
+    (sentence,) = read_tagged_tokens(path)
+    assert (sentence.tokens, sentence.tags) == (tokens, ("O", "O", "O"))
+
+
 def test_the_scheme_is_detected_in_the_whole_file(tmp_path: Path) -> None:
     path = tmp_path / "a.bilou"
     path.write_text("Peter B-person\nBlack L-person\n\nEU U-org\n")

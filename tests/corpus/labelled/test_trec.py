@@ -85,6 +85,8 @@ def test_ranks_from_zero_and_with_gaps_are_read_in_their_order(tmp_path: Path) -
             "q Q0 d 1.5 0.5 us\n",
             "run.trec:1: the rank '1.5' must be a whole number, the score '0.5' a number",
         ),
+        ("q Q0 d 1_0 0.5 us\n", "run.trec:1: the rank '1_0' must be a whole number, the score '0"),
+        ("q Q0 d 1 1_0 us\n", "run.trec:1: the rank '1' must be a whole number, the score '1_0'"),
         (
             "q Q0 d 1 high us\n",
             "run.trec:1: the rank '1' must be a whole number, the score 'high' a number",

@@ -80,8 +80,16 @@ def test_what_is_no_triplet_is_refused_with_its_place(
 
 def test_a_named_column_that_is_absent_is_named(tmp_path: Path) -> None:
     path = write(tmp_path / "t.jsonl", {"anchor": "a", "positive": "b", "negative": "c"})
-    with pytest.raises(CorpusError, match="Unknown column 'negativ'; did you mean 'negative'"):
+    with pytest.raises(
+        CorpusError, match="Unknown negative column 'negativ'; did you"
+    ):
         read_triplets(path, negative="negativ")
+
+
+def test_the_column_of_the_negative_is_not_that_of_the_positive(tmp_path: Path) -> None:
+    path = write(tmp_path / "t.jsonl", {"anchor": "a", "passage": "n", "answer": "p"})
+    (triplet,) = read_triplets(path, negative="passage")
+    assert (triplet.positive, triplet.negatives) == ("p", ("n",))
 
 
 def test_groups_of_texts(tmp_path: Path) -> None:
