@@ -14,9 +14,8 @@ def readable(column: pa.Array, name: str, first: int, bad: dict[int, BadRow]) ->
     """Convert a column to Python values; rows that cannot be converted are added to ``bad``.
 
     Values that cannot be converted are dates, times and durations that Python cannot represent,
-    such as a date after the year 9999, and text in a struct, a map, a fixed-size list or a list
-    view that is not UTF-8. Halving the column repeatedly finds these values without converting each
-    row separately.
+    such as a date after the year 9999, and text in a struct, a map or a list view that is not
+    UTF-8. Halving the column repeatedly finds these values without converting each row separately.
 
     Args:
         column: The column, or a slice of it.
@@ -40,8 +39,8 @@ def _values(column: pa.Array) -> list[object]:
 
     Timestamps become UTC times in microseconds; a timestamp without a time zone is taken as UTC.
     Decimals become floats, times of day and UUIDs become text, bytes are decoded as UTF-8 text, and
-    NaN becomes None. The items of lists are converted likewise, but not those of fixed-size lists
-    or list views, and not the values in structs or maps.
+    NaN becomes None. The items of lists are converted likewise, but not those of list views, and
+    not the values in structs or maps.
     """
     if isinstance(column.type, pa.UuidType):
         return [None if value is None else str(value) for value in column.to_pylist()]
@@ -83,11 +82,14 @@ def _without_views(column: pa.DictionaryArray) -> pa.DictionaryArray:
 
 
 def _is_list(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind))
+    kinds = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
+    return any(is_kind(kind) for is_kind in kinds)
 
 
 def _lists(column: pa.Array) -> list[object]:
     """Convert a column of lists; `_values` converts the items of all lists as one column."""
+    if pa.types.is_fixed_size_list(column.type):  # it has no offsets
+        column = column.cast(pa.list_(column.type.value_type))
     ends = column.offsets.to_pylist()
     first, valid = ends[0], column.is_valid().to_pylist()
     items = _values(column.values.slice(first, ends[-1] - first))

@@ -38,6 +38,10 @@ def _dictionary(kind: pa.DataType) -> pa.Array:
         (pa.array([uuid.UUID(int=5).bytes, None], pa.uuid()), [str(uuid.UUID(int=5)), None]),
         (pa.array([[date(2024, 1, 31)]]), [[date(2024, 1, 31)]]),
         (pa.array([[1, 2], [3, 4]], pa.list_(pa.int32(), 2)), [[1, 2], [3, 4]]),
+        (
+            pa.array([[0.5], None, [float("nan")]], pa.list_(pa.float64(), 1)).slice(1),
+            [None, [None]],
+        ),
     ],
 )
 def test_lists_have_the_values_that_columns_have(column: pa.Array, values: list[object]) -> None:

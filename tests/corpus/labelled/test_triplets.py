@@ -80,9 +80,7 @@ def test_what_is_no_triplet_is_refused_with_its_place(
 
 def test_a_named_column_that_is_absent_is_named(tmp_path: Path) -> None:
     path = write(tmp_path / "t.jsonl", {"anchor": "a", "positive": "b", "negative": "c"})
-    with pytest.raises(
-        CorpusError, match="Unknown negative column 'negativ'; did you"
-    ):
+    with pytest.raises(CorpusError, match="Unknown negative column 'negativ'; did you"):
         read_triplets(path, negative="negativ")
 
 
