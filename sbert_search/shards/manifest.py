@@ -97,10 +97,13 @@ def require_number(n_shards: int) -> None:
     """Refuse a number of shards that no index can have.
 
     Raises:
-        ConfigError: It is below 1 or above `MAX_SHARDS`.
+        ConfigError: It is no integer, below 1 or above `MAX_SHARDS`.
     """
-    if not 1 <= n_shards <= MAX_SHARDS:
-        raise ConfigError(f"The number of shards is {n_shards}; it must be from 1 to {MAX_SHARDS}.")
+    if not isinstance(n_shards, int) or not 1 <= n_shards <= MAX_SHARDS:
+        raise ConfigError(
+            f"The number of shards is {n_shards!r:.100}; it must be an integer from 1 to "
+            f"{MAX_SHARDS}."
+        )
 
 
 def require_new_number(n_shards: int) -> None:

@@ -135,8 +135,9 @@ def test_an_empty_sharded_index_takes_documents_and_a_backup_is_one_too(tmp_path
     assert (len(index), len(open_index(tmp_path / "copy"))) == (18, 20)
     with pytest.raises(ConfigError, match="from_vectors makes no sharded index"):
         ShardedIndex.from_vectors([[1.0]])
-    with pytest.raises(ConfigError, match="number of shards is 0"):
-        ShardedIndex.build(some_rows(2), model=HashingEmbedder(8), n_shards=0)
+    for n_shards in (0, "3", 2.0):
+        with pytest.raises(ConfigError, match=f"number of shards is {n_shards!r}; it must be an"):
+            ShardedIndex.build(some_rows(2), model=HashingEmbedder(8), n_shards=n_shards)  # type: ignore[arg-type]
 
 
 def test_compaction_is_advised_only_where_it_helps(tmp_path: Path) -> None:

@@ -204,12 +204,14 @@ def _to_json(row: Mapping[str, object], names: Iterable[str], source: str) -> st
 
 
 def _value(value: object) -> object:
-    """Return a value to write; None for NaN and for a missing time, such as `pandas.NaT`.
+    """Return a value to write; None for NaN and for `pandas.NA` and `pandas.NaT`.
 
     Dates and times of numpy and pandas become those of Python, cut to microseconds, so that a field
     with times of several libraries has one type.
     """
     if isinstance(value, (float, date, np.generic)) and value != value:
+        return None
+    if type(value).__name__ == "NAType":  # pandas may not be installed
         return None
     if isinstance(value, np.datetime64):
         has_time = np.datetime_data(value)[0] not in ("Y", "M", "W", "D")

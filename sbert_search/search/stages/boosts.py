@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time
@@ -62,17 +63,20 @@ class Boost:
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
             raise QueryError(unknown_name(self.kind, self.kind, KINDS, "kind of boost"))
-        if not (isinstance(self.weight, Real) and math.isfinite(self.weight)):
-            raise QueryError(f"The weight of a boost is {self.weight}; it must be finite.")
+        largest = sys.float_info.max  # an integer may be larger, and no float can represent it
+        if not (isinstance(self.weight, Real) and -largest <= self.weight <= largest):
+            raise QueryError(
+                f"The weight of a boost is {self.weight!r:.100}; it must be a finite number."
+            )
         days = self.half_life_days
         if self.kind != "recency":
             if days is not None or self.now is not None:
                 raise QueryError(
                     f"half_life_days and now are for a boost by recency, not by {self.kind}."
                 )
-        elif not (isinstance(days, Real) and 0 < days < math.inf):
+        elif not (isinstance(days, Real) and 0 < days <= sys.float_info.max):
             raise QueryError(
-                f"half_life_days is {days!r}; a boost by recency needs a number of days above 0."
+                f"half_life_days is {days!r:.100}; a boost by recency needs a number of days above 0."
             )
         elif not isinstance(self.now, date | None):
             raise QueryError(f"now is {self.now!r}; pass a datetime.")

@@ -79,6 +79,11 @@ def test_a_value_that_is_not_a_number_is_missing(tmp_path: Path) -> None:
     assert read_back(tmp_path, rows) == [{"text": "a", "s": "b"}, {"text": "b", "x": 1.0}]
 
 
+def test_a_missing_value_of_pandas_is_missing(tmp_path: Path) -> None:
+    rows = [{"text": "a", "n": pd.NA, "of": ["x", pd.NA]}, {"text": "b", "n": 3}]
+    assert read_back(tmp_path, rows) == [{"text": "a", "of": ["x", None]}, {"text": "b", "n": 3}]
+
+
 def test_a_time_that_is_none_is_missing(tmp_path: Path) -> None:
     none, time = np.datetime64("NaT"), datetime(2024, 5, 6, tzinfo=UTC)
     rows = [

@@ -127,8 +127,10 @@ def test_scores_that_are_not_finite_are_refused(tmp_path: Path) -> None:
     with pytest.raises(QueryError, match=message):
         engine.search("red", boost=[Boost("big", 10, "linear"), Boost("big", -10, "linear")])
     assert len(engine.search("red", boost=[Boost("big", 1, "linear")])) == 2
-    with pytest.raises(QueryError, match="The weight of a boost is 1; it must be finite"):
+    with pytest.raises(QueryError, match="weight of a boost is '1'; it must be a finite number"):
         Boost("big", "1")  # type: ignore[arg-type]
+    with pytest.raises(QueryError, match="weight of a boost is 1000"):
+        Boost("big", 10**400)
 
 
 @pytest.mark.parametrize(
