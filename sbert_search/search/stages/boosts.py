@@ -76,7 +76,7 @@ class Boost:
                 )
         elif not (isinstance(days, Real) and 0 < days <= sys.float_info.max):
             raise QueryError(
-                f"half_life_days is {days!r:.100}; a boost by recency needs a number of days above 0."
+                f"half_life_days is {days!r:.100}; recency needs a number of days above 0."
             )
         elif not isinstance(self.now, date | None):
             raise QueryError(f"now is {self.now!r}; pass a datetime.")
