@@ -86,20 +86,28 @@ def _values(places: Sequence[tuple[Segment, list[int]]]) -> Iterator[dict[str, A
     `to_pylist` takes 100 microseconds in addition to the time of its rows.
     """
     for _, group in groupby(places, lambda place: place[0].record.columns):
-        for rows in _groups(row for segment, at in group for row in segment.rows_at(at)):
+        for rows in _groups(
+            (row, segment.max_row_bytes(position))
+            for segment, at in group
+            for position, row in zip(at, segment.rows_at(at), strict=True)
+        ):
             yield from pa.concat_batches(rows).to_pylist()
 
 
-def _groups(batches: Iterable[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:
-    """Group successive batches to at most `READ_BYTES`; a larger batch is a group of its own."""
+def _groups(rows: Iterable[tuple[pa.RecordBatch, int]]) -> Iterator[list[pa.RecordBatch]]:
+    """Group successive rows to at most `READ_BYTES`; a larger row is a group of its own.
+
+    Args:
+        rows: Each row with an upper bound for its bytes.
+    """
     group: list[pa.RecordBatch] = []
     size = 0
-    for batch in batches:
-        if group and size + batch.nbytes > READ_BYTES:
+    for row, n_bytes in rows:
+        if group and size + n_bytes > READ_BYTES:
             yield group
             group, size = [], 0
-        group.append(batch)
-        size += batch.nbytes
+        group.append(row)
+        size += n_bytes
     if group:
         yield group
 

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import DTypeLike, NDArray
 
 from sbert_search.errors import CorruptIndex, IndexStoreError
@@ -52,6 +53,7 @@ class Segment:
         self._docs = pa.py_buffer(docs)
         self._id_batches: dict[int, _IdBatch] = {}
         self._rounded: dict[str, bool] = {}
+        self._row_bytes: dict[int, int] = {}
         self._reader = self._open_docs()
 
     @property
@@ -177,6 +179,17 @@ class Segment:
                 row.validate(full=True)
         return rows
 
+    def max_row_bytes(self, at: int) -> int:
+        """Return an upper bound for the bytes of each row of the batch of a position.
+
+        It is computed once per batch, since `RecordBatch.nbytes` takes 60 microseconds per row.
+        """
+        index = at // self.batch_rows
+        if index not in self._row_bytes:
+            with self.corruption_named():
+                self._row_bytes[index] = sum(map(_max_bytes, self.batch(index).columns))
+        return self._row_bytes[index]
+
     def passages(self, index: int) -> Iterator[dict[str, object]]:
         """Read the rows of one batch as dictionaries, at most `READ_BYTES` at a time."""
         batch = self.batch(index)
@@ -266,6 +279,13 @@ def _batch_rows(schema: pa.Schema) -> int:
     if not noted.isdigit() or not 1 <= int(noted[:5]) <= BATCH_ROWS:
         raise pa.ArrowInvalid(f"{noted[:20]!r} rows in a batch")
     return int(noted)
+
+
+def _max_bytes(column: pa.Array) -> int:
+    """Return an upper bound for the bytes of each value of a column."""
+    if pa.types.is_large_string(column.type):
+        return int(pc.max(pc.binary_length(column)).as_py() or 0) + 16  # and two offsets
+    return int(column.nbytes) if pa.types.is_nested(column.type) else 8
 
 
 class _IdBatch(NamedTuple):
