@@ -505,12 +505,10 @@ class SearchEngine:
         Without a reranker, ``rerank_depth`` is 0.
         """
         chosen = (options or SearchOptions()).with_keywords(k, **keywords)
-        chosen = replace(chosen, syntax=chosen.syntax or syntax)
-        if self.reranker is None:
-            return replace(chosen, rerank_depth=0)
-        if chosen.rerank_depth < 1:
+        if self.reranker is not None and chosen.rerank_depth < 1:
             raise QueryError(f"rerank_depth is {chosen.rerank_depth}; it must be at least 1.")
-        return chosen
+        depth = 0 if self.reranker is None else chosen.rerank_depth
+        return replace(chosen, syntax=chosen.syntax or syntax, rerank_depth=depth)
 
     def _first_stages(
         self, snapshot: Snapshot, asked: Asked, options: SearchOptions
