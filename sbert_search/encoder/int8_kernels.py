@@ -14,10 +14,14 @@ from torch import Tensor
 from sbert_search.errors import ConfigError
 from sbert_search.runtime.lru import typed_lru_cache
 
-_FULL = 127  # the largest weight in 8 bits
-# Without VNNI instructions, a CPU adds two products of an input level (0 to 255) and a weight in
-# 16 bits and clips the sum. With weights up to 63, no sum is clipped: 2 x 255 x 63 < 2^15.
-_NARROW = 63
+MAX_WEIGHT = 127
+"""The largest weight in 8 bits; on a CPU that clips pairs, also the largest sum of a pair.
+
+The sum is that before rounding, which adds at most 1; 255 x 128 is below 2^15.
+"""
+
+# Pairs of weights that no CPU clips.
+_PAIRS = ((MAX_WEIGHT, 1), (1, MAX_WEIGHT), (64, 64))
 _ROWS = 16  # number of rows of the products that are checked and timed
 # int8 is refused if a product takes more than `_SLOWEST` times as long as in float32, plus
 # `_OVERHEAD` seconds. If oneDNN has no fast kernel for the CPU, it uses a reference kernel, which
@@ -30,11 +34,13 @@ _SMALL_PRODUCT = 256
 
 
 @typed_lru_cache(maxsize=256)
-def most_weight(outputs: int, inputs: int) -> int:
-    """Return the largest int8 weight with which products of this shape are right on this CPU.
+def clips_pairs(outputs: int, inputs: int) -> bool:
+    """Return whether this CPU clips sums of two products in products of this shape.
 
-    Returns:
-        127; or 63 on a CPU without VNNI instructions.
+    A CPU without VNNI instructions multiplies an input level (0 to 255) by a weight, adds the
+    product of the next input and weight in 16 bits, and clips the sum. Weights 0 and 1 are such a
+    pair, and 2 and 3. No sum is clipped if the weights of the same sign in a pair add up to at most
+    128 in absolute value.
 
     Raises:
         ConfigError: oneDNN is missing, or its product is wrong, or it takes many times as long as
@@ -42,14 +48,14 @@ def most_weight(outputs: int, inputs: int) -> int:
     """
     if not torch._C._has_mkldnn:
         raise ConfigError("precision int8 needs a torch with oneDNN; use --precision fp32.")
-    right = [most for most in (_FULL, _NARROW) if _is_right(outputs, inputs, most)]
-    if not right:
+    clips = not _is_right(outputs, inputs, (MAX_WEIGHT, MAX_WEIGHT))
+    if clips and not all(_is_right(outputs, inputs, pair) for pair in _PAIRS):
         raise ConfigError(
             f"oneDNN's int8 product of {inputs:,} x {outputs:,} is wrong on this CPU; use "
             "--precision fp32."
         )
     states, weight = torch.ones(_ROWS, inputs), torch.ones(outputs, inputs)
-    product = _product(outputs, inputs, right[0])
+    product = _product(outputs, inputs, _PAIRS[0])
     in_fp32 = _fastest_seconds(lambda: F.linear(states, weight))
     limit = _SLOWEST * in_fp32 + _OVERHEAD
     seconds = _fastest_seconds(product, enough=limit)
@@ -58,7 +64,7 @@ def most_weight(outputs: int, inputs: int) -> int:
             f"This CPU takes {seconds / in_fp32:,.0f} times as long for an int8 product of "
             f"{inputs:,} x {outputs:,} as in float32; use --precision fp32."
         )
-    return right[0]
+    return clips
 
 
 def fewest_rows(outputs: int) -> int:
@@ -96,16 +102,27 @@ def _silence_deprecation() -> None:
         torch.quantize_per_tensor(torch.zeros(1), 1.0, 0, torch.quint8)
 
 
-def _is_right(outputs: int, inputs: int, most: int) -> bool:
-    """Whether a product of the largest levels and weights equals the exact result."""
-    exact = torch.full((_ROWS, outputs), 255.0 * most * inputs)
-    return torch.allclose(_product(outputs, inputs, most)(), exact, rtol=1e-5)
+def _is_right(outputs: int, inputs: int, pair: tuple[int, int]) -> bool:
+    """Whether products of the largest levels and a repeated pair of weights are exact.
+
+    Half of the outputs have the negated pair.
+    """
+    product = _product(outputs, inputs, pair)()
+    exact = 255.0 * _weights(outputs, inputs, pair).sum(dim=1, dtype=torch.float64)
+    return torch.allclose(product.double(), exact.expand(_ROWS, outputs), rtol=1e-5)
 
 
-def _product(outputs: int, inputs: int, most: int) -> Callable[[], Tensor]:
-    """Return a function that multiplies the largest levels by the largest weights."""
+def _weights(outputs: int, inputs: int, pair: tuple[int, int]) -> Tensor:
+    """Return int8 weights (outputs, inputs) of a repeated pair, negated in every second row."""
+    weight = torch.tensor(pair, dtype=torch.int8).repeat(outputs, (inputs + 1) // 2)[:, :inputs]
+    weight[1::2].neg_()
+    return weight.contiguous()
+
+
+def _product(outputs: int, inputs: int, pair: tuple[int, int]) -> Callable[[], Tensor]:
+    """Return a function that multiplies the largest levels by a repeated pair of weights."""
     levels = torch.full((_ROWS, inputs), 255, dtype=torch.uint8)
-    weight = torch.full((outputs, inputs), most, dtype=torch.int8)
+    weight = _weights(outputs, inputs, pair)
     packed = torch.ops.onednn.qlinear_prepack(weight, None)
     scales, zeros = torch.ones(outputs), torch.zeros(outputs, dtype=torch.int32)
 

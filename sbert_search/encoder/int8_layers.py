@@ -30,7 +30,7 @@ from sbert_search.encoder.block import Block
 from sbert_search.encoder.config import EncoderConfig
 from sbert_search.encoder.encoder import Encoder
 from sbert_search.encoder.inference_layers import FUSED, PackedLinear
-from sbert_search.encoder.int8_kernels import fewest_rows, most_weight, quantize
+from sbert_search.encoder.int8_kernels import MAX_WEIGHT, clips_pairs, fewest_rows, quantize
 from sbert_search.runtime.device import has_onednn
 
 # Inputs within the calibrated range get the levels 1 to 254. A level of 0 or 255 then shows that a
@@ -327,6 +327,18 @@ def _smoothing_factors(weight: Tensor, inputs: ChannelRange) -> Tensor:
 
 def _rounded_weight(weight: Tensor) -> tuple[Tensor, Tensor]:
     """Round a weight to int8; return the rounded weight and the scale of each output channel."""
-    most = most_weight(*weight.shape)
-    scales = weight.abs().amax(dim=1).clamp(min=_TINY) / most
-    return (weight / scales[:, None]).round().clamp(-most, most).to(torch.int8), scales
+    largest = weight.abs().amax(dim=1)
+    if clips_pairs(*weight.shape):
+        largest = torch.maximum(_largest_sum(weight), _largest_sum(-weight))
+    scales = largest.clamp(min=_TINY) / MAX_WEIGHT
+    rounded = (weight / scales[:, None]).round().clamp(-MAX_WEIGHT, MAX_WEIGHT)
+    return rounded.to(torch.int8), scales
+
+
+def _largest_sum(weight: Tensor) -> Tensor:
+    """Return the largest sum of the positive weights of a pair, by output channel.
+
+    Weights 0 and 1 are a pair, and so are 2 and 3; see `int8_kernels.clips_pairs`.
+    """
+    positive = F.pad(weight.clamp(min=0), (0, weight.shape[1] % 2))
+    return positive.view(len(weight), -1, 2).sum(dim=2).amax(dim=1)

@@ -12,29 +12,30 @@ import pytest
 import torch
 
 from sbert_search.encoder import int8_kernels
-from sbert_search.encoder.int8_kernels import most_weight, quantize
+from sbert_search.encoder.int8_kernels import clips_pairs, quantize
 from sbert_search.errors import ConfigError
 
-# Multiplies random levels and weights, and prints the largest rounded weight and whether the
-# product is the exact one.
+# Rounds random weights and multiplies them by random and by the largest levels. Prints whether the
+# CPU clips sums of pairs, the largest rounded weight, and whether the products are exact.
 _PRODUCT = """
 import json, torch
-from sbert_search.encoder.int8_kernels import most_weight
-most, exact = set(), []
-for rows, outputs, inputs in ((1, 24, 16), (7, 40, 24), (300, 1536, 384)):
-    limit = most_weight(outputs, inputs)
-    most.add(limit)
+from sbert_search.encoder.int8_kernels import clips_pairs
+from sbert_search.encoder.int8_layers import _rounded_weight
+clips, most, exact = set(), 0, []
+for rows, outputs, inputs in ((1, 24, 16), (7, 40, 24), (5, 30, 17), (300, 1536, 384)):
+    clips.add(clips_pairs(outputs, inputs))
     random = torch.Generator().manual_seed(rows)
+    weight, _ = _rounded_weight(torch.randn(outputs, inputs, generator=random))
+    most = max(most, int(weight.abs().max()))
     levels = torch.randint(0, 256, (rows, inputs), generator=random, dtype=torch.uint8)
-    weight = torch.randint(-limit, limit + 1, (outputs, inputs), generator=random).char()
-    weight[:, : inputs // 2], levels[:, : inputs // 2] = limit, 255
+    levels[::2] = 255
     product = torch.ops.onednn.qlinear_pointwise(
         levels, 1.0, 100, torch.ops.onednn.qlinear_prepack(weight, None), torch.ones(outputs),
         torch.zeros(outputs, dtype=torch.int32), None, 1.0, 0, torch.float32, "none", [], "",
     )
     right = (levels.double() - 100) @ weight.double().T
     exact.append(bool(torch.allclose(product.double(), right, rtol=1e-5)))
-print(json.dumps([sorted(most), exact]))
+print(json.dumps([sorted(clips), most, exact]))
 """
 
 
@@ -53,28 +54,29 @@ def test_products_are_exact_on_cpus_without_vnni(switches: dict[str, str]) -> No
         text=True,
         check=True,
     )
-    most, exact = json.loads(done.stdout)
-    assert exact == [True] * 3
-    assert most == [63]
+    clips, most, exact = json.loads(done.stdout)
+    assert exact == [True] * 4
+    assert clips == [True]
+    assert 100 < most <= 127
 
 
 def test_a_torch_without_onednn_is_refused(monkeypatch: Any) -> None:
-    most_weight.cache_clear()
+    clips_pairs.cache_clear()
     monkeypatch.setattr(torch._C, "_has_mkldnn", False)
     with pytest.raises(ConfigError, match="int8 needs a torch with oneDNN; use --precision fp32"):
-        most_weight(6, 8)
+        clips_pairs(6, 8)
 
 
 def test_a_slow_or_wrong_product_is_refused(monkeypatch: Any) -> None:
-    most_weight.cache_clear()
+    clips_pairs.cache_clear()
     seconds = iter([0.001, 0.5])  # float32, then int8
     monkeypatch.setattr(int8_kernels, "_fastest_seconds", lambda work, enough=0.0: next(seconds))
     with pytest.raises(ConfigError, match="takes 500 times as long for an int8 product of 8 x 6"):
-        most_weight(6, 8)
+        clips_pairs(6, 8)
     monkeypatch.setattr(int8_kernels, "_is_right", lambda *shape: False)
     with pytest.raises(ConfigError, match="int8 product of 8 x 6 is wrong on this CPU"):
-        most_weight(6, 8)
-    most_weight.cache_clear()
+        clips_pairs(6, 8)
+    clips_pairs.cache_clear()
 
 
 def test_a_busy_machine_does_not_make_a_product_slow(monkeypatch: Any) -> None:

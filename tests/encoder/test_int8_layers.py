@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from sbert_search.encoder.calibration import calibrate
 from sbert_search.encoder.encoder import Encoder
-from sbert_search.encoder.int8_kernels import most_weight
+from sbert_search.encoder.int8_kernels import clips_pairs
 from sbert_search.encoder.int8_layers import (
     Calibration,
     ChannelRange,
@@ -64,16 +64,15 @@ def test_a_product_by_hand() -> None:
     levels = Levels.of_range(-1.0, 1.53)
     assert levels.zero_point == 101
     assert levels.scale == pytest.approx(0.01)
-    most = most_weight(2, 2)
     layer = linear([[1.27, -0.64], [0.5, 0.2]], [10.0, 0.0])
     made = Int8Linear(layer, ranges([-1.0] * 2, [1.53] * 2), RangeCounter(), levels=levels)
-    # 0.5 and -0.252 become 50 and -25 steps. The weights are multiples of a 127th (without VNNI
-    # instructions: a 63rd) of the largest in their row.
-    first = [round(1.27 / 1.27 * most), round(-0.64 / 1.27 * most)]
-    second = [most, round(0.2 / 0.5 * most)]
+    # 0.5 and -0.252 become 50 and -25 steps. The weights of a row are multiples of a 127th of the
+    # largest one, or without VNNI instructions, of the largest sum of one sign in a pair.
+    largest = 0.5 + 0.2 if clips_pairs(2, 2) else 0.5
+    second = [round(weight / largest * 127) for weight in (0.5, 0.2)]
     expected = [
-        10 + 0.01 * (50 * first[0] - 25 * first[1]) * 1.27 / most,
-        0.01 * (50 * second[0] - 25 * second[1]) * 0.5 / most,
+        10 + 0.01 * (50 * 127 - 25 * -64) * 1.27 / 127,
+        0.01 * (50 * second[0] - 25 * second[1]) * largest / 127,
     ]
     outputs = run(made, torch.tensor([[0.5, -0.252]]))
     assert outputs[0].tolist() == pytest.approx(expected, rel=1e-5)
@@ -145,7 +144,7 @@ def test_a_row_does_not_depend_on_the_number_of_rows(inputs: int, outputs: int) 
 def test_values_beyond_the_range_are_clipped_and_counted() -> None:
     counter = RangeCounter()
     made = Int8Linear(
-        linear([[1.0, 1.0]], [0.0]),
+        linear([[1.0, -1.0]], [0.0]),
         ranges([-1.0] * 2, [1.53] * 2),
         counter,
         levels=Levels(0.01, 101),
