@@ -19,8 +19,11 @@ ColumnType = Literal[
     "list[string]", "list[int64]", "list[float64]",
     "list[bool]", "list[timestamp]", "list[date]",
 ]  # fmt: skip
-"""Types of metadata columns. An object, and a list whose values have no common type, is stored as
-JSON text, of type ``string``."""
+"""Types of metadata columns.
+
+Some values are stored as JSON text, in a ``string`` column: objects, and lists whose values have no
+common type or are themselves lists or objects.
+"""
 
 NUMBERS = {"int64", "float64"}
 
@@ -66,9 +69,10 @@ def list_of(kind: ColumnType) -> ColumnType:
 
 
 def type_of(value: object, name: str) -> ColumnType:
-    """Return the column type of a value that has a type, as in JSON, unlike a CSV cell.
+    """Return the column type of a typed value, such as one of JSON; CSV cells are not typed.
 
-    An empty list is a ``list[string]``. A list whose values have no common type is a ``string``.
+    A list without values, apart from nulls, is a ``list[string]``. A list that must be stored as
+    JSON text is a ``string`` (see `ColumnType`).
 
     Raises:
         BadRow: No column type holds the value.
@@ -89,9 +93,13 @@ def type_of(value: object, name: str) -> ColumnType:
 
 
 def type_of_cell(cell: str) -> ColumnType:
-    """Return the narrowest type of an untyped cell, which is a text, as in CSV."""
+    """Return the type of an untyped cell, such as one of CSV, which is a text.
+
+    The result is the first of int64, float64, date and bool that can represent the cell, else
+    string.
+    """
     if _INTEGER.fullmatch(cell):
-        # An int64 has at most 20 characters; `int` of thousands of digits would be slow.
+        # An int64 has at most 20 characters. `int` refuses a text of over 4,300 digits.
         return "int64" if len(cell) < 21 and _MIN_INT64 <= int(cell) <= MAX_INT64 else "string"
     if _FLOAT.fullmatch(cell) and math.isfinite(float(cell)):
         return "float64"
@@ -101,7 +109,7 @@ def type_of_cell(cell: str) -> ColumnType:
 
 
 def present(values: Sequence[Any]) -> list[Any]:
-    """Return the values of a list without nulls and NaN, which mean that there is no value."""
+    """Return the values of a list without null and NaN, which stand for missing values."""
     return [v for v in values if v is not None and not (isinstance(v, float) and math.isnan(v))]
 
 
@@ -123,9 +131,9 @@ def as_type(
 
     Args:
         value: The value.
-        own: Its own type, from `type_of` or `type_of_cell`.
+        own: Type of the value itself, from `type_of` or `type_of_cell`.
         kind: Type of the column.
-        typed: Whether the value has a type, as in JSON; False: it is an untyped cell, as in CSV.
+        typed: True: the value has a type, as in JSON. False: it is an untyped cell, as in CSV.
         name: Name of the column, for messages.
 
     Raises:
@@ -154,10 +162,10 @@ def as_type(
 
 
 def as_text(value: object, name: str) -> str:
-    """Write a value as text: an object or a list as JSON, a date or a time as ISO 8601.
+    """Write a value as text: a date or a time in ISO 8601, any other value but a text as JSON.
 
     Raises:
-        BadRow: The value is nested too deep, or `check_text` refuses its text.
+        BadRow: The value is nested too deep, or its text has a NUL or a lone surrogate.
     """
     if isinstance(value, str):
         return check_text(value, name)
@@ -189,7 +197,8 @@ def _list_as_type(
     inner, items = element_type(kind), present(values)
     if inner is None and kind == "string":
         return as_text(values, name)
-    fits = (kind, own) != ("list[int64]", "list[float64]")  # `Columns` never widens such a column
+    # A column that `Columns` left as list[int64] takes no floats.
+    fits = (kind, own) != ("list[int64]", "list[float64]")
     if inner is not None and fits and (element_type(own) is not None or not items):
         converted = (as_type(item, type_of(item, name), inner, True, name) for item in items)
         texts = (check_text(item, name) if isinstance(item, str) else item for item in converted)
@@ -198,17 +207,17 @@ def _list_as_type(
 
 
 def parsed(text: str, kind: ColumnType) -> ScalarValue | None:
-    """Parse a text as a value of a type that is neither string nor list; None if it is not one."""
+    """Parse a text as a value of a type other than string and list; None if this is impossible."""
     try:
         return _PARSE[kind](text.strip())
-    except (ValueError, OverflowError, KeyError):  # overflow: in UTC the year is outside 1 to 9999
+    # OverflowError: a time whose year in UTC is outside 1 to 9999. KeyError: text that is no bool.
+    except (ValueError, OverflowError, KeyError):
         return None
 
 
 def _time(text: str) -> datetime:
-    if (
-        text.isdecimal() and len(text) > 8
-    ):  # Python reads 13 digits, such as milliseconds, as a time
+    # `fromisoformat` would read 13 digits, such as a Unix time in ms, as a date and a time.
+    if text.isdecimal() and len(text) > 8:
         raise ValueError(text)
     moment = datetime.fromisoformat(text)
     return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)

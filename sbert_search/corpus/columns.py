@@ -25,7 +25,7 @@ MAX_COLUMNS = 1000
 
 
 class NewColumnError(Exception):
-    """A row has a column that no row had when the columns were learned."""
+    """A row to convert has a column that `Columns.learn` saw in no row."""
 
 
 class Columns:
@@ -34,14 +34,16 @@ class Columns:
     - A typed value (JSON, Parquet) must fit the type of the first value in its column. An int64
       column may become float64 if that rounds no integer (docs/decisions.md, "No integer is
       rounded where a column widens").
-    - The type of a list names the type of its values, such as list[int64]. A new column is a string
-      column with the lists as JSON text if it has both texts and lists, or lists of different
-      types. Lists of int64 and of float64 make a list[float64] column if that rounds no integer.
+    - The type of a list names the type of its values, such as list[int64]. Lists of int64 and of
+      float64 make a list[float64] column if that rounds no integer. A column that is not in
+      ``known`` becomes a string column, with lists as JSON text, if it has both texts and lists, or
+      lists of other different types.
     - CSV cells are untyped. A column of cells gets the narrowest type that fits all its cells:
       int64, float64, bool or date, otherwise string.
-    - A string with an ISO 8601 time fits a timestamp column, and one with an ISO 8601 date a date
-      column. Times without a time zone are UTC.
-    - A declared type is not inferred: each value is converted to it, text is parsed.
+    - A timestamp column takes texts that are ISO 8601 times or dates, and a date column takes texts
+      that are ISO 8601 dates. Times without a time zone are UTC.
+    - A column with a declared type keeps it: each value is converted to this type, and text is
+      parsed.
 
     Args:
         known: Initial types, such as the column types of an existing index.
@@ -50,8 +52,9 @@ class Columns:
         declared: Types that the user has chosen, by column.
 
     Raises:
-        ConfigError: A declared type differs from the known type of the column. Only int64 may be
-            declared for a known float64 column, which may have been an int64 column at first.
+        ConfigError: A declared type differs from the known type of the column. One difference is
+            allowed: a column declared as int64 may be known as float64, since it may have been
+            int64 before it widened. It stays float64.
     """
 
     def __init__(
@@ -72,15 +75,20 @@ class Columns:
         }
         self._untyped: set[str] = set()  # columns with only untyped cells so far
         self._empty: set[str] = set()  # list columns with only empty lists so far
-        # Columns that must not become float64: those with an integer that float64 would round, and
-        # list columns of an existing index.
+        # Columns that must not become float64 or list[float64]: those with an integer that float64
+        # would round, and the known list columns.
         self._exact_only: set[str] = {n for n, kind in self.types.items() if element_type(kind)}
 
     def learn(self, metadata: Mapping[str, Any], *, typed: bool) -> None:
-        """Update the column types with a row; a row that does not fit them changes nothing.
+        """Update the column types with a row; a row that does not fit them changes no type.
+
+        Args:
+            metadata: The values of the row by column.
+            typed: As for `as_type`.
 
         Raises:
-            BadRow: A value does not fit its column.
+            BadRow: A value does not fit its column, a column name has a NUL or a lone surrogate, or
+                there are too many columns.
         """
         changed, exact_only = {}, set()
         for name, value in metadata.items():
@@ -109,10 +117,10 @@ class Columns:
 
         Raises:
             BadRow: A value does not fit its column.
-            NewColumnError: The row has a column that no row had when the columns were learned.
+            NewColumnError: The row has a column that `learn` saw in no row.
         """
         if not metadata.keys() <= self.types.keys():
-            # If `learn` rejected this row, it raises the same error again. Else the row is new.
+            # `learn` raises BadRow again if it rejected this row before. Otherwise the row is new.
             self.learn(metadata, typed=typed)
             raise NewColumnError
         values = {}
@@ -125,7 +133,7 @@ class Columns:
         return values
 
     def _type_with(self, name: str, value: Any, typed: bool) -> ColumnType:
-        """Return the type that a column has after a value is added; raises as `learn`."""
+        """Return the type that a column gets when a value is added; raise BadRow as in `learn`."""
         if name in self._declared:
             as_declared(value, self._declared[name], name)
             return self._declared[name]
@@ -147,12 +155,12 @@ class Columns:
     def _list_type(self, name: str, known: ColumnType, own: ColumnType, value: Any) -> ColumnType:
         """Return the type of a column of type ``known`` after a value of another type, ``own``.
 
-        One of the two types, or both, are lists.
+        The value is a list, or the column is a list column.
         """
         if name in self._known or (isinstance(value, list) and not present(value)):
             return known
         if element_type(known) is None:
-            return known  # a list fits only a column of texts
+            return known  # a string column takes the list as JSON text; any other rejects it
         if name in self._empty and element_type(own):
             return own
         if {known, own} == {"list[int64]", "list[float64]"} and name not in self._exact_only:
@@ -184,7 +192,7 @@ def join_types(a: ColumnType, b: ColumnType) -> ColumnType:
 
 
 def _agreed(name: str, declared: ColumnType, known: ColumnType) -> ColumnType:
-    """Return the known type of a column, which its declared type must agree with."""
+    """Check that the declared type of a column agrees with its known type; return the latter."""
     if declared != known and (declared, known) != ("int64", "float64"):
         raise ConfigError(
             f"column_types: {name!r} is to be {declared}, and it is {known} in the index; leave "

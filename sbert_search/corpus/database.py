@@ -1,4 +1,4 @@
-"""Run a query on a SQLite or DuckDB file, which is opened so that nothing can change it."""
+"""Run a query on a SQLite or DuckDB file, which is opened read-only."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from sbert_search.runtime.remedies import if_offered
 BLOCK_ROWS = 1024  # rows of a DuckDB result that are in memory at a time
 
 _SQLITE = b"SQLite format 3\0"  # the first bytes of a SQLite file
-_DUCKDB = b"DUCK"  # the bytes of a DuckDB file from byte 8
-_ALLOWED = {  # what a statement may do in SQLite
+_DUCKDB = b"DUCK"  # bytes 8 to 11 of a DuckDB file, counted from 0
+_ALLOWED = {  # the actions that a SQLite statement may take; all others are denied
     sqlite3.SQLITE_SELECT,
     sqlite3.SQLITE_READ,
     sqlite3.SQLITE_FUNCTION,
@@ -64,18 +64,20 @@ def query_result(
 ) -> Iterator[Iterator[Mapping[str, object]] | Batches]:
     """Run a query and yield its rows: mappings from SQLite, record batches from DuckDB.
 
-    One statement runs in one transaction, so the rows are of one state of the database. SQLite is
-    opened read-only, and may only read tables of this file. DuckDB is opened read-only, without
-    access to other files.
+    The query is one statement and so one transaction: later writes to the database do not change
+    its rows. A SQLite query may only read tables of this file. A DuckDB query has no access to
+    other files.
 
     Args:
         path: The database.
         shown: Its name in messages.
-        query: A SELECT statement; None: all rows of the only table.
+        query: A SELECT statement; None: all rows of the only table or view.
 
     Raises:
-        CorpusError: The file is no such database, the query fails or is no SELECT, two columns of
-            the result have the same name, or there is no query and the number of tables is not one.
+        CorpusError: The file cannot be read or is no such database; the package duckdb is not
+            installed; the query fails, has several statements or returns no columns; two columns of
+            the result have the same name; or there is no query, and the number of tables and views
+            is not one.
     """
     opened = _duckdb(path, shown, query) if _is_duckdb(path, shown) else _sqlite(path, shown, query)
     with opened as rows:
@@ -87,7 +89,7 @@ def _sqlite(path: Path, shown: str, query: str | None) -> Iterator[Iterator[Mapp
     with _errors(shown, query, (sqlite3.Error, sqlite3.Warning)):
         uri = f"{path.absolute().as_uri()}?mode=ro"
         with contextlib.closing(sqlite3.connect(uri, uri=True)) as connection:
-            # Text that is not UTF-8 rejects its own row later.
+            # Invalid UTF-8 becomes lone surrogates, so that later only its own row is rejected.
             connection.text_factory = lambda data: data.decode("utf-8", "surrogateescape")
             connection.set_authorizer(_only_reading)
             tables = [str(name) for (name,) in connection.execute(_SQLITE_TABLES)]

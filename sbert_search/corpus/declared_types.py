@@ -24,10 +24,11 @@ from sbert_search.records import MetadataValue, ScalarValue
 def as_declared(value: object, kind: ColumnType, name: str) -> MetadataValue:
     """Convert a value to the type that the user has chosen for its column.
 
-    Text is parsed; a list column takes a JSON list, or values with semicolons between them.
+    Text is parsed. The text of a list is a JSON list, or values separated by semicolons. A single
+    value other than text becomes a list of one value.
 
     Raises:
-        BadRow: The value has no exact equivalent in this type.
+        BadRow: The text cannot be parsed, or another value cannot be converted exactly.
     """
     inner = element_type(kind)
     if inner is not None:
@@ -37,7 +38,7 @@ def as_declared(value: object, kind: ColumnType, name: str) -> MetadataValue:
     converted = parsed(value, kind) if isinstance(value, str) else _converted(value, kind)
     if converted is None:
         raise BadRow(f"column {name!r} is of type {kind}, which this value does not fit", value)
-    type_of(converted, name)  # refuses infinities and integers beyond 64 bits
+    type_of(converted, name)  # raises for NaN, infinities and integers beyond 64 bits
     return converted
 
 
@@ -56,7 +57,7 @@ def _elements(value: object, name: str) -> list[object]:
 
 
 def _converted(value: object, kind: ColumnType) -> ScalarValue | None:
-    """Convert a typed value that is no text; None if it has no exact equivalent."""
+    """Convert a value other than text exactly; None if this is impossible."""
     if type(value) is bool or kind == "bool":
         return FLAGS.get(str(int(value))) if kind == "bool" and value in (0, 1) else None
     if isinstance(value, int):

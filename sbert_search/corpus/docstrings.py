@@ -1,4 +1,4 @@
-"""Read the docstrings of Python's standard library, a corpus that every installation contains."""
+"""Read the docstrings of Python's standard library, a corpus that needs no download."""
 
 from __future__ import annotations
 
@@ -31,15 +31,16 @@ MAX_CHARS = 1000  # about 250 tokens
 
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
 _Documented = ast.Module | ast.ClassDef | _Function
-# Statements that contain conditional definitions.
+# Statements whose definitions belong to the module or class around the statement.
 _BLOCKS = (ast.If, ast.Try, ast.TryStar, ast.ExceptHandler, ast.With)
 
 
 def stdlib_documents(folder: Path | None = None) -> Iterator[Document]:
-    """Yield one document for each public module, class and function that has a docstring.
+    """Yield a document for each public module, class, function and method with a docstring.
 
-    The source files are parsed, never imported. The id and the title of a document are its
-    qualified name, such as ``textwrap.wrap``. Its metadata are ``package``, ``module``, ``kind``
+    The source files are parsed, never imported. Folders in `SKIPPED_FOLDERS`, such as tests and
+    installed packages, are not read. The id and the title of a document are the qualified name of
+    its object, such as ``textwrap.wrap``. Its metadata are ``package``, ``module``, ``kind``
     (module, class, function or method), ``line`` and ``words`` (the number of words of the text).
     Docstrings of fewer than 5 words are skipped. A docstring of over 1,000 characters is cut after
     its last paragraph that ends within 1,000 characters. It is cut at 1,000 characters if there is
@@ -73,9 +74,9 @@ def _source_files(folder: Path) -> Iterator[Path]:
 
 def _documents(path: Path, module: str) -> Iterator[Document]:
     try:
-        with warnings.catch_warnings(action="ignore"):  # invalid escapes in the library's strings
+        with warnings.catch_warnings(action="ignore"):  # such as of invalid escape sequences
             tree = ast.parse(path.read_bytes())
-    except (OSError, SyntaxError, ValueError):  # not a module, such as a template or a fixture
+    except (OSError, SyntaxError, ValueError):  # unreadable, or not Python, such as a template
         return
     seen = set()
     for name, kind, node in _definitions(tree, module, "module"):
