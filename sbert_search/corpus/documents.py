@@ -1,4 +1,7 @@
-"""Read documents from files in bounded memory; every input row becomes a document or a reject."""
+"""Read documents from files, databases and rows in memory; memory use is bounded.
+
+Each input row becomes a `Document`, or a `Reject` if it cannot be used.
+"""
 
 from __future__ import annotations
 
@@ -40,8 +43,9 @@ from sbert_search.runtime.remedies import if_offered
 __all__ = ["ColumnType", "CorpusReader", "FieldNames", "ReadBatch", "Reject", "Survey"]
 
 
-_ROWS_A_REPORT = 256  # rows after which the survey reports its progress
-_OF_FILES = Roles(id="id", text=("text",), title="title")  # fields of files that are documents
+_ROWS_A_REPORT = 256  # `CorpusReader.survey` reports its progress after this number of rows
+# Fields of the row that is made of a file whose whole content is a document.
+_OF_FILES = Roles(id="id", text=("text",), title="title")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +59,8 @@ class ReadBatch:
         rejects: Rejected rows in input order.
         rows_end: Number of input rows from the start of the first source to the end of this batch.
             A later pass can resume there.
-        vectors: The given vectors of the documents, float32 (n_documents, dim); None: no vectors
-            are given, so a model computes them.
+        vectors: The vectors that the user gave for the documents, float32 (n_documents, dim); None:
+            the user gave none, so a model computes them.
         starts_block: Whether the batch is the first one of its block.
         ends_block: Whether the batch is the last one of its block.
     """
@@ -71,15 +75,16 @@ class ReadBatch:
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """The result of one pass over all sources.
+    """The result of the first pass over all sources, which checks every row.
 
     Attributes:
         rows: Number of input rows, including the rejected ones.
         rejected: Number of rejected rows.
-        sha256: Hash of the content of all sources, see `sources.content_sha256`; if an array of
-            vectors is given, of the array too.
+        sha256: Hash of the content of all sources (see `sources.content_sha256`), and of the array
+            of vectors if there is one.
         columns: Type of every metadata column.
-        dim: Dimensions of the given vectors; None: no vectors are given.
+        dim: Number of dimensions of the given vectors; None: no vectors are given, or all their
+            rows were rejected.
     """
 
     rows: int
@@ -101,62 +106,66 @@ class _FilePlan:
     first_valid: str = ""  # position of the first row that can be read
     rows: int = 0
     rejected: int = 0
-    # Hash of the position (`RawRow.source`) of each row. The hashes are kept only if the rows are
-    # files, each with a vector in a given array: the files must keep their order, and the stamp of
-    # a folder is not compared.
+    # Hash of the position (`RawRow.source`) of each row, kept only if the rows are whole files (or
+    # pages) and the user gave an array with a vector for each. A file that was added or removed
+    # since the survey would shift the vectors, and the stamp of a folder is not compared.
     places: array[int] = field(default_factory=partial(array, "q"))
 
     def is_moved(self, number: int, place: str) -> bool:
-        """Whether the row with this number had another position in the survey."""
+        """Whether row ``number`` of the file, from 0, was at another position in the survey."""
         return bool(self.places) and self.places[number] != hash(place)
 
 
 class CorpusReader:
-    """Reads documents from files, folders, globs and standard input.
+    """Reads documents from files, folders, globs, databases, standard input and rows in memory.
 
     A row is rejected if it cannot be read, if it has no id although its file has an id field, if
     its title and text are both blank, or if a value has the wrong type. Blank lines are not rows.
-    If a file has no id field, the id of a row is ``<file name>#<number>``, with the number of its
-    line, or in Parquet and Arrow of its row. Rows with given vectors need no title and text; such a
-    row is rejected if its vector cannot be used.
+    If a file has no id field, the id of a row is ``<file name>#<number>``. The number is that of
+    the line in a text format such as JSON lines or CSV, else that of the row; both count from 1.
+    Rows with given vectors need no title and text; such a row is rejected if its vector cannot be
+    used.
 
-    A damaged container, such as a truncated gzip file, counts as one rejected row. In a damaged
-    Parquet row group every row that cannot be decoded counts as one rejected row. With
-    ``on_error="skip"`` the rows before the damage are kept. Standard input and rows in memory are
-    copied to a temporary file, so that they can be read twice.
+    If a file is damaged, such as a truncated gzip file, the part from the damage on counts as one
+    rejected row. In a damaged Parquet row group every row that cannot be decoded counts as one
+    rejected row. With ``on_error="skip"`` the rows before the damage are kept. Standard input, rows
+    in memory and the results of queries are copied to a temporary file, so that they can be read
+    twice.
 
     Args:
         sources: A path, a glob or ``-`` (standard input), or several of them; or rows in memory,
             such as dicts, `Document` objects or a data frame.
-        fields: Names of the id, text and title fields; None: they are detected. `Document` objects
-            have an id, a text and a title of their own, and only the field of vectors is read.
+        fields: Names of the id, text, title and vector fields; None: the first three are detected,
+            and no field holds vectors. For `Document` objects only the vector field is used, since
+            they have an id, a text and a title of their own.
         on_error: "stop": raise at the first bad row. "skip": return bad rows as `Reject` objects.
         columns: Known types of metadata columns, such as those of an existing index. An int64
             column may still become float64.
-        widens: Returns whether float64 represents all integers of a known column exactly.
-        batch_rows: Input rows per batch. A batch of large rows ends early, as soon as its documents
-            take 16 MiB, or less if the memory budget is small (`memory.shares`).
+        widens: Returns whether float64 represents all stored integers of a known column exactly.
+        batch_rows: Maximum input rows per batch. A batch ends earlier if its documents and given
+            vectors take 16 MiB, or less with a small memory budget (see `memory.shares`).
         memory_bytes: Memory budget of the process, from which `memory.shares` computes the limits
-            of a row and of a batch. None: no budget; a row may have 64 MiB in its file.
-        vectors: Given vectors, one for each row in input order; None: there are none, unless
-            ``fields`` names a field of vectors.
+            of a row and of a batch. None: no budget; a row may take 64 MiB of its file.
+        vectors: Given vectors, one for each row in input order, including rejected rows; None:
+            there are none, unless ``fields`` names a vector field.
         vector_rule: Dimensions and values that given vectors must have.
         root: Folder; the id of a file that is a document is its path relative to this folder.
-            "common": the deepest folder that contains all such files. None, or a file outside of
-            the folder: the path is relative to the folder that the source names.
-        text_as: Whether "lines" or the whole "file" are documents, for a ``.txt`` file that is
-            itself a source; None: lines, and a note says so.
+            "common": the deepest folder that contains all sources with such files. None, or a file
+            outside the root: the path is relative to the folder that the source names.
+        text_as: What a document is in a ``.txt`` file that is itself a source: one of its "lines",
+            or the whole "file"; None: a line, and a note says so.
         metadata_fields: The fields that become metadata columns; None: all but those of id, text,
-            title and vector.
+            title and vector. Files that are documents always keep the columns path and page.
         column_types: Types that the user has chosen for metadata columns, by column, such as
             ``int`` (see `column_types.parse_type`). The values of these columns are converted.
         query: The query whose result is the rows of a database; None: a database must have only one
-            table, which is read.
+            table or view, which is read.
 
     Raises:
-        ConfigError: A column has another type in ``columns`` than in ``column_types``; or ``query``
+        ConfigError: ``column_types`` has an unknown type, or contradicts ``columns``; or ``query``
             is given, and no source is a database.
-        CorpusError: There is no source, or one does not exist.
+        CorpusError: There is no source, a source is absent or of unknown format, the query fails,
+            or rows in memory cannot be copied.
     """
 
     def __init__(
@@ -198,7 +207,7 @@ class CorpusReader:
 
     @property
     def root(self) -> Path | None:
-        """The folder to which the ids of files are relative paths; None: no id is such a path."""
+        """The folder to which the ids of files are relative; None: no id is such a path."""
         return next((file.root for file in self._files if file.root), None)
 
     @property
@@ -212,15 +221,16 @@ class CorpusReader:
         return path.exists() and same_file(path, self.paths) is not None
 
     def survey(self, *, allow_empty: bool = False) -> Survey:
-        """Check every row once, and decide the id field of each file and all column types.
+        """Check every row once, and decide the fields of each file and all column types.
 
         Args:
-            allow_empty: Whether the sources may hold no rows.
+            allow_empty: Whether the sources may have no rows.
 
         Raises:
-            CorpusError: There are no rows; or a named field occurs in no row; or the number of
-                given vectors is not that of the rows; or, with ``on_error="stop"``, there is a bad
-                row. Then the message has the row's position, the reason and the bad value.
+            CorpusError: There are no rows; a file cannot be read or has no text field; a named
+                field is missing; the numbers of given vectors and rows differ; or, with
+                ``on_error="stop"``, a row is bad. For a bad row, the message has its position, the
+                reason and the bad value.
         """
         self._columns = Columns(self._known, self._widens, self._declared)
         self._unseen = {*self.fields.texts, *(self._chosen or ()), *self._declared}
@@ -247,15 +257,16 @@ class CorpusReader:
         """Yield the rows in batches, in input order; run `survey` first if it has not run yet.
 
         The input is cut into blocks. A block ends at each multiple of ``batch_rows`` rows of all
-        sources together, or earlier if its documents reach the memory limit of a batch. A block is
-        one batch, or several if ``share`` is given.
+        sources together, or earlier if its documents and given vectors reach the memory limit of a
+        batch. A block is one batch, or several if ``share`` is given.
 
         Args:
             skip_rows: The ``rows_end`` of a batch of an earlier pass with the same ``share``. Only
                 the rows after that batch are yielded, in the same batches as in the earlier pass.
-                The rows of its block are read again, to find the border of the block.
-            share: Returns which share of a batch a document fills; a batch inside of a block ends
-                where the shares add up to 1. None: a batch is a whole block.
+                To find the ends of blocks, reading starts at the last multiple of ``batch_rows``.
+            share: Returns which share of a batch a document fills. A batch ends with the document
+                at which the shares add up to 1, or at the end of its block. None: a batch is a
+                whole block.
 
         Raises:
             CorpusError: In the same cases as `survey`, or a file was changed after the survey.
@@ -299,7 +310,7 @@ class CorpusReader:
     def _survey_file(self, file: SourceFile, first_row: int, advance: Advance) -> _FilePlan:
         plan = _FilePlan(file, _stamp(file), first_row)
         if file.holds_files:
-            # Without the path, a sync could not recognise the document.
+            # The command sync finds the documents of a file by the column path.
             chosen = None if self._chosen is None else self._chosen | {"path", "page"}
             plan.roles = dataclasses.replace(_OF_FILES, metadata=chosen)
         elif (names := field_names(file, limit=self._limit)) is not None:
@@ -323,7 +334,10 @@ class CorpusReader:
         return plan
 
     def _require_seen(self) -> None:
-        """Refuse a named field that no row has, unless the rows are added to an index."""
+        """Refuse a named field that no row has, unless the rows are added to an index.
+
+        The rows that are added may lack a field that other rows of the index have.
+        """
         if self._unseen and self._known is None:
             name, shown = min(self._unseen), self._files[0].shown
             more = f" and {len(self._files) - 1} more" if len(self._files) > 1 else ""
@@ -353,7 +367,11 @@ class CorpusReader:
         return None
 
     def _vector(self, parts: RowParts, number: int) -> Vectors | None:
-        """Return the given vector of a row, if there are given vectors.
+        """Return the given vector of a row, or None if no vectors are given.
+
+        Args:
+            parts: The parts of the row.
+            number: Number of the row in all sources, from 0.
 
         Raises:
             BadRow: The vector cannot be used.
@@ -387,7 +405,7 @@ class CorpusReader:
             skip = 0
 
     def _require_unchanged(self) -> None:
-        """Refuse the file that is being read if it was written since the survey.
+        """Raise an error if the file that is being read was written to since the survey.
 
         A folder is not checked, since other files, such as those of the index, may be written to it
         meanwhile.
@@ -406,7 +424,7 @@ class CorpusReader:
             metadata = self._columns.convert(parts.metadata, typed=row.typed)
         except BadRow as bad:
             return bad.at(row.source)
-        except NewColumnError as error:  # the survey has learned the columns of all rows
+        except NewColumnError as error:  # the survey saw all columns, so the file has changed
             raise _changed(plan.file) from error
         document = Document(
             parts.doc_id, parts.text, parts.title, metadata, row.source, row.fingerprint

@@ -27,9 +27,9 @@ class FieldNames:
         text: Field of the text, or several fields, whose values are joined in this order with a
             blank line between them; a missing one is left out. None: the first existing one of
             ``text``, ``contents``, ``content``, ``body``, ``passage``, ``document``, ``sentence``.
-        title: Field of the title. None: ``title``, unless it is one of the fields of the text.
-        vector: Field of a vector that is given, a list of numbers. None: no field; the text is
-            embedded by a model, unless an array of vectors is given.
+        title: Field of the title. None: ``title``, unless this field is named for another part.
+        vector: Field with a vector of the row, a list of numbers. None: no field; a model embeds
+            the text, unless the user gives an array of vectors.
 
     Raises:
         ConfigError: A field is named twice.
@@ -71,14 +71,14 @@ class FieldNames:
         Args:
             names: The field names.
             shown: Name of the file in messages.
-            remedy: Last sentence of the error message if there is no text field. None: to name it
-                with --text-field, or to rename it if the running command has no such option.
+            remedy: Last sentence of the error message if there is no text field. None: it advises
+                to use --text-field, or to rename a field if the running command has no such option.
             has_vectors: Whether each row has a given vector. Then it needs no text.
 
         Raises:
             CorpusError: There is no text field, although rows need one, or a named field does not
-                exist; the message suggests a similar field name or lists all. Of several named text
-                fields, one must exist.
+                exist; the message suggests a similar field name or lists all. If several text
+                fields are named, at least one of them must exist.
         """
         names = list(names)
         texts = [name for name in self.texts if name in names] or self.texts[:1]
@@ -113,7 +113,8 @@ class Roles:
     """Names of the fields of one file.
 
     Attributes:
-        id: Field of the id; None: ids are made from file name and line.
+        id: Field of the id; None: an id is made from the file name and the number of the line or
+            row.
         text: Fields of the text.
         title: Field of the title; None: there is none.
         vector: Field of a given vector; None: there is none.
@@ -131,7 +132,7 @@ class Roles:
 
 @dataclass(frozen=True, slots=True)
 class RowParts:
-    """The checked parts of a `Document`, before its metadata are converted to column types."""
+    """The parts of a row: id, title and text are checked; metadata and vector are not converted."""
 
     doc_id: str
     title: str
@@ -145,8 +146,8 @@ def row_parts(row: RawRow, roles: Roles, file_name: str) -> RowParts:
 
     Raises:
         BadRow: The file has an id field, and the id is missing, blank or too long; the id, title or
-            text has the wrong type; title and text are both blank, although a row needs a text; or
-            a string has a lone surrogate or a NUL.
+            text has the wrong type; title and text are both blank, although a row needs a text;
+            an object is nested too deep; or a string has a lone surrogate or a NUL.
     """
     metadata = dict(row.values)
     vector = metadata.pop(roles.vector, None) if roles.vector else None
@@ -193,7 +194,7 @@ def _text_of(value: object, name: str) -> str:
 
 
 def checked_id(value: object, name: str) -> str:
-    """Return the text of an id.
+    """Check an id and return it as text.
 
     Raises:
         BadRow: The id is missing, blank, too long, or neither a text nor an integer; or it has a
@@ -214,7 +215,7 @@ def checked_id(value: object, name: str) -> str:
 
 
 def _flat(metadata: Mapping[str, object]) -> dict[str, object]:
-    """Return metadata without nulls, with objects as JSON text, and all strings checked."""
+    """Return metadata without nulls; objects become JSON text, strings outside lists are checked."""
     flat: dict[str, object] = {}
     for name, value in metadata.items():
         if isinstance(value, (str, dict)):

@@ -1,4 +1,4 @@
-"""Ids as one Arrow column, checked without a Python object for each id."""
+"""Check ids as one Arrow column, without a Python object for each id where this is possible."""
 
 from __future__ import annotations
 
@@ -15,14 +15,16 @@ from sbert_search.corpus.formats.rows import BadRow
 from sbert_search.errors import CorpusError
 
 IdsLike: TypeAlias = Iterable[str | int] | NDArray[np.integer] | pa.Array
-"""Ids of rows: texts or integers, in a list, a numpy array or an Arrow array."""
+"""Ids of rows: texts or integers, in a numpy array, an Arrow array, a list or another iterable."""
 
 
 def id_column(ids: IdsLike) -> tuple[pa.Array, dict[int, BadRow]]:
-    """Return ids as texts, with "" for each unusable id, and the reasons by row number.
+    """Return a column of ids, large_string (n,), and the reasons why some ids cannot be used.
+
+    The column has "" for each unusable id. The reasons are stored by row number from 0.
 
     Raises:
-        CorpusError: The ids are one text, or no list at all.
+        CorpusError: ``ids`` is a single text, or is not iterable.
     """
     if isinstance(ids, str) or not isinstance(ids, Iterable):
         raise CorpusError("ids is no list of ids; pass one id for each vector.")
@@ -30,7 +32,7 @@ def id_column(ids: IdsLike) -> tuple[pa.Array, dict[int, BadRow]]:
     try:
         column = pa.array(values)
     except (pa.ArrowException, TypeError, ValueError, OverflowError):
-        return _one_by_one(values)  # of several types, or text that is not Unicode
+        return _one_by_one(values)  # ids of several types, or a text with a lone surrogate
     if pa.types.is_integer(column.type) and not column.null_count:
         return column.cast(pa.large_string()), {}
     if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):

@@ -1,4 +1,7 @@
-"""Write the list of rejected rows, in a file next to the folder or file that is built."""
+"""Write the list of rejected rows (input rows that a run could not use).
+
+The list is a file next to the folder or file that the run builds, such as an index.
+"""
 
 from __future__ import annotations
 
@@ -21,14 +24,14 @@ class RejectLog:
 
     The file ``<folder>.rejects.jsonl`` lists the rejected rows of the last finished run; it is
     absent if no row was rejected. During a run the new list grows under a temporary name. The
-    previous list stays until the end of the run, since the run may read it as a source. A previous
-    list that was edited by hand is kept as ``<folder>.rejects.old.jsonl``, unless the run read all
-    of it and rejected no row.
+    previous list stays until the end of the run, since the run may read it as a source. If the
+    previous list has a line that this class cannot have written, a user edited it. It is then kept
+    as ``<folder>.rejects.old.jsonl``, unless the run read it as a source and rejected no row.
 
     Args:
         folder: The folder or file that is built, such as an index.
         keep: If an interrupted run is resumed, the number of lines of its list to keep; further
-            lines are dropped. 0: a new run.
+            lines are dropped. 0: nothing is kept, as in a new run.
     """
 
     def __init__(self, folder: Path, keep: int = 0) -> None:
@@ -38,15 +41,20 @@ class RejectLog:
         self._old = folder.with_name(f"{folder.name}.rejects.old.jsonl")
         self._growing = folder.with_name(f"{folder.name}.rejects.jsonl.partial")
         if keep and self.path.exists() and not self._growing.exists():
-            files.disk.replace(self.path, self._growing)  # the run was interrupted after `finish`
+            # The run was interrupted after `finish` had renamed its list.
+            files.disk.replace(self.path, self._growing)
         self._log = files.LineLog(self._growing, keep)
 
     def append(self, rejects: Sequence[Reject]) -> None:
-        """Write rejected rows durably; to be called before the commit that counts these rows."""
+        """Append rejected rows and sync them to disk.
+
+        The caller commits the number of rejected rows after this call, so that a resumed run finds
+        at least this number of lines.
+        """
         self._log.append([json.dumps(dataclasses.asdict(reject)) for reject in rejects])
 
     def finish(self, *, was_read: bool) -> None:
-        """Replace the previous list by the new one.
+        """Replace the previous list by the new one; remove it if no row was rejected.
 
         Args:
             was_read: Whether the previous list was a source of the run.

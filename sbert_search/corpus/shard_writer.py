@@ -19,7 +19,7 @@ from sbert_search.corpus.shards import NAME, Shard, ShardFile, ShardManifest, re
 from sbert_search.errors import CorpusError
 from sbert_search.runtime.disk import files, locks, npy
 
-SHARD_TOKENS = 1 << 24
+SHARD_TOKENS = 1 << 24  # default number of tokens that ends a shard
 
 
 class ShardWriter:
@@ -28,17 +28,18 @@ class ShardWriter:
     The writer is a context manager that holds the folder's lock. To resume, the caller skips the
     first ``rows`` input rows, since their documents are in complete shards. If the context ends
     without `finish`, the documents after the last complete shard are not stored. A resumed run
-    writes the same shards as an uninterrupted one.
+    writes the same shards as an uninterrupted one if it adds the same batches.
 
     Args:
         folder: Folder of the shards; created if absent.
         vocab_size: Size of the vocabulary; every token id must be below it.
-        identity: Everything that determines the tokens: tokenizer, source, sentence splitting.
+        identity: Everything that determines the tokens, such as hashes of the source and the
+            tokenizer, as a JSON object.
         shard_tokens: A shard ends with the batch that reaches this number of tokens.
 
     Raises:
-        CorpusError: The folder contains shards of another vocabulary size or identity, or another
-            process writes to it.
+        CorpusError: When the context is entered: the folder contains shards of another vocabulary
+            size or identity, or a manifest that cannot be used, or another process writes to it.
     """
 
     def __init__(
@@ -90,7 +91,7 @@ class ShardWriter:
             rows_end: Number of input rows read so far, including this batch.
 
         Raises:
-            CorpusError: A token is not in the vocabulary.
+            CorpusError: A token id is negative, or is not below ``vocab_size``.
         """
         for document in documents:
             if filled := [sentence for sentence in document if sentence]:
@@ -166,7 +167,7 @@ class ShardWriter:
         self._manifest = existing
 
     def _remove_strays(self) -> None:
-        """Remove the files of an unfinished shard, left by a killed writer."""
+        """Remove the files of an unfinished shard, which an interrupted run left."""
         kept = {file.name for shard in self._manifest.shards for file in shard.files}
         for path in self._folder.glob("[0-9]*.npy"):
             if path.name not in kept:

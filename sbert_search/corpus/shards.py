@@ -1,7 +1,7 @@
-"""Read token shards: tokenised documents in memory-mapped arrays, which may exceed the memory.
+"""Read token shards: tokenised documents in memory-mapped arrays, which may be larger than memory.
 
-    MANIFEST.json           identity: hashes of the source and the tokenizer that gave the tokens,
-                            number of input rows read, all shards and files
+    MANIFEST.json           vocabulary size, identity (such as hashes of the source and the
+                            tokenizer), number of input rows in the shards, all shards and files
     000003.tokens.npy       uint16, or uint32 if the vocabulary has over 65,536 tokens: the token
                             ids of all sentences, concatenated
     000003.sentences.npy    int32: number of tokens of each sentence
@@ -36,7 +36,7 @@ _BLOCK_TOKENS = 1 << 22  # tokens counted at a time
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ShardFile:
-    """Name, size and digest of a shard file when it was written."""
+    """Name, size in bytes and xxh3_128 digest of a shard file when it was written."""
 
     name: str
     size_bytes: int
@@ -45,7 +45,7 @@ class ShardFile:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Shard:
-    """Sizes and files of one shard, which holds consecutive documents."""
+    """Counts and files of one shard, which holds consecutive documents."""
 
     n_documents: int
     n_sentences: int
@@ -62,9 +62,11 @@ class Shard:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ShardManifest:
-    """The content of a folder of shards.
+    """The content of ``MANIFEST.json``, which describes a folder of shards.
 
     Attributes:
+        format: Name of the file format.
+        version: Version of the file format.
         vocab_size: Size of the vocabulary; every token id is below it.
         identity: Everything that determines the tokens, as a JSON object. A writer resumes only
             if it was given an equal identity.
@@ -92,7 +94,7 @@ class ShardManifest:
 
 
 class TokenShards:
-    """Finished shards as one memory-mapped sequence of tokens.
+    """The shards of a finished folder as one memory-mapped sequence of token ids.
 
     Attributes:
         manifest: The manifest of the shards.
@@ -135,7 +137,10 @@ class TokenShards:
         return int(self._starts[-1])
 
     def tokens(self, start: int, end: int) -> Ints:
-        """Read the tokens from index ``start`` to ``end`` (exclusive), across shards."""
+        """Read the token ids from index ``start`` to ``end``, int64 (end - start,).
+
+        The range may cross shards and must not be empty.
+        """
         first, last = np.searchsorted(self._starts, [start, end - 1], side="right") - 1
         parts = [
             self._tokens[n][max(start - self._starts[n], 0) : end - self._starts[n]]
@@ -144,7 +149,7 @@ class TokenShards:
         return np.concatenate(parts).astype(np.int64)
 
     def counts(self) -> Ints:
-        """Count the occurrences of each token, int64 (vocab_size,)."""
+        """Count the occurrences of each token id, int64 (vocab_size,)."""
         counts = np.zeros(self.manifest.vocab_size, np.int64)
         for tokens in self._tokens:
             for start in range(0, len(tokens), _BLOCK_TOKENS):
