@@ -215,7 +215,7 @@ def checked_id(value: object, name: str) -> str:
 
 
 def _flat(metadata: Mapping[str, object]) -> dict[str, object]:
-    """Return metadata without nulls; objects become JSON text, strings outside lists are checked."""
+    """Return metadata without nulls, objects as JSON text; strings outside lists are checked."""
     flat: dict[str, object] = {}
     for name, value in metadata.items():
         if isinstance(value, (str, dict)):

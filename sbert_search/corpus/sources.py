@@ -84,7 +84,8 @@ _KNOWN = (
     "files; a BEIR folder; '-' for JSON lines on standard input."
 )
 
-_TWO_STARS = re.compile(r"(?:^|(?P<slash>/+))\*\*(?:/+\*\*)*(?:/+|$)")  # a whole path component
+# ``**`` as a whole path component.
+_TWO_STARS = re.compile(r"(?:^|(?P<slash>/+))\*\*(?:/+\*\*)*(?:/+|$)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,15 +95,17 @@ class SourceFile:
     Attributes:
         path: Path of the file or folder.
         shown: Its name in messages and in ``Document.source``.
-        name: Its name in the ids ``<name>#<line>``, which rows get if the file has no id field. If
-            the file is a document, its id; of a folder of such files, the beginning of their ids.
+        name: For a file of rows: its name in ``<name>#<number>``, the id that a row gets if the
+            file has no id field. For a file that is a document: the id. For a folder of such files:
+            the beginning of their ids.
         format: Its format.
-        root: The folder to which ``name`` is a relative path. None if there is no root, if the file
-            lies outside it, or if the file holds rows.
-        only: Paths of the files to read, relative to the folder; None: all.
-        origin: The database whose rows were copied to this file; None: the rows are of no database.
-        holds_documents: Whether the rows were copied from `Document` objects, whose id, title and
-            text are named ``_id``, ``title`` and ``text``.
+        root: The folder to which ``name`` is a relative path. None: there is no root, the file lies
+            outside it, or the file holds rows.
+        only: Paths of the files to read in a folder, relative to it; None: all.
+        origin: The database from which the rows were copied to this file; None: the rows are from
+            no database.
+        holds_documents: Whether the rows were copied from `Document` objects. Their fields of id,
+            title and text are named ``_id``, ``title`` and ``text``.
     """
 
     path: Path
@@ -129,12 +132,13 @@ def expand(
 ) -> list[SourceFile]:
     """List the files of all sources, those of a glob in sorted order.
 
-    A BEIR folder counts as its corpus file. If a file is a document, its id is its path relative to
-    the root or, outside the root, relative to the folder that its source names.
+    A folder with the file ``corpus.jsonl``, such as a dataset of the BEIR benchmark, stands for
+    this file. If a file is a document, its id is its path relative to the root or, outside the
+    root, relative to the folder that its source names.
 
     Args:
         sources: Paths, globs, or ``-``.
-        stdin: The file to read for ``-``.
+        stdin: The file to read for ``-``; None: ``-`` is a path.
         root: The root; see `Root`.
         text_as: What a document is in a ``.txt`` file; None: a line, and a note says so.
 
@@ -161,8 +165,8 @@ def _with_unique_names(files: list[SourceFile], stdin: SourceFile | None) -> lis
     on_disk = [file for file in files if file is not stdin and not file.holds_files]
     if len({file.name for file in on_disk}) == len(on_disk):
         return files
-    # Two files have the same name: use their paths in ids, so that ids stay unique. Standard input
-    # keeps its name, since the path of its temporary copy differs in every run.
+    # Several files have the same name: use their paths in ids, so that ids stay unique. Standard
+    # input keeps its name, since the path of its temporary copy differs in every run.
     root = os.path.commonpath([file.path.absolute().parent for file in on_disk])
     return [
         replace(file, name=printable(file.path.absolute().relative_to(root)))
@@ -202,9 +206,9 @@ def _below_root(file: SourceFile, folder: Path, root: Path | None) -> SourceFile
 
 
 def path_below(path: Path, folder: Path) -> str | None:
-    """Return a path relative to a folder, with ``/``; None if it lies elsewhere.
+    """Return a path relative to a folder, with ``/``; None if it is outside the folder.
 
-    Links are followed only if the path as written does not lie in the folder as written.
+    Links are followed only if the path as written is outside the folder as written.
     """
     for spelled in (os.path.abspath, os.path.realpath):
         if (written := Path(spelled(path))).is_relative_to(spelled(folder)):
@@ -273,7 +277,7 @@ def read_rows(
             yield from read_spooled(file.path, file.shown, skip=skip, limit=limit)
         case "parquet" | "arrow":
             read = read_parquet if file.format == "parquet" else read_arrow
-            # The readers would report a file that cannot be opened as damaged: open it first.
+            # The readers would report a file that cannot be opened as damaged, so open it first.
             with open_bytes(file.path, file.shown):
                 yield from read(file.path, file.shown, skip=skip, limit=limit)
         case _:
@@ -296,7 +300,7 @@ def field_names(
 
 @contextlib.contextmanager
 def open_bytes(path: Path, shown: str = "", *, limit: RowLimit = NO_BUDGET) -> Iterator[BinaryIO]:
-    """Open a regular file, decompressing it according to its extension.
+    """Open a regular file to read its bytes; decompress it if its extension names a compression.
 
     Raises:
         CorpusError: The file cannot be opened, or is a FIFO, a device or a folder.
@@ -311,8 +315,8 @@ def open_bytes(path: Path, shown: str = "", *, limit: RowLimit = NO_BUDGET) -> I
     with raw:
         match path.suffix.lower():
             case ".gz":
-                # Not in a BufferedReader, which reads large blocks: a read that meets damage fails
-                # as a whole, so the lines of the block that precede the damage would be lost.
+                # A BufferedReader around the file would read large blocks. A read that meets damage
+                # fails as a whole, so the lines of the block before the damage would be lost.
                 yield cast(BinaryIO, gzip.open(raw))  # noqa: SIM115 (raw is closed)
             case ".xz":
                 stream = XzStream(raw, shown, limit.decompressor_bytes)
@@ -326,9 +330,9 @@ def open_bytes(path: Path, shown: str = "", *, limit: RowLimit = NO_BUDGET) -> I
 def content_sha256(files: Sequence[SourceFile]) -> str:
     """Return the SHA-256 of the content of files, in hexadecimal.
 
-    For one file it is the hash of its bytes, without decompressing them. For several files, or a
-    folder whose files are documents, it is the hash of the lines ``<sha256>  <name>``, as sha256sum
-    prints them.
+    For one file it is the hash of its bytes as stored, which may be compressed. For several files,
+    or a folder whose files are documents, it is the hash of one line ``<sha256>  <name>`` for each
+    file, as sha256sum prints it.
     """
     digests = [(_sha256(path), name) for file in files for path, name in members(file)]
     if len(files) == 1 and files[0].format != "folder":
@@ -338,8 +342,9 @@ def content_sha256(files: Sequence[SourceFile]) -> str:
 
 
 def _sha256(path: Path | None) -> str:
-    # A folder whose files are documents may have a link that leads out or is broken, a name such as
-    # x.txt that is no regular file, or a file without permission. The reader rejects such an entry.
+    # In a folder whose files are documents, an entry may be a link that is broken or leads out of
+    # the folder, no regular file in spite of a name such as x.txt, or a file without permission to
+    # read it. The reader rejects such an entry.
     if path is None or not path.is_file():
         return "none"
     try:
@@ -350,7 +355,7 @@ def _sha256(path: Path | None) -> str:
 
 
 def members(file: SourceFile) -> list[tuple[Path | None, str]]:
-    """List the files of a source, as path and name.
+    """List the path and the name of each file of a source.
 
     The path is None for a link in a folder to a file outside it, which is never read.
     """
@@ -361,7 +366,7 @@ def members(file: SourceFile) -> list[tuple[Path | None, str]]:
 
 
 def files_of(file: SourceFile) -> Iterator[FileName]:
-    """Yield the files of which each is a document, with their ids and paths."""
+    """Yield the files of a source whose files are documents, with their ids and paths."""
     if file.format == "file":
         column = file.name if file.root else Path(os.path.abspath(file.path)).as_posix()
         yield FileName(file.path, file.name, column, file.shown)
@@ -404,13 +409,15 @@ def _glob_paths(source: str) -> list[Path]:
 def _glob(pattern: str) -> set[str]:
     """Return the matches of `glob.glob` with ``recursive=True``, but ``**`` follows no links.
 
-    A link to a parent folder would make `glob` descend in circles, and each further link would
-    double the number of paths.
+    If ``**`` followed links, `glob` would descend in circles at a link to a parent folder, and each
+    further link would double the number of paths. ``**`` also skips the folders that a folder
+    source skips (see `is_read`). If a pattern with ``**`` ends with ``*``, folders are left out.
     """
     deep = _TWO_STARS.search(pattern)
     if deep is None:
         return set(glob.glob(pattern))
-    before = pattern[: deep.start()] or deep["slash"]  # None: start in the working directory
+    # "" or None: start in the working directory.
+    before = pattern[: deep.start()] or deep["slash"]
     after = pattern[deep.end() :] or "*"
     found: set[str] = set()
     for root in glob.glob(before) if before else [os.curdir]:
@@ -418,7 +425,7 @@ def _glob(pattern: str) -> set[str]:
             folders[:] = filter(is_read, folders)
             base = here if before else here.removeprefix(os.curdir).lstrip(os.sep)
             found |= _glob(os.path.join(glob.escape(base), after))
-    if after.endswith("*"):  # the walk finds the files of these folders too
+    if after.endswith("*"):  # leave out folders, since the walk finds the files in them
         return {path for path in found if not os.path.isdir(path)}
     return found
 

@@ -1,7 +1,7 @@
 """Copy rows that can be read only once to a temporary file, so that they can be read again.
 
-A build reads its source at least twice: first to check every row, then to embed the documents. An
-interrupted build reads it once more.
+The build of an index reads its source at least twice: first to check every row, then to embed the
+documents. A build that resumes after an interruption reads the source again.
 """
 
 from __future__ import annotations
@@ -64,15 +64,15 @@ def source_files(
 
     Args:
         sources: Paths or rows.
-        owner: The temporary files are deleted when this object is.
+        owner: The temporary files are deleted when this object is garbage-collected.
         root: As for `expand`.
         text_as: As for `expand`.
         vector: Name of the field of given vectors, if there is one.
-        query: The query that is run on each database; None: a database has one table, which is
-            read.
+        query: The query that is run on each database; None: a database must have only one table or
+            view, which is read.
 
     Raises:
-        ConfigError: There is a query and no database.
+        ConfigError: There is a query, and no source is a database.
         CorpusError: There is no source, a path cannot be read, a row cannot be used, a query fails,
             or the disk is full.
     """
@@ -110,7 +110,7 @@ def source_files(
 def text_rows(
     texts: Iterable[str], ids: Iterable[str | int] | None = None
 ) -> Iterator[dict[str, object]]:
-    """Yield a row for each text, with its id or its number from 0.
+    """Yield a row for each text, with its id or, without ids, its number from 0.
 
     Raises:
         CorpusError: The numbers of texts and ids differ, or ``texts`` is one text.
@@ -192,7 +192,11 @@ def _spool(owner: object, shown: str, suffix: str = "") -> Iterator[BinaryIO]:
 
 
 class _Copy:
-    """A file to write rows to; its own errors, unlike those of the rows, advise to set TMPDIR."""
+    """A file to which rows are copied.
+
+    If writing to the file fails, the error message advises to set TMPDIR. Errors of the source of
+    the rows pass unchanged.
+    """
 
     def __init__(self, file: BinaryIO, shown: str) -> None:
         self._file, self._shown, self.name = file, shown, file.name
@@ -217,7 +221,10 @@ class _Copy:
 
 
 def _record_batches(rows: Rows) -> Iterable[pa.RecordBatch] | None:
-    """Return the record batches of a table; None if the rows are no table."""
+    """Return the record batches of a table; None if the rows are not a table.
+
+    The method ``with_format`` marks a dataset of the package ``datasets`` (Hugging Face).
+    """
     if hasattr(rows, "__arrow_c_stream__"):
         return map(_without_index, pa.RecordBatchReader.from_stream(rows))
     with_format: Callable[[str], object] | None = getattr(rows, "with_format", None)
@@ -228,10 +235,10 @@ def _record_batches(rows: Rows) -> Iterable[pa.RecordBatch] | None:
 
 
 def _without_index(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Drop the columns in which pandas hands over an index that has no name.
+    """Drop the columns in which pandas exports an index that has no name.
 
     Raises:
-        CorpusError: Two columns have one name.
+        CorpusError: Two columns have the same name.
     """
     if (repeated := repeated_name(batch.schema.names)) is not None:
         raise CorpusError(f"The table has two columns {repeated!r}; rename one.")

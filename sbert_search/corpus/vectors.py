@@ -1,6 +1,6 @@
 """Vectors that a user already has: an array with one vector for each row of a source, or a column.
 
-A vector that cannot be used rejects its own row; all other rows keep their own vectors.
+If a vector cannot be used, only its own row is rejected.
 """
 
 from __future__ import annotations
@@ -38,20 +38,23 @@ VectorsLike: TypeAlias = (
     | str
     | Path
 )
-"""Vectors, one for each row of a source: floats (n_rows, dim), of numpy or of torch on the CPU, in
-memory or mapped, or in lists; the path of an ``.npy`` file; or the name of a column of the
-source."""
+"""Vectors, one for each row of a source.
+
+Floats (n_rows, dim), as a numpy array (in memory or memory-mapped), a torch tensor on the CPU or
+lists; or the path of an ``.npy`` file; or the name of a column of the source.
+"""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class VectorRule:
-    """What the vectors of an index must be.
+    """Requirements for the vectors of an index.
 
     Attributes:
         dim: Number of dimensions; None: that of the first vector.
-        nonzero: Whether a vector of zeros is refused, since it has no direction.
-        dtype: Type in which the index stores vectors. If ``nonzero`` is False, vectors are not
-            scaled to norm 1, and no component may overflow this type.
+        nonzero: True: the index scales vectors to norm 1, so a vector of zeros is refused. False:
+            vectors are not scaled, so their norm and components must not be too large.
+        dtype: Type in which the index stores vectors. If it is float16 and ``nonzero`` is False, no
+            component may overflow float16.
     """
 
     dim: int | None = None
@@ -60,14 +63,15 @@ class VectorRule:
 
 
 class RowVectors:
-    """An array of vectors, read in blocks, so that a mapped file is never in memory as a whole.
+    """An array of vectors that is read in blocks; a memory-mapped file is never loaded as a whole.
 
     Args:
-        array: Floats (n_rows, dim), such as a mapped ``.npy`` file.
+        array: Floats (n_rows, dim), such as a memory-mapped ``.npy`` file.
         shown: Name of the array in messages.
 
     Raises:
-        CorpusError: The array has another shape or type.
+        CorpusError: The array is not of float16, float32 or float64, is not two-dimensional, or has
+            no dimensions or too many.
     """
 
     def __init__(self, array: NDArray[Any], shown: str = "vectors") -> None:
@@ -84,7 +88,7 @@ class RowVectors:
 
     @classmethod
     def open(cls, vectors: VectorsLike) -> RowVectors:
-        """Take an array or a tensor, or map an ``.npy`` file.
+        """Wrap an array, a tensor or lists, or memory-map an ``.npy`` file.
 
         Raises:
             CorpusError: The file cannot be read, or is no array of vectors.
@@ -113,22 +117,25 @@ class RowVectors:
         return int(self.array.shape[1])
 
     def block(self, start: int, stop: int) -> Vectors:
-        """Read some vectors as float32 in C order; a float64 that is too large becomes infinite."""
+        """Read the rows from ``start`` to ``stop`` (exclusive) as float32 (n, dim), in C order.
+
+        A float64 that is too large for float32 becomes infinite.
+        """
         with np.errstate(over="ignore"):
             return np.ascontiguousarray(self.array[start:stop], dtype=np.float32)
 
     def sha256(self) -> str:
-        """Hash the vectors as float32, in bounded memory."""
+        """Return the SHA-256 of the vectors as float32, in hexadecimal; memory use is bounded."""
         digest = hashlib.sha256()
         for start in range(0, len(self), BLOCK_ROWS):
             digest.update(self.block(start, start + BLOCK_ROWS).data)
         return digest.hexdigest()
 
     def require(self, n_rows: int, rule: VectorRule) -> None:
-        """Refuse an array of another length or dimension than needed.
+        """Check the number of vectors and their number of dimensions.
 
         Raises:
-            CorpusError: There is not one vector for each row, or the dimension differs.
+            CorpusError: There is not one vector for each row, or the dimensions differ.
         """
         if len(self) != n_rows:
             raise CorpusError(
@@ -143,10 +150,10 @@ class RowVectors:
 
 
 class VectorReader:
-    """Checks the vector of each row, from an array or from the value of a column.
+    """Reads and checks the vector of each row, from an array or from the value of a column.
 
     Args:
-        rule: What the vectors must be.
+        rule: Requirements for the vectors.
         given: The array; None: vectors are values of a column.
     """
 
@@ -157,7 +164,7 @@ class VectorReader:
         self._problems: list[str] = []
 
     def of_row(self, number: int) -> Vectors:
-        """Return the vector (dim,) of a row of the array, given the number of the row from 0.
+        """Return the vector (dim,) of row ``number`` of the array, counted from 0.
 
         Raises:
             BadRow: The vector cannot be used.
@@ -197,13 +204,13 @@ class VectorReader:
 
 
 def problems(vectors: Vectors, rule: VectorRule) -> list[str]:
-    """Return why each vector (n, dim) cannot be used; "" for those that can."""
+    """Return for each vector (n, dim) the reason why it cannot be used, or "" if it can."""
     with np.errstate(over="ignore", invalid="ignore"):
-        squares = np.einsum("nd,nd->n", vectors, vectors)  # overflows for components above 1e19
+        squares = np.einsum("nd,nd->n", vectors, vectors)  # infinite for components above 1e19
     found = [""] * len(vectors)
     for row in np.flatnonzero(~((squares <= MAX_NORM**2) & (squares > 0))).tolist():
         found[row] = _problem(vectors[row], rule)
-    if rule.dtype == "float16" and not rule.nonzero:  # else vectors are scaled to norm 1
+    if rule.dtype == "float16" and not rule.nonzero:  # vectors that are scaled to norm 1 fit
         with np.errstate(over="ignore"):
             fits = np.isfinite(vectors.astype(np.float16)).all(axis=1)
         for row in np.flatnonzero(~fits).tolist():
@@ -225,7 +232,7 @@ def _numbers(value: object, name: str) -> Vectors:
     kind = type(value).__name__
     try:
         array = np.asarray(value)
-    except (ValueError, TypeError) as error:  # lists of different lengths
+    except (ValueError, TypeError) as error:  # such as inner lists of different lengths
         raise BadRow(f"{name!r} is not a list of numbers: {error}") from error
     if array.ndim != 1 or (array.dtype.kind not in "iuf" and len(array)):
         raise BadRow(f"{name!r} is of type {kind}; a vector is a list of numbers", value)
@@ -234,12 +241,13 @@ def _numbers(value: object, name: str) -> Vectors:
 
 
 def _as_array(vectors: object) -> NDArray[Any]:
-    """Return an array or a tensor as an array, without a copy.
+    """Return an array, a tensor or lists as a numpy array; only lists are copied.
 
     Raises:
-        CorpusError: It is neither.
+        CorpusError: numpy cannot convert the object, such as a tensor on a GPU.
     """
-    detach = getattr(vectors, "detach", None)  # a tensor that requires a gradient
+    # numpy does not convert a tensor that requires a gradient unless it is detached.
+    detach = getattr(vectors, "detach", None)
     try:
         return np.asarray(detach() if detach else vectors)
     except (TypeError, ValueError, RuntimeError) as error:

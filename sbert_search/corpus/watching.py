@@ -1,7 +1,7 @@
-"""Wait for changes of the files of a folder, by looking at their sizes and times again and again.
+"""Wait for changes of the files of a folder, by polling their sizes and modification times.
 
-This works on every file system, even on network mounts, where the operating system does not notify
-a program of changes that another machine makes.
+Polling works on every file system, even on network mounts, where the operating system does not
+notify a program of changes that another machine makes.
 """
 
 from __future__ import annotations
@@ -14,17 +14,18 @@ from pathlib import Path
 from sbert_search.corpus.formats.files import list_files
 
 INTERVAL_S = 2.0
-_LONGEST_UNREST = 15  # looks after which a change is reported, although more changes follow
+_LONGEST_UNREST = 15  # polls with changes after which `wait` returns although files still change
 
+# Size in bytes, modification time and status change time in ns, and inode number of each file.
 _State = dict[str, tuple[int, int, int, int]]
 
 
 class FolderWatch:
-    """Tells when the files of a folder have changed since this object was made.
+    """Waits for changes of the files of a folder since this object was made.
 
     Args:
         folder: The folder; it may be absent for a time.
-        interval_s: Seconds between two looks.
+        interval_s: Seconds between two polls.
         sleep: Waits for a number of seconds.
     """
 
@@ -40,11 +41,13 @@ class FolderWatch:
         self._to_confirm = False
 
     def wait(self) -> None:
-        """Return when files have changed and then stayed the same from one look to the next.
+        """Return when files have changed and the last two polls show the same state.
 
-        If the first look of the next call shows no change, that call returns nevertheless: a file
-        may have changed again after it was read, but within the same tick of the file system's
-        clock, so that its time is the same.
+        If files keep changing, return after 15 polls with changes.
+
+        If the first poll of the next call shows no change, that call returns nevertheless. The
+        reason: a file may have changed again after it was read, but within the same tick of the
+        file system's clock, so that its time is the same.
         """
         unrest = 0
         while True:
@@ -63,7 +66,10 @@ class FolderWatch:
                 return
 
     def retry(self) -> None:
-        """Make the next `wait` return after one look, so that work that failed is tried again."""
+        """Make the next `wait` return even if nothing changes, so that failed work is repeated.
+
+        It returns after its first poll, or later if that poll shows a change.
+        """
         self._to_confirm = True
 
 
