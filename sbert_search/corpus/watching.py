@@ -23,6 +23,8 @@ _State = dict[str, tuple[int, int, int, int]]
 class FolderWatch:
     """Waits for changes of the files of a folder since this object was made.
 
+    It watches the files whose content is a document (see `list_files`); it ignores tables.
+
     Args:
         folder: The folder; it may be absent for a time.
         interval_s: Seconds between two polls.
