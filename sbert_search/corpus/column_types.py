@@ -152,8 +152,8 @@ def as_type(
             return float(cast(int, value))
         raise BadRow(f"column {name!r} is of type float64, which would round this integer", value)
     if kind == "int64" and own == "float64":
-        reason = "float64 would round some of its integers, so it cannot hold this value"
-        raise BadRow(f"column {name!r} is of type int64; {reason}", value)
+        reason = "cannot become float64, which would round some of its integers"
+        raise BadRow(f"column {name!r} is of type int64 and {reason}", value)
     if kind in ("timestamp", "date") and isinstance(value, str) and own in ("string", "date"):
         moment = parsed(value, kind)
         if moment is not None:

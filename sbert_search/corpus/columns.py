@@ -195,7 +195,7 @@ def _agreed(name: str, declared: ColumnType, known: ColumnType) -> ColumnType:
     """Check that the declared type of a column agrees with its known type; return the latter."""
     if declared != known and (declared, known) != ("int64", "float64"):
         raise ConfigError(
-            f"column_types: {name!r} is to be {declared}, and it is {known} in the index; leave "
-            "it out, or build another index."
+            f"column_types: the column {name!r} is declared as {declared}, but it is {known} in "
+            "the index. Remove it from column_types (--column-type), or build another index."
         )
     return known

@@ -132,7 +132,7 @@ def _is_duckdb(path: Path, shown: str) -> bool:
     except OSError as error:
         raise CorpusError(f"{shown}: cannot be read: {error.strerror}.") from error
     if start != _SQLITE and start[8:12] != _DUCKDB:
-        raise CorpusError(f"{shown}: neither a SQLite nor a DuckDB database.")
+        raise CorpusError(f"{shown}: neither a SQLite nor a DuckDB database. Export its rows.")
     return start != _SQLITE
 
 
@@ -145,13 +145,13 @@ def _errors(shown: str, query: str | None, kinds: tuple[type[Exception], ...]) -
     try:
         yield
     except kinds as error:
-        what = (
-            f"the query {excerpt(query)} cannot be run" if query is not None else "cannot be read"
-        )
         reason = " ".join(str(error).split()).rstrip(".")
-        raise CorpusError(
-            f"{shown}: {what}: {reason}. Pass one SELECT statement that reads this file."
-        ) from error
+        if query is None:
+            message = f"cannot be read: {reason}. Repair the database, or read a copy of it."
+        else:
+            remedy = "Pass one SELECT statement that reads this file."
+            message = f"the query {excerpt(query)} cannot be run: {reason}. {remedy}"
+        raise CorpusError(f"{shown}: {message}") from error
 
 
 def _whole_table(tables: list[str], shown: str) -> str:

@@ -440,8 +440,8 @@ class CorpusReader:
 
 def _changed(file: SourceFile) -> CorpusError:
     return CorpusError(
-        f"{file.shown}: changed while it was read. Start again, with a copy if it is written to "
-        "all the time."
+        f"{file.shown}: changed while it was read. Start again; if a program keeps writing to it, "
+        "read a copy."
     )
 
 

@@ -161,8 +161,9 @@ class ShardWriter:
         expected = self._manifest
         if (existing.vocab_size, existing.identity) != (expected.vocab_size, expected.identity):
             raise CorpusError(
-                f"{self._folder} holds token shards of another origin: {existing.identity}, not "
-                f"{expected.identity}. Name another folder."
+                f"{self._folder} holds token shards of another origin: a vocabulary of "
+                f"{existing.vocab_size:,} tokens and {existing.identity}, not "
+                f"{expected.vocab_size:,} tokens and {expected.identity}. Name another folder."
             )
         self._manifest = existing
 

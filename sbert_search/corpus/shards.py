@@ -85,7 +85,10 @@ class ShardManifest:
 
     def __post_init__(self) -> None:
         if (self.format, self.version) != (FORMAT, VERSION):
-            raise ConfigError(f"it is {self.format!r} version {self.version}")
+            raise ConfigError(
+                f"the format is {self.format!r} version {self.version}, not {FORMAT!r} version "
+                f"{VERSION}"
+            )
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -127,7 +130,8 @@ class TokenShards:
         ends = self.sentence_starts[-1], self.document_starts[-1]
         if ends != (self._starts[-1], len(self.sentence_starts) - 1):
             raise CorpusError(
-                f"{folder}: sentences and tokens do not add up; make the shards again."
+                f"{folder}: the token shards are damaged, since their numbers of documents, "
+                "sentences and tokens do not agree. Make the shards again in an empty folder."
             )
         self.document_token_starts: Ints = self.sentence_starts[self.document_starts]
 
@@ -192,7 +196,10 @@ def read_manifest(folder: Path) -> ShardManifest:
         raise CorpusError(f"{folder} holds no token shards: it has no {NAME}.") from error
     except (OSError, ValueError, ConfigError) as error:
         stop = "" if str(error).endswith((".", "?")) else "."
-        raise CorpusError(f"{folder / NAME} cannot be used: {error}{stop}") from error
+        raise CorpusError(
+            f"{folder / NAME} cannot be used as the manifest of token shards: {error}{stop} "
+            "Restore it, or make the shards again in an empty folder."
+        ) from error
 
 
 def _starts(sizes: NDArray[np.integer]) -> Ints:
@@ -200,4 +207,7 @@ def _starts(sizes: NDArray[np.integer]) -> Ints:
 
 
 def _damaged(path: Path, expected: str, got: str) -> CorpusError:
-    return CorpusError(f"{path} is damaged: expected {expected}, got {got}. Make the shards again.")
+    return CorpusError(
+        f"{path} is damaged: expected {expected}, got {got}. Make the shards again in an empty "
+        "folder."
+    )

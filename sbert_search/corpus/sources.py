@@ -80,8 +80,9 @@ TABLES = tuple(
 _DOCUMENTS = [suffix for suffix in KINDS if suffix not in (*FORMATS, *CODE.split())]
 _KNOWN = (
     f"Known: {' '.join(FORMATS)}, text formats also with {' '.join(COMPRESSIONS)}; "
-    f"{' '.join(_DOCUMENTS)} and source code, of which each file is a document; a folder of such "
-    "files; a BEIR folder; '-' for JSON lines on standard input."
+    f"{' '.join(_DOCUMENTS)} and source code, of which each file (in PDF, each page) is a "
+    "document; a folder of such files; a BEIR folder (with corpus.jsonl); '-' for JSON lines on "
+    "standard input."
 )
 
 # ``**`` as a whole path component.
@@ -153,7 +154,7 @@ def expand(
         else:
             found += _located(str(source), text_as or "lines")
     if text_as is None and (of_lines := [f.shown for f, _ in found if f.format == "text"]):
-        note(f"{of_lines[0]}: each line is a document. --text-as file: the file is one.")
+        note(f"{of_lines[0]}: each line is a document. With --text-as file, the file is one.")
     if root == "common":
         folders = [os.path.abspath(base) for file, base in found if file.holds_files]
         root = Path(os.path.commonpath(folders)) if folders else None
@@ -193,7 +194,9 @@ def _located(source: str, text_as: TextAs) -> Iterator[tuple[SourceFile, Path]]:
         else:
             unread.append(printable(path))
     if len(unread) == len(paths):
-        raise CorpusError(f"{source}: no file that matches can be read: {unread[0]} ... {_KNOWN}")
+        raise CorpusError(
+            f"{source}: none of the matching files, such as {unread[0]}, can be read. {_KNOWN}"
+        )
     if unread:
         note(f"{source}: files of other kinds are not read: {len(unread):,}, such as {unread[0]}.")
 
@@ -272,7 +275,7 @@ def read_rows(
         case "file" | "folder":
             yield from read_files(files_of(file), skip=skip, limit=limit)
         case "database":
-            raise CorpusError(f"{file.shown}: a database cannot be read here; export its rows.")
+            raise CorpusError(f"{file.shown}: a database cannot be read for this; export its rows.")
         case "spooled":
             yield from read_spooled(file.path, file.shown, skip=skip, limit=limit)
         case "parquet" | "arrow":
@@ -441,7 +444,10 @@ def _folder(path: Path, shown: str) -> SourceFile:
             raise CorpusError(f"{shown}: the folder has no file that can be read. {_KNOWN}")
         table = Path(listing.tables[0])
         pattern = printable(path / table.with_name(f"*{table.suffix}"))
-        raise CorpusError(f"{shown}: a folder with {table.suffix} files; name them: '{pattern}'.")
+        raise CorpusError(
+            f"{shown}: the folder has {table.suffix} files, whose rows are documents. Name these "
+            f"files instead of the folder, such as '{pattern}'."
+        )
     if left_out := listing.left_out("name them too"):
         note(f"{shown}: not read: {left_out}.")
     return SourceFile(path, shown, printable(path.name), "folder")

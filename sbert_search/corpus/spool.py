@@ -150,8 +150,8 @@ def _with_query_results(
     """Replace each database by a file with the rows of the query."""
     if query is not None and not any(file.format == "database" for file in files):
         raise ConfigError(
-            f"{files[0].shown}: --sql (query=...) needs a SQLite or DuckDB file, which ends in "
-            f"{', '.join(n for n, kind in FORMATS.items() if kind == 'database')}."
+            f"{files[0].shown}: --sql (query=...) needs a SQLite or DuckDB file, whose name "
+            f"ends in {', '.join(n for n, kind in FORMATS.items() if kind == 'database')}."
         )
     return [
         _spool_query(file, query, owner) if file.format == "database" else file for file in files
@@ -215,8 +215,8 @@ class _Copy:
             yield
         except OSError as error:
             raise CorpusError(
-                f"{self._shown}: cannot be copied to {self.name}: {error.strerror}. Set TMPDIR to "
-                "a folder with room."
+                f"{self._shown}: cannot be copied to {self.name}: {error.strerror}. Set the "
+                "environment variable TMPDIR to a folder with more free space."
             ) from error
 
 

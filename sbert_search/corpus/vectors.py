@@ -251,7 +251,8 @@ def _as_array(vectors: object) -> NDArray[Any]:
     try:
         return np.asarray(detach() if detach else vectors)
     except (TypeError, ValueError, RuntimeError) as error:
+        reason = str(error).rstrip(".")
         raise CorpusError(
             f"vectors: an object of type {type(vectors).__name__} cannot be read as an array: "
-            f"{error} Pass a numpy array, or a float32 tensor on the CPU."
+            f"{reason}. Pass a numpy array, or a float32 tensor on the CPU."
         ) from error

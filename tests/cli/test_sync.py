@@ -64,7 +64,8 @@ def test_the_time_of_a_file_can_be_stored_as_text(notes: Path) -> None:
     assert columns in sbert_search("index", "info", notes.with_name("i")).out
     (notes / "a.md").write_text("The stars.")
     done = sync(notes, "--column-type", "modified=timestamp")
-    assert (done.code, "'modified' is to be timestamp, and it is string" in done.err) == (2, True)
+    message = "'modified' is declared as timestamp, but it is string"
+    assert (done.code, message in done.err) == (2, True)
 
 
 def test_what_cannot_be_read_gives_exit_code_3(notes: Path) -> None:

@@ -61,8 +61,9 @@ def test_paths_that_are_no_source(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.jsonl")
     assert "pipe.jsonl: not a regular file. Pipe JSON lines" in refusal(tmp_path / "pipe.jsonl")
     (tmp_path / "shard.jsonl").write_text('{"text": "a"}')
-    message = f"{tmp_path}: a folder with .jsonl files; name them: '{tmp_path}/*.jsonl'"
-    assert message in refusal(tmp_path)
+    message = refusal(tmp_path)
+    assert f"{tmp_path}: the folder has .jsonl files, whose rows are documents." in message
+    assert f"such as '{tmp_path}/*.jsonl'." in message
 
 
 def test_an_empty_source_is_not_the_current_folder(

@@ -105,8 +105,8 @@ def test_integers_of_an_index_are_looked_at_when_their_column_would_widen(tmp_pa
         rejects = [reject for batch in batches for reject in batch.rejects]
         assert len(rejects) == 3 - len(kept)
         assert {r.reason for r in rejects} <= {
-            "column 'n' is of type int64; float64 would round some of its integers, "
-            "so it cannot hold this value"
+            "column 'n' is of type int64 and cannot become float64, which would round some of its "
+            "integers"
         }
 
 

@@ -117,7 +117,7 @@ def test_files_that_are_no_database_are_refused(tmp_path: Path) -> None:
         with pytest.raises(CorpusError, match=r"neither a SQLite nor a DuckDB database"):
             read(tmp_path / name)
     (tmp_path / "d.db").write_bytes(b"SQLite format 3\0" + b"x" * 5000)
-    with pytest.raises(CorpusError, match=r"d\.db: cannot be read: .* SELECT"):
+    with pytest.raises(CorpusError, match=r"d\.db: cannot be read: .* Repair the database"):
         read(tmp_path / "d.db")
     with contextlib.closing(sqlite3.connect(tmp_path / "e.db")) as connection:
         connection.execute("PRAGMA user_version = 1")
@@ -127,7 +127,7 @@ def test_files_that_are_no_database_are_refused(tmp_path: Path) -> None:
 
 def test_a_query_needs_a_database(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text('{"text": "x"}\n')
-    with pytest.raises(ConfigError, match=r"needs a SQLite or DuckDB file, which ends in \.sqlite"):
+    with pytest.raises(ConfigError, match=r"SQLite or DuckDB file, whose name ends in \.sqlite"):
         read(tmp_path / "a.jsonl", query="SELECT 1")
     with pytest.raises(ConfigError, match="not rows in memory"):
         CorpusReader([{"text": "x"}], query="SELECT 1")

@@ -306,5 +306,5 @@ def test_updates_read_as_the_build_did(tmp_path: Path) -> None:
     assert len(list(index.documents(where="year >= 2003"))) == 2
     assert index.upsert(tmp_path / "a.jsonl").counts.duplicate == 3
     index.add([{"id": "e", "abstract": "No year."}])
-    with pytest.raises(ConfigError, match="'year' is to be string, and it is int64 in the index"):
+    with pytest.raises(ConfigError, match="'year' is declared as string, but it is int64"):
         index.add(csv, column_types={"year": "text"})

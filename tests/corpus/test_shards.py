@@ -167,7 +167,7 @@ def test_damage_is_named(tmp_path: Path) -> None:
     with pytest.raises(CorpusError, match="can be read"):
         TokenShards(tmp_path / "s")
     (tmp_path / "s" / NAME).write_text('{"format": "other"}')
-    with pytest.raises(CorpusError, match="cannot be used"):
+    with pytest.raises(CorpusError, match="cannot be used as the manifest"):
         TokenShards(tmp_path / "s")
 
 

@@ -85,7 +85,7 @@ def test_a_named_txt_file_has_a_document_a_line_unless_the_caller_says_file(
     CorpusReader(notes / "a.txt").survey()
     assert capsys.readouterr().err == ""
     reader = CorpusReader(notes / "a.txt", text_as=None)
-    assert "a.txt: each line is a document. --text-as file" in capsys.readouterr().err
+    assert "a.txt: each line is a document. With --text-as file" in capsys.readouterr().err
     assert [d.doc_id for batch in reader.batches() for d in batch.documents] == [
         "a.txt#1",
         "a.txt#2",
@@ -144,7 +144,7 @@ def test_what_a_folder_leaves_out_is_told(notes: Path, capsys: pytest.CaptureFix
     (notes / "t.csv").write_text("text\nrow\n")
     assert len(read_all(f"{notes}/*")[0]) == len(FILES) + 1  # a.txt and t.csv: one row each
     assert "files of other kinds are not read: 5, such as " in capsys.readouterr().err
-    with pytest.raises(CorpusError, match=r"\*\.png: no file that matches can be read: .*a\.png"):
+    with pytest.raises(CorpusError, match=r"\*\.png: none of the matching files, such as .*a\.png"):
         CorpusReader(f"{notes}/*.png")
 
 
