@@ -209,9 +209,7 @@ def _value(value: object) -> object:
     Dates and times of numpy and pandas become those of Python, cut to microseconds, so that a field
     with times of several libraries has one type.
     """
-    if isinstance(value, (float, date, np.generic)) and value != value:
-        return None
-    if type(value).__name__ == "NAType":  # pandas may not be installed
+    if _is_missing(value):
         return None
     if isinstance(value, np.datetime64):
         has_time = np.datetime_data(value)[0] not in ("Y", "M", "W", "D")
@@ -220,6 +218,13 @@ def _value(value: object) -> object:
     if isinstance(value, datetime) and type(value) is not datetime:
         return datetime.combine(value.date(), value.timetz())
     return value
+
+
+def _is_missing(value: object) -> bool:
+    """Whether a value is NaN, `pandas.NA` or `pandas.NaT`; pandas may not be installed."""
+    if type(value).__name__ == "NAType":
+        return True
+    return isinstance(value, (float, date, np.generic)) and bool(value != value)
 
 
 def _size(value: object) -> int:
@@ -241,8 +246,10 @@ def _plain(value: object) -> object:
     """Convert a value of a type that `json` cannot write."""
     if isinstance(value, bytes):  # lone surrogates for invalid UTF-8 reject only their row
         return value.decode("utf-8", "surrogateescape")
+    if _is_missing(value):
+        return None
     if isinstance(value, date):  # or its subclass datetime
-        return None if _value(value) is None else value.isoformat()
+        return value.isoformat()
     if isinstance(value, (np.generic, np.ndarray)):
         return value.tolist()
     raise TypeError(f"it is of type {type(value).__name__}")
