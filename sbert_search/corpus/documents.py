@@ -353,7 +353,7 @@ class CorpusReader:
         if plan.roles.id is None and (late := late_id_field(row.values, plan.roles)):
             # The file has an id field after all, so each of its earlier rows lacks the id.
             plan.roles = dataclasses.replace(plan.roles, id=late)
-            reason = f"no {late!r}, the id of the row; {row.source} has one"
+            reason = f"the row has no id ({late!r} is missing, but {row.source} has it)"
             self._refuse(Reject(plan.first_valid, reason))
             plan.rejected = plan.rows - 1
         try:

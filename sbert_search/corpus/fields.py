@@ -46,9 +46,13 @@ class FieldNames:
             object.__setattr__(self, "text", texts[0] if len(texts) == 1 else texts or None)
         names = [n for n in (self.id, *self.texts, self.title, self.vector) if n is not None]
         if repeated := sorted({name for name in names if names.count(name) > 1}):
+            weight = if_offered(
+                "--title-weight",
+                " To weight the words of titles in lexical search, use --title-weight "
+                "(LexicalSettings(title_weight=...)).",
+            )
             raise ConfigError(
-                f"The field {repeated[0]!r} is named twice; name each field once. To weight the "
-                "words of titles, use LexicalSettings(title_weight=...)."
+                f"The field {repeated[0]!r} is named twice; name each field once.{weight}"
             )
 
     @property
@@ -201,7 +205,7 @@ def checked_id(value: object, name: str) -> str:
             lone surrogate or a NUL.
     """
     if value is None or value == "":
-        raise BadRow(f"no {name!r}, the id of the row")
+        raise BadRow(f"the row has no id ({name!r} is missing or empty)")
     if isinstance(value, int) and not isinstance(value, bool):
         return str(value)
     if not isinstance(value, str):

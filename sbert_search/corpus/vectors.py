@@ -192,7 +192,7 @@ class VectorReader:
             BadRow: The value is missing, is no list of numbers, or cannot be used as a vector.
         """
         if value is None:
-            raise BadRow(f"no {name!r}, the vector of the row")
+            raise BadRow(f"the row has no vector ({name!r} is missing)")
         vector = _numbers(value, name)
         if self.dim is not None and len(vector) != self.dim:
             raise BadRow(f"{name!r} has {len(vector):,} dimensions, not {self.dim:,}")

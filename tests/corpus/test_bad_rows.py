@@ -71,9 +71,9 @@ CASES = {
     "surrogate name": jsonl(b'{"_id": "b", "text": "t", "\\ud800": 1}', r"surrogate in '\ud800'"),
     "nested surrogate": jsonl(b'{"_id": "b", "text": "t", "s": ["\\ud800"]}', "surrogate in 's'"),
     # fields
-    "no id": jsonl(b'{"text": "t"}', "no '_id', the id of the row"),
-    "null id": jsonl(b'{"_id": null, "text": "t"}', "no '_id', the id of the row"),
-    "empty id": jsonl(b'{"_id": "", "text": "t"}', "no '_id', the id of the row"),
+    "no id": jsonl(b'{"text": "t"}', "the row has no id ('_id' is missing or empty)"),
+    "null id": jsonl(b'{"_id": null, "text": "t"}', "the row has no id ('_id' is missing"),
+    "empty id": jsonl(b'{"_id": "", "text": "t"}', "the row has no id ('_id' is missing or empty)"),
     "blank id": jsonl(b'{"_id": " ", "text": "t"}', "'_id' is blank (' ')"),
     "float id": jsonl(b'{"_id": 1.5, "text": "t"}', "a string or an integer (1.5)"),
     "bool id": jsonl(b'{"_id": true, "text": "t"}', "'_id' is of type bool; an id must be"),
@@ -107,7 +107,7 @@ CASES = {
     # CSV and TSV
     "few cells": delimited(b"b,t", "2 cells where the header has 3 ('b')"),
     "many cells": delimited(b"b,t,1,2", "4 cells where the header has 3 ('b')"),
-    "no id cell": delimited(b",t,1", "no 'id', the id of the row"),
+    "no id cell": delimited(b",t,1", "the row has no id ('id' is missing or empty)"),
     "blank cells": delimited(b"b,,1", "blank document"),
     "stray quote": delimited(b'b,"t" x,1', "broken record: text after the closing quote"),
     "bare CR": delimited(b"b,t\rx,1", "broken record: a carriage return outside quotes"),

@@ -57,8 +57,9 @@ def test_an_id_field_that_comes_late_rejects_the_rows_before_it(
     path = write_jsonl(tmp_path / "c.jsonl", [*rows, {"text": "three", "id": "3"}])
     documents, rejects, _ = read_all(path)
     assert [document.doc_id for document in documents] == ["3"]
-    assert [reject.reason for reject in rejects] == ["no 'id', the id of the row"] * n_without
-    with pytest.raises(CorpusError, match=r"c\.jsonl:1: no 'id', the id of the row"):
+    reason = "the row has no id ('id' is missing or empty)"
+    assert [reject.reason for reject in rejects] == [reason] * n_without
+    with pytest.raises(CorpusError, match=r"c\.jsonl:1: the row has no id \('id' is missing"):
         CorpusReader([path]).survey()
 
 

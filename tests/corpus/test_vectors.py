@@ -83,7 +83,7 @@ def test_the_reason_names_what_is_wrong_with_a_vector() -> None:
 @pytest.mark.parametrize(
     ("value", "reason"),
     [
-        (None, "no 'v', the vector of the row"),
+        (None, "the row has no vector ('v' is missing)"),
         ("[1, 2]", "of type str; a vector is a list of numbers"),
         ([True, False], "a vector is a list of numbers"),
         ([1.0, None], "a vector is a list of numbers"),

@@ -68,7 +68,7 @@ def test_bad_qrels_are_named(tmp_path: Path, content: str | bytes, message: str)
     [
         ('{"_id": "q", "text": " "}', "queries.jsonl:1: the query has no text ('q')"),
         ('{"_id": "q", "title": "t", "text": ""}', "queries.jsonl:1: the query has no text ('q')"),
-        ('{"text": "tea", "_id": null}', "queries.jsonl:1: no '_id', the id of the row"),
+        ('{"text": "tea", "_id": null}', "queries.jsonl:1: the row has no id ('_id' is missing"),
         (
             '{"_id": "q", "query": "t"}',
             "no text field among '_id', 'query'. Rename the field of the query to 'text'.",

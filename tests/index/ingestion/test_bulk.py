@@ -92,7 +92,8 @@ def test_bad_ids_and_vectors_are_rejected_by_row(tmp_path: Path) -> None:
     vectors[2] = 0
     vectors[4, 1] = math.nan
     vectors[12] = [0, 1]
-    with pytest.raises(CorpusError, match=re.escape("vectors:2: no 'id', the id of the row")):
+    message = "vectors:2: the row has no id ('id' is missing or empty)"
+    with pytest.raises(CorpusError, match=re.escape(message)):
         Index.from_vectors(vectors, ids=ids, out=tmp_path / "i")
     assert not (tmp_path / "i").exists()
     index = Index.from_vectors(vectors, ids=ids, out=tmp_path / "i", on_error="skip")
