@@ -48,7 +48,7 @@ def parse_type(name: str) -> ColumnType:
     """Return the column type that a user names: ``text``, ``int``, ``list[date]``, ...
 
     Raises:
-        ConfigError: There is no such type; the message lists the names.
+        ConfigError: There is no such type; the message suggests a similar name or lists names.
     """
     inner = re.fullmatch(r"list\[(.*)\]", name)
     stored = f"list[{_ALIASES.get(inner[1], inner[1])}]" if inner else _ALIASES.get(name, name)
@@ -162,7 +162,7 @@ def as_type(
 
 
 def as_text(value: object, name: str) -> str:
-    """Write a value as text: a date or a time in ISO 8601, any other value but a text as JSON.
+    """Write a value as text: a text unchanged, a date or a time in ISO 8601, others as JSON.
 
     Raises:
         BadRow: The value is nested too deep, or its text has a NUL or a lone surrogate.

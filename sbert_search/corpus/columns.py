@@ -35,9 +35,9 @@ class Columns:
       column may become float64 if that rounds no integer (docs/decisions.md, "No integer is
       rounded where a column widens").
     - The type of a list names the type of its values, such as list[int64]. Lists of int64 and of
-      float64 make a list[float64] column if that rounds no integer. A column that is not in
-      ``known`` becomes a string column, with lists as JSON text, if it has both texts and lists, or
-      lists of other different types.
+      float64 make a list[float64] column if that rounds no integer. Any other mixture of lists, or
+      of lists and texts, makes a string column with the lists as JSON text, unless the column has a
+      known list type.
     - CSV cells are untyped. A column of cells gets the narrowest type that fits all its cells:
       int64, float64, bool or date, otherwise string.
     - A timestamp column takes texts that are ISO 8601 times or dates, and a date column takes texts
