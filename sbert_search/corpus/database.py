@@ -25,6 +25,12 @@ _ALLOWED = {  # the actions that a SQLite statement may take; all others are den
     sqlite3.SQLITE_FUNCTION,
     sqlite3.SQLITE_RECURSIVE,
 }
+# SQLite takes these actions itself when it opens a virtual table, such as one of FTS5. The file is
+# read-only, so nothing is written.
+_OF_VIRTUAL_TABLES = {
+    (sqlite3.SQLITE_UPDATE, "sqlite_master"),
+    (sqlite3.SQLITE_PRAGMA, "data_version"),
+}
 _SQLITE_TABLES = (
     "SELECT name FROM sqlite_master WHERE type IN ('table', 'view') AND name NOT LIKE 'sqlite!_%' "
     "ESCAPE '!' ORDER BY name"
@@ -122,7 +128,13 @@ def _duckdb(path: Path, shown: str, query: str | None) -> Iterator[Batches]:
             relation = connection.sql(_whole_table(names, shown) if query is None else query)
             _require_columns(relation.columns if relation else [], shown, query)
             assert relation is not None
-            yield iter(relation.to_arrow_reader(BLOCK_ROWS))
+            yield _batches(relation, shown, query)
+
+
+def _batches(relation: _Relation, shown: str, query: str | None) -> Batches:
+    # pyarrow raises an OSError where DuckDB fails in the middle of a result.
+    with _errors(shown, query, (OSError, pa.ArrowException)):
+        yield from relation.to_arrow_reader(BLOCK_ROWS)
 
 
 def _is_duckdb(path: Path, shown: str) -> bool:
@@ -136,8 +148,9 @@ def _is_duckdb(path: Path, shown: str) -> bool:
     return start != _SQLITE
 
 
-def _only_reading(action: int, *_: object) -> int:
-    return sqlite3.SQLITE_OK if action in _ALLOWED else sqlite3.SQLITE_DENY
+def _only_reading(action: int, first: str | None, *_: object) -> int:
+    allowed = action in _ALLOWED or (action, first) in _OF_VIRTUAL_TABLES
+    return sqlite3.SQLITE_OK if allowed else sqlite3.SQLITE_DENY
 
 
 @contextlib.contextmanager

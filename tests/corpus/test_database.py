@@ -111,6 +111,32 @@ def test_nothing_but_one_select_runs(library: Path, query: str) -> None:
     assert (sorted(folder.iterdir()), hashlib.sha256(library.read_bytes()).hexdigest()) == before
 
 
+def test_an_error_in_the_middle_of_a_result_names_the_query(tmp_path: Path) -> None:
+    path = tmp_path / "a.duckdb"
+    with contextlib.closing(duckdb().connect(str(path))) as connection:
+        connection.execute(
+            "CREATE TABLE t AS SELECT 'text ' || i AS text, "
+            "CASE WHEN i = 5000 THEN 'x' ELSE i::VARCHAR END AS n FROM range(6000) AS r(i)"
+        )
+    with pytest.raises(CorpusError, match=r"a\.duckdb: the query 'SELECT .* cannot be run: .*'x'"):
+        read(path, query="SELECT text, n::INT AS n FROM t")
+
+
+def test_a_full_text_table_of_sqlite_is_read_but_not_written(tmp_path: Path) -> None:
+    path = tmp_path / "a.sqlite"
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        connection.execute("CREATE VIRTUAL TABLE t USING fts5(id, text)")
+        connection.execute("INSERT INTO t VALUES ('a', 'A wheel turns.')")
+        connection.commit()
+    before = path.read_bytes()
+    (document,) = read(path, query="SELECT id, text FROM t WHERE t MATCH 'wheel'")
+    assert (document.doc_id, document.text) == ("a", "A wheel turns.")
+    for query in ("INSERT INTO t (t) VALUES ('optimize')", "UPDATE sqlite_master SET sql = 'x'"):
+        with pytest.raises(CorpusError, match="cannot be run"):
+            read(path, query=query)
+    assert path.read_bytes() == before
+
+
 def test_files_that_are_no_database_are_refused(tmp_path: Path) -> None:
     for name, data in (("a.db", b""), ("b.sqlite", b"text" * 100), ("c.duckdb", b"x")):
         (tmp_path / name).write_bytes(data)
