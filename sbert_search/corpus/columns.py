@@ -35,7 +35,7 @@ class Columns:
       column may become float64 if that rounds no integer (docs/decisions.md, "No integer is
       rounded where a column widens").
     - The type of a list names the type of its values, such as list[int64]. Lists of int64 and of
-      float64 make a list[float64] column if that rounds no integer. Any other mixture of lists, or
+      float64 make a list[float64] column if that rounds no integer. Another mixture of lists, or
       of lists and texts, makes a string column with the lists as JSON text, unless the column has a
       known list type.
     - CSV cells are untyped. A column of cells gets the narrowest type that fits all its cells:
