@@ -1,1 +1,1 @@
-"""Storing documents with their vectors in an index on disk, and finding passages for a query."""
+"""An index on disk: stores documents and their vectors, and finds the passages that fit a query."""

@@ -1,8 +1,9 @@
-"""The derived files of one committed state of an index: FAISS indexes and postings.
+"""The derived files of a state of an index: FAISS indexes, postings and word lists.
 
-Searches do not need these files: without a FAISS file they scan a segment exactly, and without
-postings they count its words again. That is only slower, so a damaged file causes a warning and no
-error.
+They can be made again from documents and vectors. Without a FAISS file, a search scans the vectors
+of a segment (consecutive rows) exactly. Without postings, it counts the terms of the documents
+again. Both are only slower, so a damaged file causes a warning and no error. Fuzzy search and
+spelling suggestions, however, need the word list of each large segment.
 """
 
 from __future__ import annotations
@@ -28,19 +29,22 @@ File = TypeVar("File")
 
 
 class DerivedFiles:
-    """The mapped FAISS indexes and postings of all segments of a state.
+    """The memory-mapped FAISS indexes, postings and word lists of all segments of a state.
+
+    Opening a file checks its size; the first search that uses the file checks its hash.
 
     Args:
-        folder: The index.
-        manifest: The state.
+        folder: The folder of the index.
+        manifest: The manifest of the state, which lists its files.
         reuse: The files of another state; files that both states have are not opened again.
 
     Attributes:
-        anns: The FAISS file of each segment; None where there is no usable one.
+        anns: The FAISS file of each segment; None: the segment has no such file, or the file cannot
+            be opened.
 
     Raises:
-        FileNotFoundError: A file cannot be opened, and a newer state was committed meanwhile, such
-            as by another process that compacted the index.
+        FileNotFoundError: A file cannot be opened, and a newer state was committed meanwhile. For
+            example, another process compacted the index and removed the file.
     """
 
     def __init__(
@@ -54,7 +58,7 @@ class DerivedFiles:
         """Read the postings of a segment; if they are damaged, count the terms again and warn.
 
         Raises:
-            CorruptIndex: The documents cannot be read either.
+            CorruptIndex: The documents, from which terms are counted again, cannot be read.
         """
         opened = self._lexical[index]
         try:
@@ -68,7 +72,9 @@ class DerivedFiles:
         return merged([(postings, None) for postings in count_segment(segment, settings)])
 
     def words(self, index: int, segment: Segment) -> WordList | None:
-        """Read the words of a segment; None if they are not listed, or the list is damaged.
+        """Read the words of a segment; None if its word list is absent or damaged.
+
+        A small segment has no word list; its words are counted in its documents.
 
         Raises:
             CorruptIndex: The documents of a small segment cannot be read.
@@ -113,11 +119,11 @@ class DerivedFiles:
     def _open(
         self, kind: Callable[[Folder, Record, Shape], File], record: Record, shape: Shape
     ) -> File | Exception:
-        """Open a file, or return why it cannot be used.
+        """Open a file; if that fails, return the error.
 
         Raises:
-            FileNotFoundError: A newer state was committed meanwhile, so the file may be gone
-                without any damage.
+            FileNotFoundError: Opening failed and a newer state was committed meanwhile. Its writer
+                may have removed the file, so this is no damage.
         """
         try:
             return kind(self._folder, record, shape)
@@ -126,9 +132,9 @@ class DerivedFiles:
             return error
 
     def _require_newest(self, problem: Exception) -> None:
-        """Raise `FileNotFoundError` if a newer state was committed, which explains a problem.
+        """Raise `FileNotFoundError` with ``problem`` if a newer state was committed meanwhile.
 
-        The state itself may be newer than the manifest of the folder: a shard is opened before its
+        The manifest in the folder may also be older than this state: a shard is opened before its
         new manifest gets its final name, and `index tune` opens states that it does not commit.
         """
         if manifests.read(self._folder).generation > self._manifest.generation:
@@ -137,7 +143,7 @@ class DerivedFiles:
 
 
 def _warn(what: str, problem: object) -> None:
-    if isinstance(problem, CorruptIndex):  # leave out its remedy, which is to restore the file
+    if isinstance(problem, CorruptIndex):  # its own remedy, restoring the file, is left out
         problem = f"{problem.file} is corrupt: expected {problem.expected}, got {problem.got}"
     why = f" ({problem})" if problem else ""
     warnings.warn(

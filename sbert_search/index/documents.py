@@ -1,4 +1,8 @@
-"""Reading documents of an index without a query: by id, in pages, in order or at random."""
+"""Reading documents of an index without a query: by id, in pages, in order or at random.
+
+The row of a passage is its number in the index. Later passages get higher rows, so the order of
+rows is the order in which documents were added. A live document is neither deleted nor replaced.
+"""
 
 from __future__ import annotations
 
@@ -17,16 +21,17 @@ from sbert_search.records import Document
 DocIds: TypeAlias = str | int | Iterable[str | int]
 """One document id or several. The integer 12 means the id "12"."""
 
-_BLOCK = 256  # documents read at a time
+_BLOCK = 256  # number of documents read at a time
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Some documents, and where the next page begins.
+    """A page of documents, and the argument with which the next page is read.
 
     Attributes:
-        documents: In the order in which they were added.
-        after: Pass it to the next call of `Index.scroll`; None: there are no more documents.
+        documents: The documents, in the order in which they were added.
+        after: Row of the first passage of the last document. It is the argument ``after`` of the
+            next call of `Index.scroll`. None: there are no more documents.
     """
 
     documents: list[Document]
@@ -42,7 +47,7 @@ def id_text(value: object) -> str:
     """Return an id as the text that the index holds.
 
     Raises:
-        QueryError: It is neither text nor an integer.
+        QueryError: The value is neither text nor an integer.
     """
     if not is_id(value):
         raise QueryError(f"{value!r} is not an id; ids are texts or integers.")
@@ -50,12 +55,12 @@ def id_text(value: object) -> str:
 
 
 def id_texts(ids: DocIds) -> list[str]:
-    """Return one id or several as the texts that the index holds.
+    """Return one id or several ids as a list of the texts that the index holds.
 
     Raises:
-        QueryError: One of them is neither text nor an integer.
+        QueryError: An id is neither text nor an integer.
     """
-    one = (str, bytes, bytearray, memoryview)  # the elements of bytes are integers, but no ids
+    one = (str, bytes, bytearray, memoryview)  # bytes are refused; their elements are not ids
     if isinstance(ids, one) or not isinstance(ids, Iterable):
         return [id_text(ids)]
     return [id_text(doc_id) for doc_id in ids]
@@ -68,17 +73,18 @@ def get_document(snapshot: Snapshot, doc_id: str) -> Document | None:
 
 
 def iter_documents(snapshot: Snapshot, where: str | None) -> Iterator[Document]:
-    """Read the live documents that match a filter, in the order in which they were added."""
+    """Read the live documents that match a filter (None: all), in the order they were added."""
     if where is None:
         return snapshot.iter_documents()
     return _read(snapshot, _first_rows(snapshot, where))
 
 
 def read_page(snapshot: Snapshot, n: int, after: int | None, where: str | None) -> Page:
-    """Read the next documents after those of an earlier page.
+    """Read at most ``n`` documents whose rows are above ``after``; None: the first documents.
 
     Raises:
-        QueryError: ``n`` is no integer of at least 1, ``after`` is none, or the filter is wrong.
+        QueryError: ``n`` is not an integer of at least 1, ``after`` is neither an integer nor
+            None, or the filter is wrong.
     """
     _require_positive(n)
     if not (after is None or isinstance(after, Integral)):
@@ -91,10 +97,11 @@ def read_page(snapshot: Snapshot, n: int, after: int | None, where: str | None) 
 
 
 def sample_documents(snapshot: Snapshot, n: int, seed: int, where: str | None) -> list[Document]:
-    """Draw documents without repetition; all of them, in random order, where there are fewer.
+    """Draw ``n`` different documents at random; if there are fewer, return all in random order.
 
     Raises:
-        QueryError: ``n`` is below 1, or the filter is wrong.
+        QueryError: ``n`` is not an integer of at least 1, ``seed`` is not an integer of at least 0,
+            or the filter is wrong.
     """
     _require_positive(n)
     if not (isinstance(seed, Integral) and seed >= 0):
@@ -105,7 +112,7 @@ def sample_documents(snapshot: Snapshot, n: int, seed: int, where: str | None) -
 
 
 def _first_rows(snapshot: Snapshot, where: str | None) -> NDArray[np.int64]:
-    """Return the rows of the first passages of the live documents that match, ascending."""
+    """Return the rows of the first passages of matching live documents, (n_docs,), ascending."""
     parts = [np.empty(0, np.int64)]
     mask = None if where is None else snapshot.filter_mask(where)
     for i, segment in enumerate(snapshot.segments):

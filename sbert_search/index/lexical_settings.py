@@ -8,26 +8,28 @@ from sbert_search.config import require_types, unknown_name
 from sbert_search.errors import ConfigError
 
 NO_LANGUAGE = "none"
-UNSTEMMED = ("chinese", "korean")  # languages with stop words but no stemmer
+UNSTEMMED = ("chinese", "korean")  # bm25s has stop words for them, but there is no stemmer
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LexicalSettings:
-    """How texts become terms, and the parameters of BM25.
+    """How texts become terms (the stems of words), and the parameters of the BM25 score.
 
     Attributes:
-        language: Language of the stemmer and the stop words; ``none``: neither.
-        stop_words: Words that are not indexed; None: the list of bm25s for the language, which
-            the index then stores.
-        title_weight: How many times each word of a title counts.
+        language: Language of the stemmer and of the default stop words; ``none``: no stemmer, and
+            no stop words by default.
+        stop_words: Words that are not indexed. None: the list that the library bm25s has for the
+            language (empty if it has none); the constructor puts that list in place of None.
+        title_weight: How many times each word of a title counts; 0: titles are not indexed.
         k1: BM25's saturation of repeated words; larger values let repetitions count more.
         b: BM25's normalisation by document length, from 0 (none) to 1 (full).
         combining_marks: Whether combining marks, such as the vowel signs of Hindi, belong to words.
-            Indexes of version 0.1 have False. The command `index lexical` computes the postings
-            again and sets True.
+            It is False in indexes of version 0.1; the command `index lexical` sets True and
+            computes the postings (for each term, the documents that contain it) again.
 
     Raises:
-        ConfigError: A value has another type or is out of range, or the language is unknown.
+        ConfigError: A value has the wrong type or is out of range; or the language is unknown, and
+            no stop words are given.
     """
 
     language: str = "english"
@@ -45,15 +47,15 @@ class LexicalSettings:
             raise ConfigError(
                 f"k1 is {self.k1} and b is {self.b}; k1 must be from 0 to 100, b from 0 to 1."
             )
-        words = self.stop_words  # a list, if the caller gives one
+        words = self.stop_words  # the caller may have given a list in place of a tuple
         words = _stop_words(self.language) if words is None else tuple(words)
         object.__setattr__(self, "stop_words", words)
 
     def require_known_language(self) -> None:
         """Refuse an unknown language, which the constructor accepts if stop words are given.
 
-        The settings of an existing index are not checked: another version may have known their
-        language, and the index can still be searched by vectors.
+        It is not called for the settings of an existing index: the version that built the index may
+        have known the language, and the index can still be searched by vectors.
 
         Raises:
             ConfigError: The language is unknown.
@@ -63,19 +65,19 @@ class LexicalSettings:
 
     @property
     def terms(self) -> tuple[object, ...]:
-        """The settings on which postings depend; only searches use the others."""
+        """The settings on which postings depend; the others, k1 and b, affect only searches."""
         return self.language, self.stop_words, self.title_weight, self.combining_marks
 
 
 def _stop_words(language: str) -> tuple[str, ...]:
-    """Return the stop words of a language; none where bm25s has no list.
+    """Return the stop words of a language; an empty tuple if bm25s has no list for it.
 
     Raises:
         ConfigError: The language is unknown.
     """
     if language == NO_LANGUAGE:
         return ()
-    import bm25s.tokenization  # imports scipy, so it is loaded only when an index is created
+    import bm25s.tokenization  # slow, since it imports scipy; an index on disk has its stop words
 
     _require_known(language)
     try:
@@ -85,10 +87,10 @@ def _stop_words(language: str) -> tuple[str, ...]:
 
 
 def naming_stop_words(settings: LexicalSettings) -> tuple[str, ...]:
-    """Return words that must not describe a cluster: the stop words, and for English a longer list.
+    """Return words that are too frequent to describe a document or a group of documents.
 
-    The English stop words of a search are few; "he" and "from" are not among them. In a search BM25
-    gives such frequent words little weight.
+    These are the stop words and, for English, a longer list of bm25s. The English stop words of a
+    search lack frequent words such as "he" and "from", since BM25 gives these little weight anyway.
     """
     import bm25s.tokenization
 
