@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from sbert_search.index.readable import ReadableIndex
 
-# A search must not wait for the import of code that maintains indexes, so the methods import it.
+# A search must not wait for the import of code that maintains indexes, so each method below imports
+# the code that it calls.
 if TYPE_CHECKING:
     from sbert_search.index.lexical_settings import LexicalSettings
     from sbert_search.index.maintenance.check import CheckReport
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class MaintainedIndex(ReadableIndex):
-    """Keeps an index sound and fast, without new documents."""
+    """Methods that keep an index sound and fast; none of them adds a document."""
 
     def info(self) -> IndexInfo:
         """Describe the contents of the index and how it was made."""
@@ -43,9 +44,10 @@ class MaintainedIndex(ReadableIndex):
         return measure_drift(self.state, target)
 
     def repair(self) -> list[str]:
-        """Delete damaged derived files and unreferenced files, and make derived files again.
+        """Delete damaged derived files and unreferenced files, and make missing derived files.
 
-        Derived files are FAISS indexes and postings. Vectors and documents suffice to make them.
+        Derived files are FAISS indexes, postings and word lists. They are made from the stored
+        vectors and documents. An unreferenced file belongs to no committed state.
 
         Returns:
             Names of the deleted files.
@@ -54,14 +56,18 @@ class MaintainedIndex(ReadableIndex):
             return writer.repair()
 
     def compact(self, *, memory_bytes: int | None = None, retrain: bool = False) -> None:
-        """Rewrite segments without their deleted and replaced rows, and add missing FAISS files.
+        """Merge segments, drop deleted and replaced rows, and make missing FAISS files.
+
+        A segment is an immutable set of files for consecutive rows.
 
         Args:
-            memory_bytes: Memory limit of the process; mapped files do not count. None: no limit.
+            memory_bytes: Memory limit of the process in bytes, without memory-mapped files. None:
+                no limit.
             retrain: Train FAISS again on the current vectors, and rebuild all FAISS files.
 
         Raises:
-            ConfigError: A FAISS index or the rows of a merge would exceed ``memory_bytes``.
+            ConfigError: A FAISS index, or the work memory of a merge, would exceed
+                ``memory_bytes``.
         """
         from sbert_search.index.maintenance import compaction
         from sbert_search.runtime import memory
@@ -72,16 +78,20 @@ class MaintainedIndex(ReadableIndex):
             writer.compact(memory_bytes=memory_bytes, retrain=retrain)
 
     def set_lexical(self, settings: LexicalSettings | None) -> None:
-        """Add postings for lexical search, change their settings, or delete them (None)."""
+        """Change the settings of lexical search, and make or delete its postings accordingly.
+
+        Args:
+            settings: The new settings; None: the index is left without lexical search.
+        """
         with self.store.writer() as writer:
             self.require_finished()
             writer.set_lexical(settings)
 
     def backup(self, target: str | Path) -> None:
-        """Copy the newest state to a new folder; on the same disk, files become hard links.
+        """Copy the newest state to a new folder; on the same disk, as hard links if possible.
 
         Raises:
-            ConfigError: The target lies in this index.
+            ConfigError: The target lies in the folder of this index.
             IndexStoreError: The target exists already, or cannot be written.
         """
         from sbert_search.runtime.disk.same_file import require_apart
@@ -90,7 +100,7 @@ class MaintainedIndex(ReadableIndex):
         self.store.backup_to(target)
 
     def snapshot(self, target: str | Path) -> None:
-        """Call `backup`; this is its old name.
+        """Call `backup`, whose name was ``snapshot`` before version 0.2.
 
         .. deprecated:: 0.2
             Use `backup`; version 0.3 removes this name.

@@ -9,18 +9,18 @@ Vectors = NDArray[np.floating]
 
 
 def normalised(vectors: Vectors) -> NDArray[np.float32]:
-    """Scale vectors (n, dim) to norm 1; a zero vector stays zero."""
+    """Return vectors (n, dim) scaled to norm 1; a zero vector stays zero."""
     return divide_by_norms(vectors, norms_of(vectors))
 
 
 def norms_of(vectors: Vectors) -> NDArray[np.float64]:
-    """Return the norms of vectors (n, dim); NaN or infinite for a vector that is not finite."""
+    """Return the norms (n,) of vectors (n, dim); NaN or infinite if a vector is not finite."""
     norms: NDArray[np.float64] = np.sqrt(np.einsum("nd,nd->n", vectors, vectors, dtype=np.float64))
     return norms
 
 
 def divide_by_norms(vectors: Vectors, norms: NDArray[np.float64]) -> NDArray[np.float32]:
-    """Divide vectors (n, dim) by their norms (n,); zeros in ``norms`` are set to 1 in place."""
+    """Divide vectors (n, dim) by their norms (n,), after changing each norm of 0 to 1 in place."""
     norms += norms == 0
     unit: NDArray[np.float32] = (vectors / norms[:, None]).astype(np.float32)
     return unit

@@ -27,14 +27,17 @@ if TYPE_CHECKING:
 
 
 class ReadableIndex:
-    """Reads one immutable state of an index, the result of one commit."""
+    """Reads one immutable state of an index: the result of one commit.
+
+    `refresh` moves the object to the newest state.
+    """
 
     def __init__(self, store: IndexStore) -> None:
         self.store = store
 
     @property
     def path(self) -> Path:
-        """The folder."""
+        """The folder of the index."""
         return self.store.path
 
     @property
@@ -44,7 +47,10 @@ class ReadableIndex:
 
     @property
     def read_settings(self) -> ReadSettings:
-        """The settings by which the build read documents, except that a bad row is an error."""
+        """The settings with which the build read documents, but with ``on_error="stop"``.
+
+        A row that cannot be used therefore stops an update, even if the build skipped such rows.
+        """
         from sbert_search.index.ingestion.read_settings import ReadSettings
 
         build = self.state.manifest.build
@@ -53,10 +59,10 @@ class ReadableIndex:
 
     @property
     def root(self) -> Path | None:
-        """The folder of files from which the index was built or with which it is kept in sync.
+        """The folder whose files are the documents, by which `Index.build` or `sync` read them.
 
-        The id of a file is its path relative to this folder. None: the index was built from other
-        sources.
+        The id of such a document is the path of its file relative to this folder. None: the
+        documents have other sources.
         """
         build = self.state.manifest.build
         return Path(build.root) if build and build.root else None
@@ -70,7 +76,7 @@ class ReadableIndex:
         return self.state.n_docs
 
     def __contains__(self, doc_id: object) -> bool:
-        """Whether the index holds a document of this id, a text or an integer."""
+        """Whether the index holds a document with this id; False if it is no text or integer."""
         return is_id(doc_id) and self.state.lookup([str(doc_id)])[0] >= 0
 
     def __iter__(self) -> Iterator[Document]:
@@ -102,25 +108,29 @@ class ReadableIndex:
     def scroll(self, n: int = 100, *, after: int | None = None, where: str | None = None) -> Page:
         """Read documents page by page, in the order in which they were added.
 
-        Documents that are added between two calls appear on a later page. A replaced document
-        counts as added anew.
+        Documents that are added between two calls appear on a later page. Replacing a document
+        moves it to the end of the order.
 
         Args:
-            n: Maximum number of documents of the page.
-            after: ``after`` of the previous page; None: the first page.
-            where: A filter over the metadata.
+            n: Maximum number of documents on the page.
+            after: The attribute ``after`` of the previous page; None: read the first page.
+            where: A filter over the metadata; None: all documents.
 
         Raises:
-            QueryError: ``n`` is below 1, or the filter is wrong.
+            QueryError: ``n`` is not an integer of at least 1, ``after`` is not an integer, or the
+                filter is wrong.
             CorruptIndex: A document cannot be read.
         """
         return read_page(self.state, n, after, where)
 
     def sample(self, n: int = 10, *, seed: int = 0, where: str | None = None) -> list[Document]:
-        """Draw ``n`` different documents at random; the same seed draws the same ones.
+        """Draw ``n`` different documents at random, or all if there are fewer.
+
+        The same seed draws the same documents from the same state and filter.
 
         Raises:
-            QueryError: ``n`` is below 1, or the filter is wrong.
+            QueryError: ``n`` is not an integer of at least 1, ``seed`` is not an integer of at
+                least 0, or the filter is wrong.
             CorruptIndex: A document cannot be read.
         """
         return sample_documents(self.state, n, seed, where)
@@ -128,8 +138,9 @@ class ReadableIndex:
     def refresh(self) -> bool:
         """Move to the newest committed state, for this object and each `SearchEngine` that uses it.
 
-        A search that has begun finishes on the old state. Only new files are opened. If nothing was
-        committed since, only the manifest is read.
+        A search that has begun finishes on the old state. Only files that the old state lacks are
+        opened. If no newer state was committed, only the manifest (the file that lists the files
+        of the newest state) is read.
 
         Returns:
             Whether there was a newer state.
@@ -138,7 +149,8 @@ class ReadableIndex:
             NotAnIndex: The folder no longer holds an index.
             CorruptIndex: A file differs from what was committed.
             ModelMismatch: The folder now holds an index with another model.
-            IndexStoreError: The folder now holds an index with another metric, or other vectors.
+            IndexStoreError: The folder now holds an index whose vectors have another metric,
+                dimension or type.
             UnfinishedBuild: The folder now holds an unfinished build in place of a finished index.
         """
         return self.store.refresh()

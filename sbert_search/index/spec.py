@@ -1,4 +1,9 @@
-"""How the vectors of an index are searched: a FAISS factory string and search parameters."""
+"""How the vectors of an index are searched: a FAISS factory string and search parameters.
+
+FAISS is a library for approximate nearest-neighbour search. Its factory string names a type of
+index: IVF splits vectors into inverted lists by their nearest centroid, HNSW links them in a graph,
+PQ, SQ and RaBitQ compress each vector to a code, and PCA, OPQ and RR transform vectors beforehand.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +13,10 @@ from dataclasses import dataclass
 from sbert_search.config import require_types
 from sbert_search.errors import ConfigError
 
-MIN_ANN_ROWS = 50_000  # smaller segments are scanned, which is faster than loading a graph
-TRAINING_ROWS_PER_LIST = 39  # FAISS warns when a centroid has fewer training vectors
+# A segment (a set of consecutive rows) with fewer rows gets no FAISS index, since an exact scan of
+# the rows is faster than loading a graph. In one of n shards, the limit is 50,000 / n rows.
+MIN_ANN_ROWS = 50_000
+TRAINING_ROWS_PER_LIST = 39  # FAISS warns if k-means has fewer training vectors per centroid
 
 _N = r"[1-9]\d{0,6}"
 _PARTS = re.compile(
@@ -20,7 +27,7 @@ _TRANSFORM = re.compile(r"(PCAR?|OPQ|RR)\d")
 _HNSW = re.compile(r"HNSW\d+")
 _IVF = re.compile(r"IVF(\d+)")
 _SQ_BYTES = {"SQ4": 0.5, "SQ6": 0.75, "SQ8": 1.0, "SQfp16": 2.0, "SQbf16": 2.0}
-_BLOCK = 32  # codes per block of FAISS's fast scan; each list is padded to whole blocks
+_BLOCK = 32  # codes per block of FAISS's fast scan ("fs"); each list is padded to whole blocks
 _RABITQ_FACTORS = 8  # bytes of correction factors that RaBitQ stores with each vector
 
 
@@ -29,15 +36,15 @@ class IndexSpec:
     """How to search the vectors of an index.
 
     Attributes:
-        factory: A FAISS factory string: ``Flat``, ``SQ8``, ``HNSW32``, ``HNSW32,SQ8``,
-            ``IVF4096,Flat``, ``IVF4096,PQ48``, ``OPQ48,IVF4096,PQ48``, ``IVF4096,RaBitQfs`` (one
-            bit per dimension) and the like. ``Flat`` is an exact scan of the stored vectors and
-            needs no FAISS.
+        factory: A FAISS factory string such as ``Flat``, ``SQ8``, ``HNSW32``, ``HNSW32,SQ8``,
+            ``IVF4096,Flat``, ``IVF4096,PQ48``, ``OPQ48,IVF4096,PQ48`` or ``IVF4096,RaBitQfs`` (one
+            bit per dimension). ``Flat`` is an exact scan of the stored vectors and needs no FAISS.
         nprobe: Number of inverted lists visited per query; only IVF uses it.
-        ef_search: Size of the candidate list per query; only HNSW uses it.
-        ef_construction: Size of the candidate list per vector added; only HNSW uses it.
-        refine: Number of candidates fetched from FAISS per result. They are then scored with the
-            stored vectors. 0 means 10 for RaBitQ, 4 for PQ, SQ4, SQ6 and SQ8, and 1 for the rest.
+        ef_search: Size of the candidate list of a query; only HNSW uses it.
+        ef_construction: Size of the candidate list when a vector is added; only HNSW uses it.
+        refine: Number of candidates that FAISS returns per result of a search. The candidates are
+            then scored with the stored vectors. 0: 10 for RaBitQ; 4 for PQ, OPQ, SQ4, SQ6 and SQ8;
+            1 for the rest.
 
     Raises:
         ConfigError: A part of the factory string is unknown, or a value has another type or is out
@@ -75,26 +82,26 @@ class IndexSpec:
 
     @property
     def links(self) -> int:
-        """HNSW's M: a row has at most M links on each level (2M on level 0); 0 without a graph."""
+        """HNSW's M: a row has at most M links on a level, but 2M on level 0; 0 without a graph."""
         match = re.search(r"HNSW(\d+)(?=,|$)", self.factory)
         return int(match.group(1)) if match and self.is_hnsw else 0
 
     @property
     def n_lists(self) -> int:
-        """Number of inverted lists, 0 without IVF."""
+        """Number of inverted lists; 0 without IVF."""
         match = _IVF.search(self.factory)
         return int(match.group(1)) if match else 0
 
     @property
     def min_training_rows(self) -> int:
-        """Smallest number of vectors for the k-means of IVF and PQ; 0 if the index has neither."""
+        """Smallest number of vectors for the k-means of IVF, PQ and OPQ; 0 without any of these."""
         codes = re.search(r"PQ\d+(?:x(\d+))?", self.factory)
         codewords = 2 ** int(codes.group(1) or 8) if codes else 0
         return TRAINING_ROWS_PER_LIST * max(self.n_lists, codewords)
 
     @property
     def candidates_per_result(self) -> int:
-        """Number of candidates fetched from FAISS per result."""
+        """Number of candidates that FAISS returns per result: ``refine``, or its default."""
         if self.refine:
             return self.refine
         if "RaBitQ" in self.factory:
@@ -103,11 +110,11 @@ class IndexSpec:
 
     @property
     def is_compressed(self) -> bool:
-        """Whether FAISS stores compressed vectors, so that its scores are approximate."""
+        """Whether FAISS stores compressed vectors (as with PQ), so its scores are approximate."""
         return bool(re.search("PQ|SQ|RaBitQ|PCA", self.factory))
 
     def predicted_bytes(self, n_rows: int, dim: int) -> int:
-        """Predict the bytes of a FAISS index of ``n_rows`` vectors; 0 for Flat, which has none."""
+        """Predict the bytes of a FAISS index of ``n_rows`` vectors; 0 for Flat, without FAISS."""
         if self.is_flat:
             return 0
         code, per_row, fixed = 4.0 * dim, 0.0, 0.0

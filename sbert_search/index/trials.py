@@ -1,4 +1,7 @@
-"""The measurements of `index tune`, which the manifest keeps."""
+"""The measurements by which the command `index tune` chose the FAISS index of an index.
+
+They are kept in the manifest, the file that describes the state of an index.
+"""
 
 from __future__ import annotations
 
@@ -10,21 +13,23 @@ from sbert_search.index.spec import IndexSpec
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Trial:
-    """The measurements, on one thread, of one index with one set of search parameters.
+    """The measurements of one FAISS index with one set of search parameters.
+
+    Searches are measured on one thread.
 
     Attributes:
-        spec: The FAISS index and its search parameters.
-        n_rows: Number of rows searched.
-        recall: Share of the k nearest rows that were returned; a row as near as the k-th counts as
-            one of them.
+        spec: The type of the FAISS index and its search parameters.
+        n_rows: Number of rows (one vector each) searched.
+        recall: Recall@k: the share of the exact k nearest rows that the search returns, as mean
+            over the queries. A returned row counts if it is at least as near as the exact k-th.
         recall_error: Standard error of ``recall`` over the queries.
-        p50_ms: Median latency of a single query.
-        p99_ms: 99th percentile of the latency of a single query.
-        qps: Queries per second in large batches.
-        size_bytes: Bytes of the FAISS index, which is mapped from its file; 0 for an exact scan.
-        predicted_bytes: Bytes predicted before the build.
-        build_s: Seconds to train and fill the index.
-        predicted_build_s: Seconds predicted before the build.
+        p50_ms: Median latency of a single query in milliseconds.
+        p99_ms: 99th percentile of the latency of a single query in milliseconds.
+        qps: Queries per second if many queries are searched together.
+        size_bytes: Bytes of the FAISS files, which a search maps into memory; 0: an exact scan.
+        predicted_bytes: ``size_bytes`` as predicted before the build.
+        build_s: Seconds to train and fill the FAISS index.
+        predicted_build_s: ``build_s`` as predicted before the build.
     """
 
     spec: IndexSpec
@@ -47,19 +52,20 @@ class Trial:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Tuning:
-    """The result of a tuning: the chosen index and the measurements behind the choice.
+    """The result of a tuning: the chosen FAISS index, and the measurements that decided.
 
     Attributes:
-        recall: Target recall.
+        recall: Target recall@k.
         k: The k of recall@k.
-        queries: Where the queries came from, in words.
+        queries: A description of where the queries came from.
         n_choosing: Number of queries used to choose the index.
         n_verifying: Number of held-out queries, on which ``verified`` was measured.
-        verified: Measurements of the chosen index over all rows.
-        sampled: Measurements on a sample of the rows: the Pareto front of recall and speed.
+        verified: Measurements of the chosen FAISS index over all rows.
+        sampled: Measurements on a sample of the rows that no other measurement on the sample beats
+            in both recall and ``qps``, by ascending recall.
         seconds: Duration of the tuning.
-        machine: The machine that ran it.
-        libraries: Versions of the libraries.
+        machine: The machine that ran the tuning.
+        libraries: Versions of the installed libraries that the tuning used, by name.
     """
 
     recall: float
