@@ -33,31 +33,32 @@ from sbert_search.records import Document, MetadataValue
 from sbert_search.runtime.arrays import distinct
 from sbert_search.runtime.disk.folders import Folder
 
-COLUMNS_KEPT = 4  # metadata columns whose codes are cached; they take 16 bytes per value
-MASKS_KEPT = 4  # filters whose masks are cached; a mask takes a byte per row
-MAX_RESULTS_HELD = 1 << 22  # limit of the results (queries x k) of one block of queries
+COLUMNS_KEPT = 4  # metadata columns whose values are cached, 16 bytes for each value of a document
+MASKS_KEPT = 4  # filters whose masks are cached; a mask takes one byte per row
+MAX_RESULTS_HELD = 1 << 22  # most results (queries x k) of the queries that are searched together
 
 
 class Snapshot:
-    """The state of an index after one commit. It never changes, whatever writers do.
+    """The state of an index after one commit. Writers commit new states and never change this one.
 
-    A row is the number of a passage in the index; it is live unless it was deleted or replaced. A
-    position is the index of a row inside its segment. A document is identified by the row of its
-    first passage.
+    A row is the number of a passage in the index. It is live, unless its document was deleted or
+    replaced; then it is dead. A segment is an immutable set of files for consecutive rows. A
+    position is the index of a row in its segment. A document is identified by the row of its first
+    passage. A parameter ``index`` of a method is the index of a segment in ``segments``.
 
     Args:
-        folder: The index.
-        manifest: The manifest of the state.
+        folder: The folder of the index.
+        manifest: The manifest of the state, which lists its files and settings.
         reuse: Another state of the same folder, whose open files are used again.
 
     Raises:
-        FileNotFoundError: A file is gone, as after a compaction by another process.
-        CorruptIndex: A file differs from what the manifest says.
+        FileNotFoundError: A file is gone, for example after a compaction by another process.
+        CorruptIndex: A file differs from what the manifest records.
     """
 
     n_shards = 1
     missing: tuple[str, ...] = ()
-    """Shards that have not answered; there can be some only in a search on a cluster."""
+    """Names of the shards that did not answer; always empty unless a cluster searches the index."""
 
     def __init__(self, folder: Folder, manifest: Manifest, reuse: Snapshot | None = None) -> None:
         self.folder, self.manifest = folder, manifest
@@ -79,7 +80,7 @@ class Snapshot:
         self._selections = [None if live is None else Selection(live) for live in self._live]
 
     def with_spec(self, spec: IndexSpec) -> Snapshot:
-        """Return this state with another spec; its files are not opened again."""
+        """Return this state with other search settings; its files are not opened again."""
         changed = replace(self.manifest, settings=replace(self.settings, spec=spec))
         return Snapshot(self.folder, changed, self)
 
@@ -90,7 +91,7 @@ class Snapshot:
 
     @property
     def manifests(self) -> tuple[Manifest, ...]:
-        """The manifest, or those of the shards of a sharded index."""
+        """The manifest of this index; of a sharded index, the manifests of its shards."""
         return (self.manifest,)
 
     @property
@@ -125,20 +126,23 @@ class Snapshot:
         *,
         exact: bool = False,
     ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-        """Find the best rows of each query.
+        """Find the k rows whose vectors have the best scores for each query.
 
         Args:
-            queries: float32 (n_queries, dim), finite.
+            queries: The vectors of the queries, float32 (n_queries, dim), finite.
             k: Number of rows to return for each query; may exceed the number of rows in the index.
-            mask: A mask from `filter_mask` of this snapshot; None: all live rows.
-            exact: Scan all vectors and use no FAISS file.
+            mask: The rows that may be returned, as `filter_mask` of this snapshot returns them;
+                None: all live rows.
+            exact: Whether to scan all vectors exactly, without the FAISS files.
 
         Returns:
-            Scores float32 (n_queries, k), best first and the lower row first among equals, and
-            rows int64 (n_queries, k). If there are fewer than k rows, the rest is -inf and -1.
+            Scores, float32 (n_queries, k), best first, and the rows that have them, int64
+            (n_queries, k). Of rows with equal scores, the lower one comes first. If fewer than k
+            rows may be returned, the remaining scores are -inf and the remaining rows -1.
 
         Raises:
-            QueryError: k is below 1, or the queries have another dimension or are not finite.
+            QueryError: k is below 1; or the queries have another dimension, are not real numbers or
+                are not finite.
         """
         queries = self._checked(queries, k)
         if len(queries) == 1 and mask is None and not exact and self._single_query:
@@ -158,7 +162,11 @@ class Snapshot:
 
     @cached_property
     def _single_query(self) -> SingleQuerySearch | None:
-        """A faster search for one query, if all segments have FAISS files and no dead rows."""
+        """A faster search for one query without a filter.
+
+        None: there is no segment, or a segment has dead rows, has no FAISS file or is searched on
+        a GPU.
+        """
         if any(selection is not None for selection in self._selections):
             return None
         return SingleQuerySearch.of(self.segments, self.anns, self.settings)
@@ -255,27 +263,28 @@ class Snapshot:
         """Find the live rows whose documents match an SQL condition over their metadata.
 
         Raises:
-            QueryError: The condition cannot be used; the message marks where.
-            ClusterError: The state is searched on a cluster, which does not answer.
+            QueryError: The condition is wrong; the message marks the place in the condition.
+            ClusterError: A cluster searches the state, and the cluster does not answer.
         """
         return self.own_filter_mask(where)
 
     def own_filter_mask(self, where: str) -> RowMask:
-        """Find the rows that `filter_mask` finds, always in this process.
+        """Find the rows that `filter_mask` finds, in this process even if a cluster is used.
 
-        The masks of the last few conditions are cached, since the next query often repeats one.
+        The masks of the last few conditions are cached, since the next query often has the same
+        condition.
 
         Raises:
-            QueryError: The condition cannot be used; the message marks where.
+            QueryError: The condition is wrong; the message marks the place in the condition.
         """
         mask = self._masks.pop(where, None) or self._find_matching(where)
-        self._masks[where] = mask  # dicts keep their order: the newest one is last
+        self._masks[where] = mask  # a dict keeps the order of insertion: the newest mask is last
         for oldest in list(self._masks)[:-MASKS_KEPT]:
             self._masks.pop(oldest, None)
         return mask
 
     def _find_matching(self, where: str) -> RowMask:
-        from sbert_search.index.filters import conditions  # loads sqlglot
+        from sbert_search.index.filters import conditions  # imports sqlglot, for filters only
 
         condition = conditions.parse(where, self.columns)
         parts, n_docs = [], 0
@@ -294,7 +303,8 @@ class Snapshot:
         """Make a mask of all rows of some live documents.
 
         Args:
-            marks: For each segment, the documents, bool (n_docs,), in the order of their rows.
+            marks: For each segment, which of its documents are in the mask: bool (n_docs,), in the
+                order of their rows, False for dead documents.
         """
         parts = tuple(
             docs
@@ -307,7 +317,7 @@ class Snapshot:
         return RowMask(parts, n_live, n_docs, sum(int(part.sum()) for part in parts))
 
     def distinct_values(self, name: str) -> DistinctValues:
-        """Read the values of a metadata column; those of the last few columns are cached.
+        """Read the values of a metadata column; the values of the last few columns are cached.
 
         Raises:
             QueryError: There is no such column.
@@ -343,10 +353,13 @@ class Snapshot:
         return list(values)
 
     def codes_of(self, name: str, docs: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the codes of the values of some documents in a column; see `DistinctValues`.
+        """Return the codes of the values of some documents in a metadata column.
+
+        The code of a value is its index among the distinct values of the column, in ascending
+        order.
 
         Args:
-            name: A metadata column whose values are no lists.
+            name: A metadata column whose values are not lists.
             docs: Rows of the documents' first passages, int64 (n,).
 
         Returns:
@@ -372,14 +385,14 @@ class Snapshot:
         return vectors
 
     def holds(self, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Return which rows are in the index, dead or live, bool (n,)."""
+        """Return whether the index has each row, live or dead: bool, shaped like ``rows``."""
         held = np.zeros(rows.shape, bool)
         for segment in self.segments:
             held |= segment.positions(rows) >= 0
         return held
 
     def live(self, index: int) -> Live:
-        """Return which positions of a segment are live, bool (n_rows,); None: all of them."""
+        """Return which positions of a segment are live, bool (n_rows,); None: all are live."""
         return self._live[index]
 
     def n_live(self, index: int) -> int:
@@ -429,7 +442,8 @@ class Snapshot:
 
         Raises:
             NoLexicalData: The index has no lexical data.
-            CorruptIndex: Postings and the documents from which to count them again are damaged.
+            CorruptIndex: Postings are damaged, and so are the documents from which the terms would
+                be counted again.
         """
         if self.settings.lexical is None:
             raise NoLexicalData(
@@ -462,22 +476,25 @@ class Snapshot:
         return self.lexical.search(queries, k, mask, near)
 
     def for_queries(self, *, complete: bool = False) -> Snapshot:
-        """Return this state for some queries that are answered together.
+        """Return the state that answers some queries together; here, this state itself.
 
-        On a cluster, all questions about these queries go to the same processes, and their answers
-        may lack the documents of the shards in ``missing``.
+        If a cluster searches the index, a copy of the state is returned. The copy sends all its
+        requests to the same processes. Its results may lack documents of the shards in ``missing``.
 
         Args:
-            complete: Raise an error if a shard does not answer, and leave none out.
+            complete: Whether a shard that does not answer is an error even if the index allows
+                results without it.
         """
         return self
 
     @cached_property
     def vocabulary(self) -> Vocabulary:
-        """The words of this state, also those of documents deleted since the last compaction.
+        """The words of 3 to 64 letters in all documents, and the number of their occurrences.
+
+        Words of a dead document are included until its segment is rewritten.
 
         Raises:
-            NoLexicalData: The index has no lexical data, or does not list its words.
+            NoLexicalData: The index has no lexical data, or a segment lacks its word list.
             CorruptIndex: The documents of a small segment cannot be read.
         """
         if self.settings.lexical is None:
@@ -495,15 +512,15 @@ class Snapshot:
         return Vocabulary(known)
 
     def words(self, index: int) -> WordList | None:
-        """Return the words of a segment; None if they are not listed, or the list is damaged."""
+        """Return the words of a segment; None if its word list is absent or damaged."""
         return self._derived.words(index, self.segments[index])
 
     def selection(self, index: int) -> Selection | None:
-        """Return the selection of the live rows of a segment; None: all of them."""
+        """Return the live rows of a segment as a `Selection`; None: all rows are live."""
         return self._selections[index]
 
     def live_docs(self, index: int) -> Live:
-        """Return which documents of a segment are live, bool (n_docs,); None: all."""
+        """Return which documents of a segment are live, bool (n_docs,); None: all are live."""
         live = self._live[index]
         return None if live is None else live[self.segments[index].firsts]
 
@@ -511,7 +528,8 @@ class Snapshot:
         """Return the postings of a segment; the index must have lexical settings.
 
         Raises:
-            CorruptIndex: Neither the postings nor the documents can be read.
+            CorruptIndex: Postings are damaged, and so are the documents from which the terms would
+                be counted again.
         """
         return self._derived.postings(index, self.segments[index])
 
@@ -535,11 +553,14 @@ class Snapshot:
     def _located(
         self, rows: NDArray[np.int64]
     ) -> Iterator[tuple[Segment, NDArray[np.bool_], NDArray[np.int64]]]:
-        """Group rows by segment; rows of -1 are left out.
+        """Group rows by the segment that holds them; negative rows are left out.
+
+        Args:
+            rows: int64, any shape.
 
         Yields:
-            A segment that holds some of the rows, the mask of these rows, shaped like ``rows``, and
-            their positions in the segment.
+            A segment that holds some of the rows, the mask of these rows, bool, shaped like
+            ``rows``, and their positions in the segment, int64 (n_masked,).
 
         Raises:
             ValueError: A row is not in the index.
