@@ -34,7 +34,8 @@ from sbert_search.runtime.disk import files, locks
 from sbert_search.runtime.disk.folders import Folder
 from sbert_search.runtime.remedies import if_offered
 
-# A search must not wait for the import of code that writes, so the methods that write import it.
+# A search must not wait for the import of code that writes an index. Only the methods that write
+# import such code.
 if TYPE_CHECKING:
     from sbert_search.index.storage.held_folder import HeldFolder
     from sbert_search.index.writer import IndexWriter
@@ -46,7 +47,10 @@ LOOK_AGAIN_S = 0.2  # seconds to wait for a lock before checking whether the fol
 
 
 class StoreMaker(Protocol):
-    """Makes and opens indexes of one kind on disk; the class `IndexStore` is one."""
+    """Makes and opens indexes of one kind on disk: sharded ones, or ones without shards.
+
+    The class `IndexStore` itself is a `StoreMaker`, for indexes without shards.
+    """
 
     def open(self, path: str | Path, /) -> IndexStore:
         """Open an index for reading."""
@@ -59,10 +63,10 @@ class StoreMaker(Protocol):
         *,
         build: BuildCursor | None = None,
     ) -> IndexStore:
-        """Make an empty index in a folder that is absent or empty."""
+        """Make an index without documents in a folder that is absent or empty."""
 
     def require_free(self, path: Path, /) -> None:
-        """Refuse a folder in which `create` would refuse to make an index, and write nothing.
+        """Raise an error if `create` would refuse the folder; write nothing.
 
         Raises:
             IndexStoreError: The folder holds an index or other files, or is no folder.
@@ -74,8 +78,8 @@ class IndexStore:
     """An index on disk: a snapshot to read, and a writer while no other process writes.
 
     Args:
-        snapshot: The state to read.
-        wait_s: Seconds that a writer waits for another process's lock.
+        snapshot: The state to read, which is the result of one commit.
+        wait_s: Seconds to wait when `writer` is called while another writer holds the lock.
     """
 
     def __init__(self, snapshot: Snapshot, *, wait_s: float = 0.0) -> None:
@@ -84,12 +88,12 @@ class IndexStore:
 
     @property
     def path(self) -> Path:
-        """The folder, absolute."""
+        """Absolute path of the folder of the index."""
         return self.snapshot.path
 
     @property
     def commit_file(self) -> Path:
-        """The file that each commit replaces."""
+        """The manifest of the index: the file that each commit replaces."""
         return self.path / manifests.NAME
 
     @classmethod
@@ -102,19 +106,19 @@ class IndexStore:
         build: BuildCursor | None = None,
         first_row: int = 0,
     ) -> IndexStore:
-        """Make an empty index in a folder that is absent or empty.
+        """Make an index without documents in a folder that is absent or empty.
 
         Args:
             path: The folder.
             settings: Settings of the index.
-            columns: Metadata columns.
-            build: Progress of the build that creates the index, at its start.
-            first_row: Number of the first row, which is not 0 only in a shard.
+            columns: Metadata columns and their types; None: no columns.
+            build: What the manifest records about the build that fills the index; None: nothing.
+            first_row: Number of the first row; only a shard of a sharded index needs more than 0.
 
         Raises:
             IndexStoreError: The folder is not empty, or the file system lacks operations that
                 commits need.
-            IndexLocked: Another process creates an index there.
+            IndexLocked: Another process is creating an index in the folder.
         """
         from sbert_search.index.dense import faiss_runtime
         from sbert_search.index.storage.held_folder import HeldFolder
@@ -132,7 +136,7 @@ class IndexStore:
             _check_free(Folder.open(path))
             with contextlib.ExitStack() as stack:
                 folder, lock = take_lock(stack, path, 0.0)
-                _check_free(folder)  # again, since another process may have created an index
+                _check_free(folder)  # again: another process may have made an index meanwhile
                 locks.check_renames(folder)
                 _add_folders(folder)
                 manifests.write(folder, empty, ready=HeldFolder(folder, lock).require)
@@ -142,7 +146,7 @@ class IndexStore:
 
     @classmethod
     def require_free(cls, path: Path) -> None:
-        """Refuse a folder in which `create` would refuse to make an index; see `StoreMaker`."""
+        """Raise an error if `create` would refuse the folder; see `StoreMaker.require_free`."""
         if folder := opened_if_present(path):
             _check_free(folder)
 
@@ -152,7 +156,7 @@ class IndexStore:
 
         Args:
             path: The folder.
-            wait_s: Seconds that a writer waits for another process's lock.
+            wait_s: As for the class.
 
         Raises:
             NotAnIndex: The folder holds no index.
@@ -161,25 +165,27 @@ class IndexStore:
         return cls(open_snapshot(Path(path)), wait_s=wait_s)
 
     def __reduce__(self) -> tuple[Callable[..., IndexStore], tuple[str]]:
-        """Pickle the path, since mapped files cannot be sent; unpickling opens the newest state."""
+        """Pickle path and ``wait_s``, not the mapped files; unpickling opens the newest state."""
         return partial(IndexStore.open, wait_s=self.wait_s), (str(self.path),)
 
     def newest(self) -> Snapshot:
-        """Open the newest state of the index, which is `snapshot` if nothing was committed since.
+        """Open and return the newest state; if it is the state of `snapshot`, return `snapshot`.
 
-        `snapshot` stays, so that searches of other threads go on with it.
+        The attribute `snapshot` does not change, so other threads continue to search it.
         """
         return open_snapshot(self.path, self.snapshot)
 
     def refresh(self) -> bool:
-        """Move to the newest state of the index; return whether it differs from the old one.
+        """Set `snapshot` to the newest state; return whether this state differs from the old one.
 
-        Threads may refresh and write with this object at once. None of them goes back to an older
-        state: if another thread moved while a state was opened, the newest state is opened again.
+        Several threads may refresh and write with this object at the same time, and `snapshot`
+        never goes back to an older state. For that, if another thread has replaced `snapshot` while
+        this call opened a state, this call opens the newest state again.
 
         Raises:
             ModelMismatch: The folder now holds an index with another model.
-            IndexStoreError: The folder now holds an index with another metric, or other vectors.
+            IndexStoreError: The folder now holds an index whose vectors have another metric,
+                dimension or type.
             UnfinishedBuild: The folder now holds an unfinished build in place of a finished index.
         """
         first = self.snapshot
@@ -190,10 +196,10 @@ class IndexStore:
                 if self.snapshot is before:
                     self.snapshot = newest
                     return newest is not first
-        return True  # other threads moved to a newer state each time
+        return True  # at each try, another thread had set `snapshot` to a newer state
 
     def _require_successor(self, newest: Snapshot) -> None:
-        """Refuse a state that does not continue the opened one; errors as for `refresh`."""
+        """Raise an error if a state does not continue the index of `snapshot`; see `refresh`."""
         for name in ("identity", "metric", "dim", "dtype"):
             if getattr(newest.settings, name) != getattr(self.snapshot.settings, name):
                 kind = ModelMismatch if name == "identity" else IndexStoreError
@@ -212,12 +218,14 @@ class IndexStore:
         """Lock the index and yield its writer; each commit updates `snapshot` of this store.
 
         Args:
-            at_least_s: Seconds to wait for another process's lock, even if ``wait_s`` is less.
+            at_least_s: Seconds to wait for another writer's lock, even if ``wait_s`` is less.
 
         Raises:
-            IndexLocked: Another process is writing.
-            IndexStoreError: The folder cannot be written, or holds another index; see `refresh`.
+            IndexLocked: Another process, or another writer of this process, is writing.
+            IndexStoreError: The folder cannot be written, is a shard of a sharded index, or now
+                holds another index; see `refresh`.
             UnfinishedBuild: As for `refresh`.
+            CorruptIndex: A file is missing or damaged.
         """
         from sbert_search.index.storage.held_folder import HeldFolder
         from sbert_search.index.storage.transaction import remove_unreferenced, require_files
@@ -232,7 +240,7 @@ class IndexStore:
             yield IndexWriter(newest, held_folder, self._move)
 
     def _start_from(self, newest: Snapshot) -> None:
-        """Move to the state that a writer has opened under its lock; errors as for `refresh`."""
+        """Set `snapshot` to the state that a new writer opened; errors as for `refresh`."""
         self._require_successor(newest)
         self._move(newest)
 
@@ -243,8 +251,9 @@ class IndexStore:
     def backup_to(self, target: str | Path) -> None:
         """Copy the newest state to another folder; see `backup.backup_to`.
 
-        No lock is taken. If a compaction removes files before all of them are open, the copy starts
-        over. An open file can be read to its end, even after its removal.
+        No lock is taken. If a compaction removes files of the state before all of them are open,
+        the copy starts again from the newest state. Files that are open stay readable after their
+        removal.
 
         Raises:
             CorruptIndex: A file is missing or damaged; no target is made.
@@ -265,19 +274,26 @@ class IndexStore:
 
 
 def open_snapshot(path: Path, reuse: Snapshot | None = None) -> Snapshot:
-    """Open the newest state; start over if the folder is replaced meanwhile.
+    """Open the newest state of an index; start again if the folder is replaced meanwhile.
 
     Args:
         path: The folder.
-        reuse: An earlier state. Its open files are used again if the folder is the same.
+        reuse: An earlier state. Its open files are used again, unless the folder was replaced.
     """
     return following(path, lambda folder: _newest(folder, reuse))
 
 
 def following(path: Path, opened: Callable[[Folder], S]) -> S:
-    """Open the folder at a path with ``opened``; start over if the folder is replaced meanwhile.
+    """Open the folder at a path and call a function with it, which opens a state of the index.
+
+    If the function fails because the folder was replaced, start again with the new folder.
+
+    Args:
+        path: The folder.
+        opened: The function.
 
     Raises:
+        CorruptIndex, NotAnIndex: As ``opened`` raises them, if the folder was not replaced.
         IndexStoreError: The folder was replaced `OPEN_TRIES` times.
     """
     for _ in range(OPEN_TRIES):
@@ -291,7 +307,7 @@ def following(path: Path, opened: Callable[[Folder], S]) -> S:
 
 
 def _newest(folder: Folder, reuse: Snapshot | None) -> Snapshot:
-    """Open the newest state of an open folder; start over if a compaction removes its files."""
+    """Open the newest state in an open folder; start again if a compaction removes its files."""
     if reuse and (reuse.folder.identity != folder.identity or reuse.folder.moved_folders()):
         reuse = None
     for _ in range(OPEN_TRIES):
@@ -324,17 +340,19 @@ def always_changing(path: Path) -> IndexStoreError:
 
 @contextlib.contextmanager
 def held(path: Path, wait_s: float, kind: type[H]) -> Iterator[H]:
-    """Hold the lock of an index, and keep its sub-folders open to notice when one is replaced.
+    """Hold the lock of an index, and keep its sub-folders open.
+
+    A sub-folder that another program replaces is then noticed, as its inode stays in use.
 
     Args:
         path: The folder.
-        wait_s: Seconds to wait for another process's lock.
-        kind: `HeldFolder`, or a class derived from it, of which an object is made.
+        wait_s: Seconds to wait for another writer's lock.
+        kind: Class of the object that is yielded: `HeldFolder` or a subclass.
     """
     with contextlib.ExitStack() as stack:
         try:
             folder, lock = take_lock(stack, path, wait_s)
-            _add_folders(folder)  # an index made by an earlier version may lack some
+            _add_folders(folder)  # an index of an earlier version may lack some sub-folders
             stack.enter_context(folder.kept_open(FOLDERS))
         except OSError as error:
             raise IndexStoreError(f"{path} cannot be written: {error}.") from error
@@ -342,12 +360,17 @@ def held(path: Path, wait_s: float, kind: type[H]) -> Iterator[H]:
 
 
 def take_lock(stack: contextlib.ExitStack, path: Path, wait_s: float) -> tuple[Folder, locks.Lock]:
-    """Wait for the lock of the index at the path, and follow the path if the folder is replaced.
+    """Lock the index at a path; if its folder is replaced meanwhile, lock the new folder.
 
     Args:
-        stack: Releases the lock when it is closed.
+        stack: Releases the lock when the stack is closed.
         path: The folder.
-        wait_s: Seconds to wait for another process's lock.
+        wait_s: Seconds to wait for another writer's lock.
+
+    Raises:
+        IndexLocked: Another writer still holds the lock after ``wait_s`` seconds.
+        NotAnIndex: The path is absent or not a folder.
+        OSError: The lock file cannot be made or locked.
     """
     until = time.monotonic() + wait_s
     while True:
@@ -369,10 +392,10 @@ def take_lock(stack: contextlib.ExitStack, path: Path, wait_s: float) -> tuple[F
 
 
 def opened_if_present(path: Path) -> Folder | None:
-    """Open the folder in which an index is to be made; None if it is absent.
+    """Open the folder in which an index is to be made; None if the folder is absent.
 
     Raises:
-        IndexStoreError: The path is no folder, or cannot be read.
+        IndexStoreError: The path is not a folder, or the folder cannot be read.
     """
     try:
         return Folder.open(path)
@@ -383,8 +406,8 @@ def opened_if_present(path: Path) -> Folder | None:
 
 
 def _require_no_shard(path: Path) -> None:
-    """Refuse to change a shard on its own."""
-    shard = path.resolve()  # the path may be a link
+    """Raise an error if the folder is a shard, since a shard must not be changed on its own."""
+    shard = path.resolve()  # the path may be a symbolic link
     whole = shard.parent
     if shard.name.startswith("shard-") and (whole / SHARDS).is_file():
         raise IndexStoreError(
@@ -402,7 +425,7 @@ def _add_folders(folder: Folder) -> None:
 
 
 def _check_free(folder: Folder) -> None:
-    """Refuse a folder that is not empty; remains of an interrupted creation are allowed."""
+    """Raise an error if a folder holds anything but remains of an interrupted `create`."""
     entries = folder.listing()
     if manifests.NAME in entries:
         raise IndexStoreError(
