@@ -28,8 +28,8 @@ from sbert_search.runtime import memory
 from sbert_search.runtime.progress import detail, note, warn
 from sbert_search.runtime.remedies import if_offered
 
-# A search must not wait for the import of code that reads sources and writes indexes, so the
-# methods that build and update import it (tests/cli/test_cold.py).
+# A search must not wait for the import of code that reads sources and writes indexes. Only the
+# methods that build and update an index import such code (tests/cli/test_cold.py checks this).
 if TYPE_CHECKING:
     from sbert_search.corpus.id_column import IdsLike
     from sbert_search.corpus.spool import Sources
@@ -44,11 +44,11 @@ if TYPE_CHECKING:
     from sbert_search.index.tuning.tune import TuneReport
     from sbert_search.index.writer import IndexWriter
 
-TUNING_BYTES = 64 << 20  # memory of a tuning in addition to its sample of vectors
+TUNING_BYTES = 64 << 20  # bytes of memory that `tune` needs in addition to its sample of vectors
 
 
 class GivenToBuild(TypedDict):
-    """Arguments of `Index.build` that are no settings."""
+    """The arguments of `Index.build` other than ``sources``, ``out`` and settings."""
 
     model: ModelLike | None
     vectors: VectorsLike | None
@@ -57,24 +57,28 @@ class GivenToBuild(TypedDict):
 
 
 class Index(MaintainedIndex):
-    """An index on disk and the name of the model that built it.
+    """An index on disk, with the name of the model that made its vectors.
 
-    This object reads one immutable state: the result of one commit. Its own `add`, `upsert`,
-    `delete` and `compact` move it to the state that they commit. `refresh` moves it to the newest
-    state, which another process or another `Index` of the same folder may have committed.
+    This object reads one immutable state: the result of one commit. Its methods that change the
+    index, such as `add`, `delete` and `compact`, move it to the state that they commit. `refresh`
+    moves it to the newest state, which another process or another `Index` of the same folder may
+    have committed.
     """
 
     @classmethod
     def open(cls, path: str | Path, *, wait_s: float = 0.0) -> Self:
-        """Open an index and verify its files.
+        """Open an index, and check the size of each file and the hash of each smaller data file.
+
+        `check` verifies all files in full.
 
         Args:
             path: The folder.
-            wait_s: Seconds that a writer waits for another process's lock.
+            wait_s: Seconds that a method which changes the index waits while another process is
+                writing to the index.
 
         Raises:
             NotAnIndex: The folder holds no index.
-            CorruptIndex: A file differs from what was committed.
+            CorruptIndex: A file differs from the one that was committed.
         """
         return cls(IndexStore.open(path, wait_s=wait_s))
 
@@ -97,30 +101,32 @@ class Index(MaintainedIndex):
         To resume their build, pass the same rows in the same order.
 
         Args:
-            sources: A file, folder or glob, or several of them. Or rows: dicts or `Document`
-                objects, also of a generator; a table of pandas, polars, pyarrow or any library with
-                Arrow's C interface; a ``datasets.Dataset``.
-            out: The new folder. None: a temporary folder, which is deleted with the last reference
-                to the index, at the latest when the process ends; `backup` keeps a copy.
+            sources: A file, folder or glob, or several of them. Or rows in memory: a list or
+                generator of dicts or `Document` objects; a table of pandas, polars, pyarrow or any
+                library with Arrow's C interface; a ``datasets.Dataset``.
+            out: The folder of the new index. None: a temporary folder. It is deleted when the last
+                reference to the index is gone, at the latest when the process ends; `backup` makes
+                a copy that stays.
             model: A model's name or folder, an `Embedder` or a ``SentenceTransformer``; None: the
                 default model of `Embedder`, or no model if vectors are given.
-            vectors: Vectors that are indexed in place of those of a model: floats (n_rows, dim), of
-                numpy, a mapped file or torch on the CPU; the path of an ``.npy`` file; or the name
-                of a column of the source. Rows then need no text, and with ``model`` the index can
-                still be searched by text. A row whose vector cannot be used is a bad row: its
-                vector is not finite or, for the metric cosine, all zeros; in a column, it may also
-                be missing or have another dimension than the first one.
+            vectors: Vectors that are indexed in place of those that a model would make: a float
+                array (n_rows, dim) of numpy (also memory-mapped) or of torch on the CPU; the path
+                of an ``.npy`` file; or the name of a column of the source. Rows then need no text.
+                If ``model`` is given too, the index can still be searched by text. A row is a bad
+                row if its vector is not finite or, for the metric cosine, all zeros; or if the
+                column has no vector in this row, or one of another dimension than the first.
             settings: Metric, fields and other settings; None: the defaults.
-            memory_bytes: Memory limit of the process; mapped files do not count. None: no limit.
-            runner: Embeds the documents, such as a `RayRunner` on other machines; None: this
-                process does.
-            keywords: Fields of `BuildSettings`, which replace those of ``settings``; and how to
-                open a model by name: ``device``, ``engine``, ``precision``.
+            memory_bytes: Memory limit of the process in bytes, without memory-mapped files. None:
+                no limit.
+            runner: The function that embeds the documents, such as a `RayRunner`, which uses other
+                machines; None: this process embeds them.
+            keywords: Fields of `BuildSettings`, which replace those of ``settings``; and options
+                for opening a model by name, such as ``device``, ``engine`` and ``precision``.
 
         Raises:
             ConfigError: A setting has a wrong value, or the FAISS index that ``settings.spec``
                 names would exceed ``memory_bytes``.
-            TypeError: There is no such keyword.
+            TypeError: A keyword is unknown.
             CorpusError: A source cannot be read or holds a bad row, or there is not one vector for
                 each row.
             IndexStoreError: The folder cannot become an index, or already holds a finished
@@ -146,7 +152,7 @@ class Index(MaintainedIndex):
         keywords: BuildKeywords,
         chosen: GivenToBuild,
     ) -> Self:
-        """Build an index of the kind that ``stores`` makes; other arguments as for `build`."""
+        """Build an index of the kind that ``stores`` makes; see `build` for the other arguments."""
         from sbert_search.embedding.pipeline import embed_batches
         from sbert_search.index.ingestion.build import (
             BuildKeywords,
@@ -181,11 +187,11 @@ class Index(MaintainedIndex):
 
     @classmethod
     def _built(cls, build: Callable[[Path], object], out: str | Path | None) -> Self:
-        """Build into a folder, or a temporary one that lives as long as the index."""
+        """Build into ``out``; None: into a temporary folder, which is deleted with the index."""
         if out is not None:
             build(Path(out))
             return cls.open(out)
-        from sbert_search.runtime.disk.temporary import TemporaryFolder  # a query needs none
+        from sbert_search.runtime.disk.temporary import TemporaryFolder  # not for queries
 
         scratch = TemporaryFolder()
         try:
@@ -211,16 +217,16 @@ class Index(MaintainedIndex):
         """Build an index from texts in memory.
 
         Args:
-            texts: The texts; a generator is read once.
+            texts: The texts, in a list or from a generator.
             ids: One id for each text; None: the number of the text, from 0.
             out: As for `build`.
             model: As for `build`.
-            vectors: One vector for each text, as for `build`; None: the model makes them.
+            vectors: One vector for each text, as for `build`; None: the model makes the vectors.
             keywords: As for `build`.
 
         Raises:
-            CorpusError: A text is blank or not a string, an id occurs twice, or the number of ids
-                is not that of the texts.
+            CorpusError: A text is blank or not a string, an id occurs with two different texts, or
+                the numbers of ids and texts differ.
             ConfigError: In the same cases as `build`.
             IndexStoreError: In the same cases as `build`.
         """
@@ -239,19 +245,19 @@ class Index(MaintainedIndex):
         settings: BuildSettings | None = None,
         **keywords: Unpack[BuildKeywords],
     ) -> Self:
-        """Make an index without documents, for `add`, `upsert` or `sync`.
+        """Make an index without documents, to which `add`, `upsert` or `sync` can add them.
 
         Args:
             out: The new folder.
             model: As for `build`.
-            dim: Dimension of the vectors of an index without a model, whose documents are added
-                with vectors; None: the index has a model.
+            dim: Dimension of the vectors, for an index without a model; its documents must be
+                added with vectors. None: the index has a model.
             settings: As for `build`.
             keywords: As for `build`.
 
         Raises:
             ConfigError: A setting has a wrong value, or both a model and ``dim`` are given.
-            TypeError: There is no such keyword.
+            TypeError: A keyword is unknown.
             IndexStoreError: The folder is not empty, or cannot become an index.
         """
         return cls(cls._create(IndexStore, out, model, dim, settings, keywords))
@@ -266,7 +272,7 @@ class Index(MaintainedIndex):
         settings: BuildSettings | None,
         keywords: BuildKeywords,
     ) -> IndexStore:
-        """Make an empty index of the kind that ``stores`` makes; arguments as for `create`."""
+        """Make an empty index of the kind that ``stores`` makes; see `create`."""
         from sbert_search.index.ingestion.build import BuildKeywords, BuildSettings, create_empty
         from sbert_search.index.ingestion.given_vectors import refuse_model_options
         from sbert_search.index.ingestion.model_check import as_embedder
@@ -309,8 +315,8 @@ class Index(MaintainedIndex):
             keywords: As for `build`.
 
         Raises:
-            CorpusError: A vector or an id cannot be used, an id occurs twice with two vectors, or
-                the number of ids is not that of the vectors.
+            CorpusError: A vector or an id cannot be used, an id occurs with two different vectors,
+                or the numbers of ids and vectors differ.
             ConfigError: In the same cases as `build`.
             IndexStoreError: In the same cases as `build`.
             ModelMismatch: The vectors have another dimension than those of the model.
@@ -344,24 +350,27 @@ class Index(MaintainedIndex):
         named: bool = True,
         **options: Unpack[EmbedderOptions],
     ) -> TextEmbedder:
-        """Open the model of this index, or check that a given model is the same.
+        """Open the model of this index, and check that its vectors agree with those of the index.
+
+        The index stores a few check texts with their vectors. The model embeds these texts, and
+        each vector must have at least a certain cosine with the stored one.
 
         Args:
-            model: A name, a folder or an embedder; None: the model that the index names.
-            allow_inexact: Accept an engine or precision whose vectors differ from those of the
-                index by more than the tolerance.
-            quick: Use the model's exported ONNX graph if the cache has one whose vectors agree with
-                those of the index. The graph opens in a fraction of a second; torch opens slowly,
-                but embeds many texts faster.
+            model: A name, a folder or an open embedder; None: the model that the index names.
+            allow_inexact: Whether to warn, and not to raise an error, if the model in another
+                engine or precision gives vectors below that cosine.
+            quick: Use the exported ONNX graph of the model if the cache has one whose vectors agree
+                with those of the index. The graph opens in a fraction of a second; torch opens
+                slowly, but embeds many texts faster.
             named: Report the name and engine of the model as a note; False: as a detail, which
                 a command prints only with ``--verbose``.
-            options: How to open a model by name: ``device``, ``engine``, ``precision``. On a CPU,
-                the precision ``auto`` is that of the index.
+            options: Options for opening a model by name, such as ``device``, ``engine`` and
+                ``precision``. On a CPU, the precision ``auto`` is that of the index.
 
         Raises:
-            ModelMismatch: The model is not the one that built the index, or the index was built
-                from given vectors without a model.
-            IndexStoreError: The index is an unfinished build.
+            ModelMismatch: The model is not the one that built the index; its vectors do not agree
+                with those of the index; or the index was built from given vectors without a model.
+            UnfinishedBuild: The build of the index is not complete.
         """
         from sbert_search.index.ingestion.model_check import (
             as_embedder,
@@ -401,27 +410,31 @@ class Index(MaintainedIndex):
         memory_bytes: int | None = None,
         **keywords: Unpack[ReadKeywords],
     ) -> IngestReport:
-        """Add documents; an id that is already indexed with other content is a bad row.
+        """Add documents. A document whose id is already indexed with other content is a bad row.
+
+        A document that is already indexed with the same content is skipped.
 
         Args:
             sources: Paths or rows, as for `build`.
             model: An embedder, a name or a folder; None: the model named in the index.
-            vectors: Vectors that are indexed in place of those of the model, as for `build`; they
-                must come from the model of the index, which is not checked. None: the column that
-                the build named, or else the model makes them.
+            vectors: Vectors that are indexed in place of those that the model would make, as for
+                `build`. The model of the index must have made them; this is checked only for a
+                column of a Parquet file that records its model. None: the vectors of the column
+                that the build named; if it named none, the model makes the vectors.
             settings: Names of fields, and how to treat bad rows and long texts; None: as in the
                 build, except that a bad row is an error.
-            memory_bytes: Memory limit of the process; mapped files do not count. None: no limit.
+            memory_bytes: Memory limit of the process in bytes, without memory-mapped files. None:
+                no limit.
             keywords: Fields of `ReadSettings`, which replace those of ``settings``; and options of
                 `matching_embedder`.
 
         Raises:
             ConfigError: A setting has a wrong value.
-            TypeError: There is no such keyword.
+            TypeError: A keyword is unknown.
             CorpusError: A source cannot be read or holds a bad row. Documents committed before the
-                error stay; the same call continues after them.
-            ModelMismatch: The model is not the one that built the index; or the index has no model,
-                and no vectors are given.
+                error stay; a repetition of the call skips them.
+            ModelMismatch: The model, or the model that a source records for its vectors, is not the
+                one that built the index; or the index has no model, and no vectors are given.
             IndexLocked: Another process is writing.
         """
         return self._ingest("add", sources, model, vectors, settings, memory_bytes, keywords)
@@ -457,26 +470,27 @@ class Index(MaintainedIndex):
         memory_bytes: int | None = None,
         **keywords: Unpack[ReadKeywords],
     ) -> SyncReport:
-        """Make the documents of a folder's files equal to the files.
+        """Update the documents of a folder's files, so that they equal the files.
 
-        New files are added, changed ones replaced, and documents of files that are gone deleted.
-        Documents of other sources stay. Every file is read and compared by its hash; the model is
-        opened only if there is a text to embed. An interrupted sync is finished by the next one.
+        New files are added, documents of changed files are replaced, and documents of removed files
+        are deleted. Documents of other sources stay. Every file is read and compared by its hash.
+        The model is opened only if there is a text to embed. If a sync is interrupted, the next
+        call finishes it.
 
         Args:
             folder: The folder from which the index was built, or a folder below it. The first sync
                 of an index that was built from other sources makes this folder its root.
             dry_run: Only report what would be done.
-            allow_empty: Accept an absent or empty folder, and delete its documents.
-            moved: The root of the index was moved to ``folder``.
+            allow_empty: Accept an absent or empty folder, and delete the documents of its files.
+            moved: Whether ``folder`` is the root of the index at a new place.
             model: As for `add`.
             settings: As for `add`.
             memory_bytes: As for `add`.
             keywords: As for `add`, without ``fields``, ``on_error``, ``query`` and ``text_as``.
 
         Raises:
-            ConfigError: A setting has a wrong value, or has no effect on a sync.
-            TypeError: There is no such keyword.
+            ConfigError: A setting has a wrong value, or is one that a sync does not use.
+            TypeError: A keyword is unknown.
             CorpusError: The folder is absent or holds no file that can be read.
             IndexStoreError: The folder lies outside the root of the index.
             ModelMismatch: The model is not the one that built the index.
@@ -518,9 +532,9 @@ class Index(MaintainedIndex):
         """Delete documents by id or by a filter over the metadata, in one commit.
 
         Args:
-            ids: One id or several. An integer stands for its decimal text, as in the sources of a
-                build.
-            where: A filter, as for a search.
+            ids: One id or several ids. An integer stands for its decimal text, as in the sources of
+                a build.
+            where: A filter over the metadata, as for a search.
 
         Returns:
             The number of documents deleted; unknown ids are ignored.
@@ -535,7 +549,7 @@ class Index(MaintainedIndex):
         doc_ids = [] if ids is None else id_texts(ids)
         with self.store.writer() as writer:
             self.require_finished()
-            before = len(self)  # of the newest state, which another process may have committed
+            before = len(self)  # in the newest state, to which the writer has moved this object
             if where is not None:
                 writer.delete_where(where)
             else:
@@ -552,19 +566,20 @@ class Index(MaintainedIndex):
         model: ModelLike | None = None,
         **options: Unpack[CheckedOptions],
     ) -> TuneReport:
-        """Measure index types on the vectors of this index, and convert it to the best one.
+        """Measure types of FAISS index on the vectors of this index, and build the best of them.
 
         Args:
             settings: Targets and limits; None: recall@10 of 0.95 within ten minutes.
             queries: A file of typical queries; None: documents of the index serve as queries.
-            dry_run: Measure on a sample and predict for the whole index; change nothing.
+            dry_run: Measure on a sample, predict the results for all vectors, and change nothing.
             model: The model that embeds the queries; as for `matching_embedder`.
             options: As for `matching_embedder`.
 
         Raises:
             ConfigError: The memory budget is too small for the work, or ``model`` or ``options``
                 are given without ``queries``.
-            IndexStoreError: No index type keeps within the limits; the index is unchanged.
+            IndexStoreError: No type of index is within the limits, or the index has fewer than 3
+                passages; the index is unchanged.
             CorpusError: The queries cannot be read.
             IndexLocked: Another process is writing.
         """
@@ -617,14 +632,14 @@ class Index(MaintainedIndex):
         try:
             resolve_model(model)
         except ModelError:
-            return None  # opening the model with torch fails for the same reason, and says it
+            return None  # opening the model with torch then raises an error with the same reason
         try:
             require_graph(model)
             embedder = as_embedder(model, engine="onnx", report=report)
         except SbertSearchError as error:
             _note_torch(error)
             return None
-        require_same_model(settings, embedder)  # raises: torch would load the same wrong model
+        require_same_model(settings, embedder)  # an error, since torch would load the same model
         try:
             require_agreement(settings, embedder)
         except ModelMismatch as error:
@@ -641,8 +656,8 @@ class Index(MaintainedIndex):
     ) -> TextEmbedder | None:
         """Return the embedder of new documents; None if their vectors are given.
 
-        The embedder opens, and is compared with the index, when there is a text to embed. If
-        vectors are given, a model that is named is compared with the index in any case.
+        The embedder opens the model, and compares the model with the index, when the first text is
+        embedded. If vectors are given, ``model`` is opened and compared at once.
         """
         from sbert_search.embedding.lazy import LazyEmbedder
         from sbert_search.index.ingestion.given_vectors import refuse_model_options
@@ -745,7 +760,10 @@ def _opener(
     options: EmbedderOptions,
     stores: StoreMaker = IndexStore,
 ) -> Callable[[], TextEmbedder]:
-    """Return a function that opens the model of a build; ``out`` is the folder of the index."""
+    """Return a function that opens the model of a build into the folder ``out``.
+
+    If ``out`` has an unfinished build, its precision and batch size replace "auto" in the options.
+    """
     from sbert_search.index.ingestion.build import open_for_build
     from sbert_search.index.ingestion.model_check import as_embedder
 
@@ -761,7 +779,7 @@ def _require_known(keywords: Mapping[str, object], known: type) -> None:
 
 
 def _settle(writer: IndexWriter, memory_bytes: int | None = None) -> None:
-    """Merge segments after an update; a failed merge does not undo the update."""
+    """Merge segments after an update; if that fails, warn, since the update is committed."""
     try:
         writer.settle(memory_bytes=memory_bytes)
     except SbertSearchError as error:
