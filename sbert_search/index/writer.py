@@ -1,4 +1,9 @@
-"""Changing an index: classify documents, commit passages, delete, compact, repair."""
+"""Changing an index: classify documents, commit passages, delete, compact, repair.
+
+A row is the number of a passage in the index. It is dead after its document was deleted or
+replaced, and live before. A segment is an immutable set of files for consecutive rows. A commit
+replaces the manifest, the file that lists the segments and settings of the newest state.
+"""
 
 from __future__ import annotations
 
@@ -40,34 +45,35 @@ class Outcome(enum.Enum):
     NEW = "new"  # the index has no document with this id
     REPLACE = "replace"  # the index has the id with other content, which is replaced
     DUPLICATE = "duplicate"  # the index has the id with the same content: nothing to do
-    CONFLICT = "conflict"  # the index has the id with other content, which must stay
+    CONFLICT = "conflict"  # the index has the id with other content, which must not be replaced
 
 
 class BlankDocuments(Protocol):
-    """New documents without text, as columns."""
+    """New documents that have an id and a vector, but no text."""
 
     @property
     def id_hashes(self) -> NDArray[np.uint64]:
-        """Hashes of their ids, (n_docs,)."""
+        """Hashes of the ids, (n_docs,)."""
 
     @property
     def contents(self) -> NDArray[np.uint64]:
-        """Hashes of their contents, (n_docs,)."""
+        """Hashes of the contents, (n_docs,)."""
 
     def parts(self, first_row: int, settings: StoreSettings) -> Iterable[SegmentPart]:
-        """Yield the documents with their vectors; the first becomes row ``first_row``."""
+        """Yield the documents in parts of a segment; the first document gets ``first_row``."""
 
 
 class IndexWriter:
-    """The only writer of an index; made by `IndexStore.writer`.
+    """Changes an index while it holds the lock of the index; made by `IndexStore.writer`.
 
     `classify` may run in another thread than `commit`.
 
     Args:
         snapshot: The newest state.
-        held_folder: The opened folder with its lock.
+        held_folder: The opened folder of the index, with the lock.
         publish: Called with the new state after each commit.
-        n_shards: Number of indexes that are searched together, of which this is one.
+        n_shards: Number of shards of the sharded index of which this index is a shard; 1: the index
+            is not a shard.
 
     Attributes:
         snapshot: The state after the last commit.
@@ -86,7 +92,7 @@ class IndexWriter:
         # of the newest content, and the number of such documents with this id.
         self._pending: dict[str, tuple[int, int]] = {}
         self._columns = dict(snapshot.columns)
-        self._next_row = 0  # the states that `commit` makes have at least this ``next_row``
+        self._next_row = 0  # see `leave_rows`
         self._guard = threading.Lock()  # guards _pending, which two threads change
 
     @property
@@ -111,7 +117,7 @@ class IndexWriter:
         self._columns = merged
 
     def leave_rows(self, next_row: int) -> None:
-        """Raise the manifest's ``next_row`` to at least this number, in the next commit.
+        """Let the next commit raise ``next_row``, the lowest unused row, to at least this number.
 
         A sharded build spreads the documents of each block of the input over the shards. If the
         first commit of a block has no document for this shard, the shard's last segment belongs to
@@ -129,15 +135,16 @@ class IndexWriter:
     ) -> list[Outcome]:
         """Return what adding each document would do, before it is embedded.
 
-        Documents are compared with the committed ones and with those that earlier calls accepted.
-        Accepted documents (NEW, REPLACE) must be committed once each, in the order they were
-        classified.
+        Documents are compared with committed documents, and with documents that were accepted (NEW
+        or REPLACE) before and are not yet committed. Each accepted document must be committed once,
+        in the order in which documents were classified.
 
         Args:
             documents: Documents in the order of the source.
-            mode: Other content under a known id is a conflict for ``add``, and a replacement for
+            mode: A known id with other content is a conflict for ``add``, and a replacement for
                 ``upsert``.
-            vectors: The vectors of the documents, if they are given: they belong to the content.
+            vectors: The vectors that the user gave for the documents, (n_docs, dim), which belong
+                to the content; None: a model makes the vectors.
         """
         contents = ids.hash_contents(documents, vectors).tolist()
         with self._guard:
@@ -157,24 +164,25 @@ class IndexWriter:
         ends_block: bool = True,
         rows: NDArray[np.int64] | None = None,
     ) -> None:
-        """Add passages durably; documents with the same ids are replaced.
+        """Add documents with their passages in one commit; replace documents with the same ids.
 
-        A build reads its input in blocks of rows. The documents of a block form one segment,
-        however many commits they took. A resumed build therefore makes and merges the same segments
-        as an uninterrupted one.
+        A build reads its input in blocks of rows. The documents of a block form one segment, even
+        if they are added in several commits. A resumed build therefore makes and merges the same
+        segments as an uninterrupted one. If there are many segments, a second commit merges them.
 
         Args:
             batch: Documents and their passages; None: only store the cursor.
             cursor: Progress of the build after this batch; None: the stored progress stays. If
-                there are no documents either, nothing is written.
+                there are neither documents nor a cursor, nothing is written.
             starts_block: Whether the batch has the first rows of its block of the input. If not,
-                and if there is a cursor, the last segment holds the block's earlier rows, and this
-                batch extends it. (In a shard, the last segment may be of an earlier block; see
-                `leave_rows`.)
+                and if there is a cursor, the last segment holds the earlier rows of the block, and
+                the batch is added to this segment. (In a shard, the last segment may belong to an
+                earlier block; see `leave_rows`.)
             ends_block: Whether the batch has the last rows of its block; segments are merged only
                 after such a batch.
-            rows: The row of each passage, int64 (n_rows,), ascending and above those in use; None:
-                the next ones. A document's rows are consecutive.
+            rows: The row of each passage, int64 (n_rows,), ascending, above all rows in use, and
+                consecutive for the passages of a document; None: consecutive rows from ``next_row``
+                of the manifest on.
 
         Raises:
             IndexStoreError: The passages cannot be stored, or the disk failed. The index is as
@@ -205,8 +213,9 @@ class IndexWriter:
         """Add new documents without text as one segment, in one commit.
 
         Args:
-            documents: Documents whose ids the index does not hold; there may be none.
-            cursor: Progress of the build after them.
+            documents: Documents whose ids the index does not hold. If there are none, only the
+                cursor is stored.
+            cursor: Progress of the build after these documents.
 
         Raises:
             IndexStoreError, CommitUnknown: As for `commit`.
@@ -277,7 +286,7 @@ class IndexWriter:
     def start_over(
         self, settings: StoreSettings, columns: Mapping[str, ColumnType], build: BuildCursor
     ) -> None:
-        """Replace everything in the index by an empty state for another build, in one commit.
+        """Commit a state without documents, with which another build of the index starts.
 
         Raises:
             IndexStoreError: The disk failed; the index is as before.
@@ -288,10 +297,10 @@ class IndexWriter:
         self._columns = dict(columns)
 
     def settle(self, *, memory_bytes: int | None = None) -> bool:
-        """Merge segments and tombstone files at the end of an update, as `merge_policy` says.
+        """Merge segments and files of dead rows (tombstones) after an update; see `merge_policy`.
 
         Args:
-            memory_bytes: Memory budget of the process; None: no limit.
+            memory_bytes: Memory budget of the process in bytes; None: no limit.
 
         Returns:
             Whether anything was rewritten.
@@ -321,11 +330,11 @@ class IndexWriter:
         return True
 
     def compact(self, *, memory_bytes: int | None = None, retrain: bool = False) -> None:
-        """Merge segments, drop dead rows, and build missing FAISS files.
+        """Merge segments, drop dead rows, and build missing FAISS files and postings.
 
         Args:
-            memory_bytes: Memory budget of the process; None: no limit.
-            retrain: Train FAISS again and rebuild all its files.
+            memory_bytes: Memory budget of the process in bytes; None: no limit.
+            retrain: Train FAISS again and rebuild all FAISS files.
 
         Raises:
             ConfigError: A FAISS index would not fit the budget; the index is as before.
@@ -336,19 +345,24 @@ class IndexWriter:
         self._compact(self.snapshot.manifest.build, memory_bytes, retrain)
 
     def finish_build(self, *, memory_bytes: int | None = None) -> None:
-        """Compact the index and mark its build as finished; the errors are those of `compact`."""
+        """Compact the index and mark its build as finished; errors as for `compact`."""
         cursor = self.snapshot.manifest.build
         finished = dataclasses.replace(cursor, finished=True) if cursor else None
         self._compact(finished, memory_bytes)
 
     def repair(self) -> list[str]:
-        """Remove damaged derived files and unreferenced files; rebuild missing derived files.
+        """Remove damaged derived files and unreferenced files; build missing derived files.
 
-        Derived files are FAISS indexes and postings. Documents, vectors and ids are never changed.
-        If a file of these is damaged, restore it from a backup.
+        Derived files are FAISS indexes, postings and word lists. Files of documents, vectors and
+        ids are not changed; if one of them is damaged, it must be restored from a backup.
 
         Returns:
-            Names of the files removed.
+            Names of the removed files.
+
+        Raises:
+            CorruptIndex: Documents or vectors, from which a derived file is made, cannot be read.
+            IndexStoreError: The disk failed; the index is as before.
+            CommitUnknown: The last step of the commit failed; reopen the index to see its state.
         """
         old = self.snapshot.manifest
         dropped = damaged_derived_files(self._held_folder.folder, old)
@@ -363,9 +377,9 @@ class IndexWriter:
         return sorted({*dropped, *removed})
 
     def set_lexical(self, settings: LexicalSettings | None) -> None:
-        """Change the settings of lexical search; None: remove the lexical data.
+        """Change the settings of lexical search; None: remove postings and word lists.
 
-        Postings are built again if they depend on a setting that changed.
+        Postings and word lists are built again if a setting changed on which postings depend.
 
         Raises:
             CorruptIndex: Documents cannot be read; the index is as before.
@@ -388,10 +402,11 @@ class IndexWriter:
         backup.backup_to(folder, manifest, Path(target), backup.opened_files(folder, manifest))
 
     def rewrite(self, change: Callable[[Transaction], Manifest]) -> None:
-        """Commit the state that a function returns, then remove files that are no longer used.
+        """Commit the state that a function returns, then remove files that only the old state used.
 
         Args:
-            change: Writes files in the transaction and returns the new state.
+            change: The function. It writes files in the transaction and returns the new state; if
+                it returns the old state, nothing is committed.
 
         Raises:
             IndexStoreError: The disk failed; the index is as before.
@@ -450,7 +465,7 @@ class IndexWriter:
     def _with_dead(
         self, work: Transaction, new: Manifest, first_rows: NDArray[np.int64]
     ) -> Manifest:
-        """Mark documents as dead, given the rows of their first passages."""
+        """Return a state in which documents are dead, given the rows of their first passages."""
         first_rows = np.unique(first_rows)
         if len(first_rows) == 0:
             return new
@@ -482,7 +497,7 @@ class IndexWriter:
         return Outcome.NEW if known is None else Outcome.REPLACE
 
     def _forget(self, committed: Sequence[Document]) -> None:
-        """Drop the ids of committed documents from `_pending`, unless newer ones wait."""
+        """Drop ids of committed documents from `_pending`, unless newer contents are pending."""
         with self._guard:
             for document in committed:
                 content, waiting = self._pending.pop(document.doc_id, (0, 0))
