@@ -68,7 +68,11 @@ class DerivedFiles:
             opened = error
         settings = self._manifest.settings.lexical
         assert settings is not None
-        _warn(f"The words of {segment.record.docs.name} are counted again", opened)
+        _warn(
+            f"The words of {segment.record.docs.name} are counted again, because its file of "
+            "postings",
+            opened,
+        )
         return merged([(postings, None) for postings in count_segment(segment, settings)])
 
     def words(self, index: int, segment: Segment) -> WordList | None:
@@ -99,7 +103,7 @@ class DerivedFiles:
         opened = known.get(segment.ann) or self._open(faiss_file.FaissFile, segment.ann, shape)
         if isinstance(opened, faiss_file.FaissFile):
             return opened
-        _warn(f"{segment.docs.name} is scanned exactly", opened)
+        _warn(f"{segment.docs.name} is scanned exactly, because its FAISS file", opened)
         return None
 
     def _lexical_files(
@@ -147,7 +151,7 @@ def _warn(what: str, problem: object) -> None:
         problem = f"{problem.file} is corrupt: expected {problem.expected}, got {problem.got}"
     why = f" ({problem})" if problem else ""
     warnings.warn(
-        f"{what}, because a derived file cannot be used{why}; make it again with "
+        f"{what} is missing or damaged{why}. Searches are slower until you make it again with "
         "`sbert-search index repair`.",
         stacklevel=4,
     )

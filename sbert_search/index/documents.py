@@ -88,7 +88,7 @@ def read_page(snapshot: Snapshot, n: int, after: int | None, where: str | None) 
     """
     _require_positive(n)
     if not (after is None or isinstance(after, Integral)):
-        raise QueryError(f"after is {after!r}; pass `Page.after` of the page before.")
+        raise QueryError(f"after is {after!r}; pass the integer `after` of the previous page.")
     rows = _first_rows(snapshot, where)
     start = 0 if after is None else int(np.searchsorted(rows, after, "right"))
     page = rows[start : start + n]
@@ -130,4 +130,4 @@ def _read(snapshot: Snapshot, rows: NDArray[np.int64]) -> Iterator[Document]:
 
 def _require_positive(n: int) -> None:
     if not (isinstance(n, Integral) and n >= 1):
-        raise QueryError(f"n is {n!r}; ask for at least 1 document.")
+        raise QueryError(f"n is {n!r}; it must be an integer of at least 1.")

@@ -169,7 +169,10 @@ class Index(MaintainedIndex):
         settings = replace(settings, fields=fields)
         has_model = model is not None or not (given or fields.vector)
         if chosen["runner"] is not None and (given or fields.vector):
-            raise ConfigError("The runner embeds texts, and the vectors are given; leave it out.")
+            raise ConfigError(
+                "A runner embeds texts, but vectors are given, so no text is embedded; leave out "
+                "the runner."
+            )
         if not has_model:
             refuse_model_options(options)
         open_model = _opener(model, out, cast("EmbedderOptions", options), stores)
@@ -285,8 +288,8 @@ class Index(MaintainedIndex):
             return create_empty(Path(out).absolute(), embedder, embedder.dim, settings, stores)
         if model is not None or not isinstance(dim, Integral) or dim < 1:
             raise ConfigError(
-                f"dim is {dim}; name the dimension, 1 or more, of an index without a model, or "
-                "name the model."
+                f"dim is {dim!r}; it must be an integer of at least 1, and is only for an index "
+                "without a model. Otherwise leave out dim."
             )
         refuse_model_options(options)
         return create_empty(Path(out).absolute(), None, int(dim), settings, stores)
@@ -751,7 +754,7 @@ class Index(MaintainedIndex):
 
 
 def _note_torch(error: SbertSearchError) -> None:
-    note(f"Loading torch, which takes seconds: {error}")
+    note(f"Loading torch, which takes seconds, as no ONNX graph of the model is used: {error}")
 
 
 def _opener(

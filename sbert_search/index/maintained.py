@@ -105,5 +105,9 @@ class MaintainedIndex(ReadableIndex):
         .. deprecated:: 0.2
             Use `backup`; version 0.3 removes this name.
         """
-        warnings.warn("Index.snapshot is now Index.backup.", DeprecationWarning, stacklevel=2)
+        warnings.warn(
+            "Index.snapshot is deprecated, and version 0.3 removes it; call Index.backup.",
+            DeprecationWarning,
+            stacklevel=2,
+        )
         self.backup(target)

@@ -432,7 +432,8 @@ class Snapshot:
         if not math.isfinite(np.add.reduce(norms)):  # the sum is not finite if any norm is not
             bad = int(np.flatnonzero(~np.isfinite(norms))[0])
             raise QueryError(
-                f"Query {bad} has a vector that is not finite; the model that made it is broken."
+                f"Query {bad}, counted from 0, has a vector that is not finite in float32. Pass "
+                "another vector; if a model made this one, use another model or precision."
             )
         return divide_by_norms(queries, norms) if settings.metric == "cosine" else queries
 

@@ -202,15 +202,17 @@ class IndexStore:
         """Raise an error if a state does not continue the index of `snapshot`; see `refresh`."""
         for name in ("identity", "metric", "dim", "dtype"):
             if getattr(newest.settings, name) != getattr(self.snapshot.settings, name):
-                kind = ModelMismatch if name == "identity" else IndexStoreError
+                is_model = name == "identity"
+                kind, what = (ModelMismatch, "model") if is_model else (IndexStoreError, name)
                 raise kind(
-                    f"{self.path} now holds another index: its {name} differs from the {name} of "
+                    f"{self.path} now holds another index: its {what} differs from the {what} of "
                     "the index that was opened. Open the index again."
                 )
         if _is_finished(self.snapshot) and not _is_finished(newest):
             raise UnfinishedBuild(
-                f"{self.path} now holds an unfinished build. The state that was opened stays; try "
-                "again when the build is finished. Its `index build` command resumes it."
+                f"{self.path} now holds an unfinished build. Searches continue with the index that "
+                "was opened. Try again when the build is finished; to resume it, run its "
+                "`index build` command again."
             )
 
     @contextlib.contextmanager

@@ -112,7 +112,7 @@ class IndexWriter:
             if kind != merged[name] and not self.snapshot.widens(name):
                 raise IndexStoreError(
                     f"The metadata column {name!r} holds integers in the index that float64, its "
-                    "type in the source, would round; rename it in the source."
+                    "type in the source, would round; rename the column in the source."
                 )
         self._columns = merged
 
@@ -483,7 +483,7 @@ class IndexWriter:
             except FileNotFoundError as error:
                 raise IndexStoreError(
                     f"{self.path}: the commit is done, but another program has removed "
-                    f"{error.filename} since. Restore it, or the whole index from a backup."
+                    f"{error.filename} since. Restore this file, or the whole index, from a backup."
                 ) from error
             self._publish(self.snapshot)
 

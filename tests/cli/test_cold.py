@@ -158,7 +158,7 @@ def test_a_model_that_is_gone_is_reported_once(built: Path, tmp_path: Path) -> N
 def test_without_the_graph_torch_answers_after_one_note(built: Path, tmp_path: Path) -> None:
     done, modules = ask(built, cached=tmp_path)
     assert "torch" in modules
-    assert done.err.count("Loading torch, which takes seconds: ") == 1
+    assert done.err.count("Loading torch, which takes seconds, ") == 1
     assert len(done.records) == 3
 
 

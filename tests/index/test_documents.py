@@ -88,10 +88,10 @@ def test_pages_give_every_document_once(index: Index, n: int, where: str | None)
 def test_a_page_beyond_the_end_and_of_no_match_is_empty(index: Index) -> None:
     for page in (index.scroll(where="i < 0"), index.scroll(after=10**12)):
         assert (page.documents, page.after) == ([], None)
-    with pytest.raises(QueryError, match="n is 0; ask for at least 1"):
+    with pytest.raises(QueryError, match="n is 0; it must be an integer of at least 1"):
         index.scroll(0)
     untyped: Any = index
-    with pytest.raises(QueryError, match=r"n is 2\.5; ask for at least 1 document"):
+    with pytest.raises(QueryError, match=r"n is 2\.5; it must be an integer of at least 1"):
         untyped.scroll(2.5)
     with pytest.raises(QueryError, match="after is 'x'; pass"):
         untyped.scroll(3, after="x")

@@ -61,7 +61,7 @@ def test_refresh_does_not_move_to_an_index_of_another_model(tmp_path: Path) -> N
     shutil.rmtree(index.path)
     shutil.copytree(other.path, index.path)
     for _ in range(2):
-        with pytest.raises(IndexStoreError, match="now holds another index: its identity differs"):
+        with pytest.raises(IndexStoreError, match="now holds another index: its model differs"):
             index.refresh()
     assert index.identity.max_len == HashingEmbedder().max_len
 
@@ -80,7 +80,7 @@ def test_no_change_moves_to_an_index_of_another_model(kind: type[Index], tmp_pat
         partial(index.backup, tmp_path / "copy"),
     ]
     for change in changes:
-        with pytest.raises(IndexStoreError, match="now holds another index: its identity differs"):
+        with pytest.raises(IndexStoreError, match="now holds another index: its model differs"):
             change()
     assert [hit.doc_id for hit in SearchEngine(index).search("tides")] == ["old"]
     assert len(kind.open(path)) == 3
@@ -195,7 +195,7 @@ def test_an_empty_index_has_no_chunk_size_that_its_model_cannot_read(tmp_path: P
 
 def test_a_runner_has_nothing_to_do_with_given_vectors(tmp_path: Path) -> None:
     rows = [{"_id": "1", "text": "a"}]
-    with pytest.raises(ConfigError, match="runner embeds texts, and the vectors are given"):
+    with pytest.raises(ConfigError, match="runner embeds texts, but vectors are given"):
         Index.build(
             rows, out=tmp_path / "i", vectors=np.ones((1, 4), np.float32), runner=embed_batches
         )

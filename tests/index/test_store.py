@@ -219,7 +219,7 @@ def test_bad_queries_are_refused_by_name(tmp_path: Path) -> None:
         snapshot.search(some_vectors(1), 0)
     with pytest.raises(QueryError, match="vectors of 8 dimensions"):
         snapshot.search(some_vectors(1, 9), 1)
-    with pytest.raises(QueryError, match="Query 1 has a vector that is not finite"):
+    with pytest.raises(QueryError, match="Query 1, counted from 0, has a vector that is not"):
         snapshot.search(np.array([[1.0] * 8, [np.nan] * 8], np.float32), 1)
     with pytest.raises(ValueError, match="holds no row 99"):
         snapshot.fetch([99])
