@@ -356,6 +356,21 @@ def test_long_rows_of_several_segments_are_converted_a_part_at_a_time(
     assert sizes == [2, 2]
 
 
+def test_the_bound_of_a_batch_is_at_least_the_bytes_of_each_of_its_rows(tmp_path: Path) -> None:
+    columns: dict[str, ColumnType] = {"year": "int64", "author": "string", "tags": "list[string]"}
+    documents = [
+        Document(f"d{n}", "word " * n, metadata={"year": n, "author": "X" * n, "tags": ["é"] * n})
+        for n in range(30)
+    ]
+    store = IndexStore.create(tmp_path / "index", StoreSettings(dim=2, metric="dot"), {})
+    with store.writer() as writer:
+        writer.add_columns(columns)
+        writer.commit(make_batch(documents, some_vectors(30, 2)))
+    (segment,) = store.snapshot.segments
+    rows = segment.rows_at(range(30))
+    assert max(row.nbytes for row in rows) <= segment.max_row_bytes(0) < 3 * rows[-1].nbytes
+
+
 def test_documents_of_segments_with_other_columns_are_fetched_in_the_order_asked(
     tmp_path: Path,
 ) -> None:

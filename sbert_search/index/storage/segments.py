@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import DTypeLike, NDArray
 
 from sbert_search.errors import CorruptIndex, IndexStoreError
@@ -284,7 +283,9 @@ def _batch_rows(schema: pa.Schema) -> int:
 def _max_bytes(column: pa.Array) -> int:
     """Return an upper bound for the bytes of each value of a column."""
     if pa.types.is_large_string(column.type):
-        return int(pc.max(pc.binary_length(column)).as_py() or 0) + 16  # and two offsets
+        column.validate()  # the buffer of the offsets is long enough
+        ends = np.frombuffer(column.buffers()[1], np.int64, len(column) + 1, 8 * column.offset)
+        return int(np.diff(ends).max(initial=0)) + 16  # and two offsets
     return int(column.nbytes) if pa.types.is_nested(column.type) else 8
 
 
