@@ -288,8 +288,8 @@ class Index(MaintainedIndex):
             return create_empty(Path(out).absolute(), embedder, embedder.dim, settings, stores)
         if model is not None or not isinstance(dim, Integral) or dim < 1:
             raise ConfigError(
-                f"dim is {dim!r}; it must be an integer of at least 1, and is only for an index "
-                "without a model. Otherwise leave out dim."
+                f"dim is {dim!r}; it must be an integer of at least 1, and be given without a "
+                "model. For an index with a model, leave out dim."
             )
         refuse_model_options(options)
         return create_empty(Path(out).absolute(), None, int(dim), settings, stores)
