@@ -1,1 +1,1 @@
-"""Nearest neighbours in one segment by an exact scan or by FAISS on a CPU or GPU."""
+"""Vector search in the segments (parts) of an index: exact scan, or FAISS on a CPU or GPU."""

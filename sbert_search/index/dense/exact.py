@@ -1,10 +1,11 @@
-"""Exact search: blocks of vectors against blocks of queries, in bounded memory.
+"""Exact search: score the queries with one block of vectors at a time, in bounded memory.
 
-Float32 products find the candidates: every row whose true score could be among the best k. The
-candidates are then scored in float64 in a fixed order. Equal vectors therefore get equal scores,
-and a result does not depend on block borders or threads.
+Float32 products find the candidates: every row whose exact score could be among the best k. The
+candidates are then scored in float64, each in the same order of additions. Equal vectors therefore
+get equal scores, and a result does not depend on the size of the blocks or the number of threads.
 
-A position is the index of a vector in its segment; a row is the vector's number in the whole index.
+A segment is a part of the index. A position is the index of a vector in its segment; a row is the
+number of the vector in the whole index.
 """
 
 from __future__ import annotations
@@ -21,29 +22,29 @@ from sbert_search.index.dense.query_plan import Selection
 from sbert_search.index.norms import Vectors
 from sbert_search.index.storage.manifest import Metric
 
-BLOCK_SCORES = 1 << 21  # scores of one block of queries against one block of vectors (8 MiB)
-BLOCK_ELEMENTS = 1 << 22  # elements of a block of float16 or picked vectors, which is copied
-QUERY_BLOCK = 128  # queries that are scored together
+BLOCK_SCORES = 1 << 21  # largest number of float32 scores of one block (8 MiB)
+BLOCK_ELEMENTS = 1 << 22  # limit of elements in a block that is copied: float16 or selected vectors
+QUERY_BLOCK = 128  # largest number of queries that callers score in one scan
 FEW = 8  # up to this many queries are scored by dot products, more by a matrix product
-DOT_ELEMENTS = 1 << 18  # elements of a block that stays in cache while few queries are scored on it
-PAIR_ELEMENTS = 1 << 15  # elements scored in float64 at a time, so that they stay in cache
+DOT_ELEMENTS = 1 << 18  # elements of a block that stays in the CPU cache for up to FEW queries
+PAIR_ELEMENTS = 1 << 15  # elements scored in float64 at a time, so that they stay in the CPU cache
 DENSE = 0.5  # share of selected rows above which all rows are read in order, which is faster
-DENSE_SINGLE = 0.2  # the same for one query on float32 vectors, where most of the time is reading
+DENSE_SINGLE = 0.2  # DENSE for one query on float32 vectors: most of its time is reading
 NO_BOUND = -3.4e38  # bound before any score is known: nearly the lowest float32
-GROUP = 64  # scores in a group; the best of each group give a lower bound of the k-th best score
-HALF_BITS = np.int32(-0x70002000)  # float32 bits that float16 has: sign, 5 exponent, 10 fraction
-HALF_SCALE = np.float32(2.0**112)  # 2 to the difference of the exponent biases (127 - 15)
-MAX_TIES = 10_000  # limit of the rows kept beyond k because they nearly tie with the k-th
+GROUP = 64  # scores in a group; the maxima of the groups give a lower bound of the k-th best score
+HALF_BITS = np.int32(-0x70002000)  # float32 bits that float16 fills: sign, 5 exponent, 10 fraction
+HALF_SCALE = np.float32(2.0**112)  # 2 to the power of the difference of exponent biases (127 - 15)
+MAX_TIES = 10_000  # largest number of rows kept beyond k because their scores nearly equal the k-th
 
 # A matrix product uses all cores. The threads of several products at once would spin while waiting
-# for each other, so a lock admits one product at a time.
-# docs/decisions.md: Up to eight queries are scored by dot products.
+# for each other, so a lock admits one product at a time. See docs/decisions.md: Up to eight
+# queries are scored by dot products.
 
 _one_product = Lock()
 
 
 def _renew_lock() -> None:
-    """Replace the lock in a forked child: the thread that may hold it does not exist there."""
+    """Replace the lock in a forked child, where no thread releases it if the parent held it."""
     global _one_product
     _one_product = Lock()
 
@@ -52,7 +53,7 @@ os.register_at_fork(after_in_child=_renew_lock)
 
 
 class TopK:
-    """The best k rows of each query so far; of equal scores the lower row comes first.
+    """The best k rows of each query so far; among equal scores, the lower row comes first.
 
     Attributes:
         scores: float32 (n_queries, k), descending; -inf where there is no row.
@@ -75,13 +76,13 @@ class TopK:
         return k
 
     def take(self, queries: NDArray[np.bool_] | slice) -> TopK:
-        """Return the results of some queries: a copy for a mask, bool (n_queries,), else a view."""
+        """Return results of some queries: a copy for a mask (n_queries,), a view for a slice."""
         return TopK(self.scores[queries], self.rows[queries])
 
     def offer(
         self, queries: NDArray[np.int64], rows: NDArray[np.int64], scores: NDArray[np.float32]
     ) -> None:
-        """Add candidates, given as query index, row and score, each (n,); the k best rows stay."""
+        """Add candidates (query index, row and score, each (n,)); keep the k best of each query."""
         if len(queries) == 0:
             return
         n_queries, k = self.scores.shape
@@ -103,7 +104,7 @@ class TopK:
         self.rows[query[best], rank[best]] = row[best]
 
     def _offer_one(self, row: NDArray[np.int64], score: NDArray[np.float32]) -> None:
-        """Add candidates of the only query, in fewer steps, which shortens the latency."""
+        """Add candidates if there is only one query, in fewer steps, for a lower latency."""
         if self.rows[0, 0] >= 0:
             row, score = np.append(self.rows, row), np.append(self.scores, score)
         best = np.lexsort((row, -score))[: self.k]
@@ -120,12 +121,12 @@ def scan(
     max_norm: float,
     selection: Selection | None = None,
 ) -> None:
-    """Scan vectors and offer the best rows to `top`, which keeps the k best of all.
+    """Scan vectors and offer the best rows to `top`, which keeps the k best of all scans.
 
     Args:
         queries: float32 (n_queries, dim).
         vectors: float32 or float16 (n_rows, dim).
-        top: Best rows so far; gives k as well.
+        top: The k best rows of each query so far.
         rows: Row of each vector, int64 (n_rows,), ascending.
         metric: How vectors are compared.
         max_norm: Largest norm of a vector.
@@ -133,8 +134,9 @@ def scan(
     """
     single = len(queries) == 1 and vectors.dtype == np.float32
     dense = DENSE_SINGLE if single else DENSE
-    # Above a share of selected rows, reading all in order and dropping the others afterwards is
-    # faster than picking (docs/decisions.md: A mask over more than half the rows is read in order).
+    # If more than the share `dense` of the rows is selected, reading all rows in order and dropping
+    # the others afterwards is faster than reading only the selected rows (docs/decisions.md: A mask
+    # over more than half the rows is read in order).
     masked = selection is not None and selection.n_selected > dense * len(selection.marks)
     positions = None if selection is None or masked else selection.positions
     norms = np.linalg.norm(queries.astype(np.float64), axis=1)
@@ -164,12 +166,14 @@ def exact_scores(
         vectors: (n_rows, dim).
         query: Index of the query of each pair, int64 (n,); not read where there is only one query.
         at: Index of the vector of each pair, int64 (n,).
-        metric: Cosine and dot give the inner product, euclidean the negative distance.
+        metric: Cosine and dot give the inner product (for cosine, the vectors have norm 1);
+            euclidean gives the negative distance.
 
     Returns:
         float32 (n,); higher is better.
     """
-    # docs/decisions.md: Exact search scores twice; Candidates are scored 32,768 elements at a time.
+    # Reasons are in docs/decisions.md: Exact search scores twice; Candidates are scored 32,768
+    # elements at a time.
     wide = queries.astype(np.float64)
     step = max(1, PAIR_ELEMENTS // queries.shape[1])
     scores = [
@@ -186,9 +190,9 @@ def exact_scores(
 def _pair_scores(
     left: NDArray[np.float64], vectors: Vectors, metric: Metric
 ) -> NDArray[np.float32]:
-    """Score queries (n, dim), or one query (1, dim), with vectors (n, dim), in float64.
+    """Score each query of (n, dim), or the query of (1, dim), with its vector of (n, dim).
 
-    `np.add.reduce` adds each row in the same order; a BLAS product would not.
+    `np.add.reduce` adds the float64 products of every pair in the same order; BLAS would not.
     """
     right = vectors.astype(np.float64)
     if metric == "euclidean":
@@ -202,12 +206,12 @@ def _pair_scores(
 
 
 class _Candidates:
-    """Pairs of a query and a scanned vector whose float32 score may be among the best k.
+    """Pairs of a query and a scanned vector whose exact score may be among the best k.
 
     A pair is two numbers: the index of the query, and the position of the vector among the scanned
-    ones. Each query has a floor: the k-th best float32 score so far less ``slack``, which is twice
-    the largest rounding error of a score. The float32 scores of the true best k are all at least
-    the floor, so pairs below it are dropped.
+    vectors. Each query has a floor: a lower bound of the k-th best float32 score so far, less
+    ``slack``, which is twice the largest rounding error of a score. The float32 scores of the best
+    k by exact score are all at least the floor, so pairs below the floor are dropped.
     """
 
     def __init__(self, k: int, floor: NDArray[np.float64], slack: NDArray[np.float64]) -> None:
@@ -230,21 +234,21 @@ class _Candidates:
             self._prune()
 
     def finish(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return the pairs left: query (n,) and position (n,)."""
+        """Return the remaining pairs: index of the query (n,) and position (n,)."""
         if not self._kept:
             return np.empty(0, np.int64), np.empty(0, np.int64)
-        if len(self._kept) > 1:  # otherwise the pairs met the final floors already
+        if len(self._kept) > 1:  # otherwise `add` used the final floors already
             self._prune()
         ((query, at, _),) = self._kept
         return query, at
 
     def _prune(self) -> None:
-        """Raise the floors to what the pairs kept so far allow, and drop the pairs below them.
+        """Raise the floors as far as the pairs kept so far allow, and drop the pairs below them.
 
         `add` sets the floors by the scores of one block. If later blocks have better and better
-        scores, nearly all of their pairs would otherwise be kept. Ties beyond `MAX_TIES` are
-        dropped, so that memory is bounded where many vectors are equal (docs/decisions.md: Exact
-        search scores twice).
+        scores, nearly all of their pairs would otherwise be kept. Of the pairs beyond the best k,
+        at most `MAX_TIES` are kept for each query, so that memory is bounded even if many vectors
+        are equal.
         """
         query, at, score = (np.concatenate(part) for part in zip(*self._kept, strict=True))
         order = np.lexsort((at, -score, query))
@@ -261,16 +265,16 @@ class _Candidates:
 
 
 def _kth_best(scores: NDArray[np.float32], k: int) -> NDArray[np.float32]:
-    """Return a bound that at least k of the n scores of each query reach; n exceeds k.
+    """Return a lower bound of the k-th best score of each query, (n_queries,).
 
-    If there are many scores, they are divided into groups, and only the best score of each group is
-    considered. The k-th best of these is at most the k-th best of all. With at least 4 k groups it
-    is hardly below.
+    ``scores`` is (n_queries, n) with n > k. If there are many scores, they are divided into groups,
+    and only the best score of each group is considered. The k-th best of these maxima is at most
+    the k-th best of all scores. With at least 4 k groups, the difference is small.
     """
     n_queries, n = scores.shape
     n_groups = n // GROUP
     if n_groups >= 4 * k:
-        # A group is every n_groups-th score, so that the maxima are taken of contiguous rows.
+        # A group is every n_groups-th score, so that NumPy compares contiguous rows.
         scores = scores[:, : n_groups * GROUP].reshape(n_queries, GROUP, n_groups).max(axis=1)
     at = scores.shape[1] - k
     best: NDArray[np.float32] = np.partition(scores, at, axis=1)[:, at]
@@ -280,7 +284,10 @@ def _kth_best(scores: NDArray[np.float32], k: int) -> NDArray[np.float32]:
 def _blocks(
     vectors: Vectors, positions: NDArray[np.int64] | None, n_queries: int
 ) -> Iterator[tuple[int, Vectors]]:
-    """Yield start and vectors of each block of all vectors, or of those at ``positions``."""
+    """Yield the blocks of all vectors, or of the vectors at ``positions``.
+
+    Each item is the index of the block's first vector among these vectors, and the block.
+    """
     n_rows = len(vectors) if positions is None else len(positions)
     step = max(1, BLOCK_SCORES // n_queries)
     if positions is not None or vectors.dtype != np.float32:
@@ -293,11 +300,13 @@ def _blocks(
 def _fast_scores(
     queries: NDArray[np.float32], block: Vectors, metric: Metric
 ) -> NDArray[np.float32]:
-    """Score a block with BLAS, (n_queries, n_block); euclidean as ``2 q.v - v.v``.
+    """Score a block with BLAS in float32, (n_queries, n_block).
+
+    A euclidean score is ``2 q.v - v.v``, which orders the vectors like the negative distance.
 
     Up to `FEW` queries are scored by dot products with one vector at a time. For so few queries, a
     matrix product reads vectors at half the speed. Its threads also wait for each other. On a busy
-    machine they wait for a time slice of the scheduler, which is a hundred times as long as the
+    machine they wait for a time slice of the scheduler, which can be a hundred times as long as the
     work (docs/decisions.md: Up to eight queries are scored by dot products).
     """
     few = len(queries) <= FEW
@@ -317,10 +326,10 @@ def _fast_scores(
 
 
 def _as_float32(vectors: Vectors) -> NDArray[np.float32]:
-    """Convert finite vectors to float32, from float16 at seven times the speed of `astype`.
+    """Convert finite vectors to float32; float16 is converted seven times as fast as by `astype`.
 
     The bits of float16 are moved to their places in float32. A multiplication by a power of two
-    then corrects the exponent. Subnormal numbers come out right as well.
+    then corrects the exponent, also for subnormal numbers.
     """
     if vectors.dtype != np.float16:
         return vectors.astype(np.float32, copy=False)
@@ -337,8 +346,8 @@ def _slack(
 ) -> NDArray[np.float64]:
     """Return twice a bound on the rounding error of a float32 score, (n_queries,).
 
-    The bound is doubled, since both the k-th best score and the score compared with it may be off.
-    The 4 added to ``dim`` covers the operations around the dot product.
+    The bound is doubled, since both the k-th best score and the score that is compared with it may
+    have this error. The 4 added to ``dim`` covers the operations around the dot product.
 
     Source: Higham 2002, Accuracy and Stability of Numerical Algorithms, section 3.1: a float32 dot
     product errs by at most ``dim * 2**-24`` of the product of the norms, to first order.
@@ -348,6 +357,6 @@ def _slack(
 
 
 def _thresholds(top: TopK, norms: NDArray[np.float64], metric: Metric) -> NDArray[np.float64]:
-    """Return the k-th best score so far on the scale of the float32 scores, (n_queries,)."""
+    """Return the k-th best scores so far on the scale of `_fast_scores`, (n_queries,)."""
     worst = top.scores[:, -1].astype(np.float64)
     return norms**2 - worst**2 if metric == "euclidean" else worst

@@ -1,4 +1,4 @@
-"""Building FAISS indexes: check memory and factory string, train, add the vectors, write."""
+"""Build FAISS indexes: check memory and factory string, train, add the vectors, write a file."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from sbert_search.runtime.progress import Advance, note, progress
 ADD_ROWS = 16_384  # vectors added to FAISS at a time
 ROWS_PER_LIST = 64  # training vectors per centroid; more take time and hardly improve recall
 ROWS_FOR_CODES = 65_536  # training vectors for PQ codes: 256 for each of 256 codewords
-LIST_GROWTH = 1.5  # memory of inverted lists while they grow, relative to their final size
+LIST_GROWTH = 1.5  # peak memory of inverted lists while they grow, relative to their final size
 
 
 def build_bytes(spec: IndexSpec, n_rows: int, dim: int) -> int:
@@ -55,7 +55,7 @@ def require_memory(settings: StoreSettings, n_rows: int, memory_bytes: int | Non
 
 
 def require_possible(settings: StoreSettings) -> None:
-    """Refuse, before any work, a spec that FAISS cannot build for vectors of this dimension.
+    """Refuse, before any work, a FAISS factory string that does not fit the vector dimensions.
 
     Raises:
         ConfigError: FAISS cannot build the index; the message has FAISS's reason.
@@ -88,11 +88,11 @@ def train(
     Args:
         samples: Memory-mapped vectors of each segment, (n_rows, dim), from which rows are drawn.
         settings: Settings of the index; gives dimensions, metric and spec.
-        memory_bytes: Memory budget; the training vectors take at most a quarter of it. None: no
-            limit.
+        memory_bytes: Memory budget of the process; the training vectors take at most about a
+            quarter of it. None: no limit.
 
     Returns:
-        The trained, empty index; None, with a note, when there are too few vectors to train it.
+        The trained, empty index; None, with a note, if there are too few vectors to train it.
     """
     spec, n_rows = settings.spec, sum(len(sample) for sample in samples)
     if n_rows < spec.min_training_rows:
@@ -116,7 +116,7 @@ def train(
 
 
 def empty_index(spec: IndexSpec, dim: int, metric: Metric) -> FaissIndex:
-    """Create a FAISS index that is neither trained nor filled."""
+    """Create a FAISS index that has no vectors and, if its kind needs training, is not trained."""
     faiss = import_faiss()
     kind = faiss.METRIC_L2 if metric == "euclidean" else faiss.METRIC_INNER_PRODUCT
     index = faiss.index_factory(dim, spec.factory, kind)
@@ -128,10 +128,11 @@ def empty_index(spec: IndexSpec, dim: int, metric: Metric) -> FaissIndex:
 def train_on(index: FaissIndex, vectors: NDArray[np.float32]) -> None:
     """Train a FAISS index on vectors, (n, dim).
 
-    All threads train the inverted lists, but only one trains the codes (compressed vectors). Codes
-    need many small clusterings. Several threads wait for each other at every step of these: on a
-    busy machine, two threads take 20 times as long as one (docs/decisions.md: Codes are trained by
-    one thread).
+    All threads train the centroids of inverted lists, unless the index begins with a transform such
+    as OPQ. Everything else is trained by one thread, above all the codes (compressed vectors).
+    Codes need many small clusterings, and several threads would wait for each other at every step:
+    on a busy machine, two threads take 20 times as long as one (docs/decisions.md: Codes are
+    trained by one thread).
     """
     faiss = import_faiss()
     inner = faiss.downcast_index(index)
@@ -145,8 +146,9 @@ def train_on(index: FaissIndex, vectors: NDArray[np.float32]) -> None:
 def fill(begun: FaissIndex, vectors: Vectors, advance: Advance = lambda n: None) -> FaissIndex:
     """Add the vectors (n_rows, dim) that a trained index does not hold yet.
 
-    If the index is empty, a copy of it is filled. An index that already holds the first vectors is
-    changed in place, since a copy may not fit into memory.
+    If the index is empty, a copy of it is filled, since other segments need the empty index too. An
+    index that already holds the first of the vectors is changed in place, since a copy may not fit
+    into memory.
     """
     faiss = import_faiss()
     index = begun
@@ -162,13 +164,13 @@ def fill(begun: FaissIndex, vectors: Vectors, advance: Advance = lambda n: None)
 
 
 def write(folder: Folder, number: int, begun: FaissIndex, vectors: Vectors) -> FileRecord:
-    """Fill a trained index with the vectors of a segment, on a GPU if possible, and write it.
+    """Fill a trained index with a segment's vectors, on a GPU if possible, and write it to a file.
 
     Args:
         folder: Folder of the stored index.
         number: An unused file number.
         begun: An empty index from `train`, or an index that holds the first of the vectors.
-        vectors: (n_rows, dim).
+        vectors: The vectors of the segment, (n_rows, dim).
 
     Raises:
         OSError: The disk failed.
@@ -187,8 +189,8 @@ def write(folder: Folder, number: int, begun: FaissIndex, vectors: Vectors) -> F
 def _reserve(index: FaissIndex, n_rows: int) -> None:
     """Allocate memory for all vectors of an HNSW graph at once.
 
-    A C++ vector that grows step by step needs up to twice the memory. The second resize sets the
-    length back; the capacity stays.
+    The codes are in a C++ ``std::vector``. If it grew step by step, it would need up to twice the
+    memory. The second resize restores its length; its capacity stays.
     """
     faiss = import_faiss()
     inner = faiss.downcast_index(index)

@@ -1,9 +1,9 @@
 """Approximate search of a segment by a FAISS index, whose file can be rebuilt from the vectors.
 
 FAISS neither writes nor opens the file itself. The file writer of FAISS can lose data on a full
-disk and report success, and the file reader parses damaged bytes. Therefore `runtime.disk` writes
-the bytes, and their hash is checked before FAISS parses them. A position is the index of a vector
-in the segment.
+disk and report success, and its file reader parses damaged bytes. Therefore `runtime.disk` writes
+the bytes, and their hash is checked before FAISS parses them. A segment is a part of the index. A
+position is the index of a vector in the segment.
 """
 
 from __future__ import annotations
@@ -39,7 +39,17 @@ _KINDS = re.compile(r"Index(Flat(IP|L2)?|(HNSW|IVF|PQ|ScalarQuantizer|PreTransfo
 class FaissFile:
     """A FAISS index in a file.
 
-    The constructor maps the file. The hash is checked and the index parsed at first use.
+    The constructor maps the file and checks its size. The hash is checked and the index is parsed
+    at the first use.
+
+    Args:
+        folder: The folder of the index.
+        record: The record of the file in the manifest.
+        shape: Number of vectors that the FAISS index must hold, and their dimensions.
+
+    Raises:
+        FileNotFoundError: The file is gone.
+        CorruptIndex: The file cannot be read or has another size than recorded.
     """
 
     def __init__(self, folder: Folder, record: FileRecord, shape: tuple[int, int]) -> None:
@@ -48,20 +58,20 @@ class FaissFile:
 
     @cached_property
     def index(self) -> FaissIndex | None:
-        """The FAISS index; None, with a warning, when it is damaged or FAISS is missing.
+        """The FAISS index; None, with a warning, if the file is damaged or FAISS is missing.
 
-        The lists, codes and links of the index stay in the mapped file (docs/decisions.md: FAISS
-        files are mapped).
+        The inverted lists, vector codes and graph links of the index stay in the mapped file
+        (docs/decisions.md: FAISS files are mapped).
         """
         return self._read(mapped=True)
 
     def load(self) -> None:
-        """Check and parse the file now and not at the first search, with the same warning."""
+        """Check and parse the file now, not at the first search; warn as `index` does."""
         _ = self.index
 
     @cached_property
     def on_gpu(self) -> GpuIndex | None:
-        """A copy of the index on the GPU; None where no GPU can hold it."""
+        """A copy of the index on the GPU; None if there is no index or no GPU can search it."""
         from sbert_search.index.dense import faiss_gpu
 
         return None if self.index is None else faiss_gpu.load(self.index)
@@ -69,7 +79,7 @@ class FaissFile:
     def copy(self) -> FaissIndex | None:
         """Read the FAISS index into memory, so that vectors can be added.
 
-        Returns None, with a warning, when the file is damaged or FAISS is missing.
+        Returns None, with a warning, if the file is damaged or FAISS is missing.
         """
         return self._read(mapped=False)
 
@@ -95,7 +105,7 @@ class FaissFile:
 
 
 class _Reader:
-    """Reads mapped bytes in order, as FAISS's callback reader expects."""
+    """Returns the next bytes of a mapped file at each call, as FAISS's callback reader expects."""
 
     def __init__(self, view: memoryview) -> None:
         self._view, self._at = view, 0
@@ -107,7 +117,13 @@ class _Reader:
 
 
 def _require_known_kind(index: FaissIndex, name: str) -> None:
-    """Refuse kinds of index that no spec makes, such as one with its lists in another file."""
+    """Refuse a kind of index that `IndexSpec` cannot describe.
+
+    An example is an index whose inverted lists are in another file, which FAISS would open.
+
+    Raises:
+        CorruptIndex: The index, or an index inside it, is of such a kind.
+    """
     faiss = import_faiss()
     index = faiss.downcast_index(index)
     kind = type(index).__name__
@@ -129,7 +145,7 @@ def search(
 
     Args:
         index: A FAISS index, from `FaissFile.index`.
-        plan: How to search, and how many candidates to fetch.
+        plan: Gives the search parameters and the number of candidates to fetch.
         queries: float32 (n_queries, dim).
         selection: Which positions may be returned; None means all.
 
@@ -146,7 +162,7 @@ def search(
 
 
 def takes_bitmap(index: FaissIndex) -> bool:
-    """Whether FAISS can search only the positions in a bitmap; some kinds of index cannot."""
+    """Whether FAISS can limit a search of this kind of index to the positions in a bitmap."""
     faiss = import_faiss()
     if isinstance(index, faiss.IndexPreTransform):
         return takes_bitmap(faiss.downcast_index(index.index))
@@ -156,12 +172,12 @@ def takes_bitmap(index: FaissIndex) -> bool:
 def parameters(
     index: FaissIndex, spec: IndexSpec, n_candidates: int, bits: NDArray[np.uint8] | None = None
 ) -> FaissParameters:
-    """Return FAISS's search parameters for an index.
+    """Return FAISS's search parameters for an index; None if its kind accepts no parameters.
 
     Args:
         index: A FAISS index, from `FaissFile.index`.
-        spec: Spec with ``nprobe`` or ``ef_search``.
-        n_candidates: Number of candidates to fetch; ``efSearch`` is at least this number.
+        spec: Gives ``nprobe`` for an IVF index and ``ef_search`` for an HNSW graph.
+        n_candidates: Number of candidates to fetch; FAISS's ``efSearch`` is at least this number.
         bits: One bit for each position, set if it may be returned; None means all.
     """
     faiss = import_faiss()
@@ -186,5 +202,5 @@ def _make(kind: str, bits: NDArray[np.uint8] | None, **values: int) -> FaissPara
 
 @typed_lru_cache(maxsize=64)
 def _unfiltered(kind: str, **values: int) -> FaissParameters:
-    """Make search parameters once and reuse them, since making them takes 40 us."""
+    """Create search parameters without a bitmap once and reuse them: creation takes 40 us."""
     return getattr(import_faiss(), kind)(**values)

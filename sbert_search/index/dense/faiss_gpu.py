@@ -1,10 +1,10 @@
-"""FAISS on a GPU, where `faiss-gpu` is installed and a device answers correctly.
+"""Build and search FAISS indexes on a GPU, if `faiss-gpu` is installed and a GPU answers correctly.
 
-A build trains the index on the device and fills it there from pinned memory. The filled index is
-copied back to the CPU and written to a file. A search uses a float16 copy of the index on the
-device. Only one thread calls FAISS on the device, since GPU indexes are not safe even for
+A build trains the index on the device (the GPU) and fills it there from pinned memory. The filled
+index is copied back to the CPU and written to a file. A search uses a float16 copy of the index on
+the device. Only one thread calls FAISS on the device, since GPU indexes are not safe even for
 concurrent readers (facebookresearch/faiss issues 367 and 1014). Work that does not fit on the
-device or fails there is done on the CPU, and a note tells the user.
+device or fails there is done on the CPU, and a note or a warning tells the user.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from sbert_search.runtime.progress import Advance, note, warn
 MOST = 2048  # largest n_candidates and largest nprobe that FAISS accepts on a GPU
 CHUNK_ROWS = 65_536  # vectors sent to the device at a time
 SCRATCH_BYTES = 512 << 20  # temporary memory that FAISS reserves on the device
-SHARE = 0.8  # share of the free memory of a device that an index and the scratch may take
+SHARE = 0.8  # share of a device's free memory that an index and the scratch memory may take
 
 _KINDS = {"IndexIVFFlat", "IndexIVFPQ", "IndexIVFScalarQuantizer"}
 
@@ -33,7 +33,7 @@ T = TypeVar("T")
 
 
 class Gpu:
-    """One device, with the only thread that uses it."""
+    """One GPU, with the only thread that calls FAISS on it."""
 
     def __init__(self, faiss: Any, number: int = 0) -> None:
         self.faiss, self.number = faiss, number
@@ -41,18 +41,18 @@ class Gpu:
         self.resources = self.run(self._open)
 
     def run(self, work: Callable[[], T]) -> T:
-        """Run a function in the owner's thread and wait for its result."""
+        """Run a function in the thread that calls FAISS, and wait for its result."""
         return self._owner.submit(work).result()
 
     def has_room(self, n_bytes: int) -> bool:
-        """Whether ``n_bytes`` are free on the device, in addition to FAISS's scratch memory."""
+        """Whether ``n_bytes`` and the scratch memory fit into `SHARE` of the free memory."""
         import torch
 
         free, _ = torch.cuda.mem_get_info(self.number)
         return n_bytes + SCRATCH_BYTES <= SHARE * free
 
     def upload(self, index: FaissIndex, n_rows: int, *, float16: bool) -> FaissIndex:
-        """Copy a CPU index to the device, with room for ``n_rows``; to be called in `run`."""
+        """Copy a CPU index to the device, with room for ``n_rows`` vectors; call inside `run`."""
         options = self.faiss.GpuClonerOptions()
         options.useFloat16 = options.useFloat16CoarseQuantizer = float16
         options.reserveVecs = n_rows
@@ -66,10 +66,11 @@ class Gpu:
 
 @cache
 def find_gpu() -> Gpu | None:
-    """Return the first device if FAISS gives right answers on it and torch can use it, else None.
+    """Return the first GPU if FAISS gives right answers on it and torch can use it, else None.
 
-    The answers are tested, since FAISS may make an empty copy on the device and raise no error
-    (docs/decisions.md: A GPU is used where `faiss-gpu` answers correctly).
+    If a GPU exists but is unusable, a warning says so. The answers are tested, since FAISS may make
+    an empty copy of an index on the GPU and raise no error (docs/decisions.md: A GPU is used where
+    `faiss-gpu` answers correctly).
     """
     faiss = import_faiss()
     if not hasattr(faiss, "StandardGpuResources") or faiss.get_num_gpus() < 1:
@@ -87,7 +88,10 @@ def find_gpu() -> Gpu | None:
 
 
 def gpu_for(index: FaissIndex, n_rows: int) -> Gpu | None:
-    """Return the device if it supports this kind of index and has room for its rows, or None."""
+    """Return the GPU if FAISS supports this kind of index on it and ``n_rows`` fit, else None.
+
+    If the rows do not fit, a note says so.
+    """
     gpu = find_gpu()
     if gpu is None:
         return None
@@ -105,7 +109,7 @@ def gpu_for(index: FaissIndex, n_rows: int) -> Gpu | None:
 
 
 def train(gpu: Gpu, index: FaissIndex, vectors: NDArray[np.float32]) -> FaissIndex | None:
-    """Train an index on the device and copy it back; None, with a note, when the device fails."""
+    """Train an index on the device and copy it back; None, with a warning, if the device fails."""
 
     def work() -> FaissIndex:
         on_gpu = gpu.upload(index, 0, float16=False)
@@ -122,10 +126,10 @@ def fill(gpu: Gpu, begun: FaissIndex, vectors: Vectors, advance: Advance) -> Fai
         gpu: The device.
         begun: A trained index with the first ``begun.ntotal`` of the vectors, which may be none.
         vectors: All vectors, (n_rows, dim).
-        advance: Called with the number of vectors added.
+        advance: Called with the number of vectors added since the last call.
 
     Returns:
-        The index, on the CPU; None, with a note, when the device fails or loses vectors.
+        The index, on the CPU; None, with a warning, if the device fails or loses vectors.
     """
 
     def work() -> FaissIndex:
@@ -145,7 +149,11 @@ def fill(gpu: Gpu, begun: FaissIndex, vectors: Vectors, advance: Advance) -> Fai
 
 
 class GpuIndex:
-    """A float16 copy of a FAISS index on a device."""
+    """A copy of a FAISS index on a GPU, in float16.
+
+    Raises:
+        RuntimeError: The GPU fails or loses vectors.
+    """
 
     def __init__(self, gpu: Gpu, index: FaissIndex) -> None:
         self._gpu = gpu
@@ -156,7 +164,7 @@ class GpuIndex:
     def search(
         self, plan: Plan, queries: NDArray[np.float32], selection: Selection | None
     ) -> NDArray[np.int64]:
-        """Find candidates; arguments and result as for `faiss_file.search`."""
+        """Find candidates as `faiss_file.search` does, by a plan of the route ``fetch``."""
         faiss = self._gpu.faiss
 
         def work() -> NDArray[np.int64]:
@@ -168,21 +176,22 @@ class GpuIndex:
 
         at = self._gpu.run(work)
         if selection is not None:
-            at[~selection.marks[at]] = -1  # a position of -1 reads the last mark, and stays -1
+            at[~selection.marks[at]] = -1  # a position of -1 reads the last mark; it stays -1
         return at
 
 
 def supports(plan: Plan) -> bool:
     """Whether FAISS on a GPU can follow a plan.
 
-    FAISS on a GPU cannot restrict a search to the rows that a bitmap marks, as the route ``select``
-    does. It returns at most `MOST` candidates and searches at most `MOST` inverted lists.
+    On a GPU, FAISS cannot restrict a search to the rows that a bitmap marks, as the route
+    ``select`` does. It returns at most `MOST` candidates and searches at most `MOST` inverted
+    lists.
     """
     return plan.route == "fetch" and max(plan.n_candidates, plan.spec.nprobe) <= MOST
 
 
 def load(index: FaissIndex) -> GpuIndex | None:
-    """Copy an index to a device; None without a usable device, or, with a note, on failure."""
+    """Copy an index to a GPU; None if no GPU can hold it or, with a warning, if the copy fails."""
     try:
         gpu = gpu_for(index, index.ntotal)
         return GpuIndex(gpu, index) if gpu else None
@@ -200,22 +209,23 @@ def exact_candidates(
     euclidean: bool,
     device: str = "cuda",
 ) -> NDArray[np.int64]:
-    """Find the best positions by scoring all vectors with torch, in chunks from pinned memory.
+    """Find the best positions by scoring all selected vectors with torch.
 
-    A position is the index of a vector in the segment. This function serves the plans that FAISS
-    does not support on a GPU (`supports`).
+    The vectors are sent to the device in chunks from pinned memory. A position is the index of a
+    vector in its segment (a part of the index). This function serves the plans that FAISS does not
+    support on a GPU (`supports`).
 
     Args:
         queries: float32 (n_queries, dim).
-        vectors: (n_rows, dim), mapped.
-        n_candidates: Number of positions to return for each query.
+        vectors: The memory-mapped vectors of the segment, (n_rows, dim).
+        n_candidates: Largest number of positions to return for each query.
         selection: Which positions may be returned; None means all.
         euclidean: Rank by distance instead of the inner product.
         device: Torch device that computes.
 
     Returns:
-        int64 (n_queries, n), where n is ``n_candidates``, or the number of positions if that is
-        smaller.
+        Best positions first, int64 (n_queries, n), where n is ``n_candidates`` or, if smaller, the
+        number of positions that may be returned.
     """
     import torch
 
@@ -261,7 +271,10 @@ def _answers_correctly(gpu: Gpu) -> bool:
 
 
 def _pinned(n_rows: int, dim: int) -> NDArray[np.float32]:
-    """Allocate pinned memory, (n_rows, dim), that a device reads without an extra copy."""
+    """Allocate memory for float32 vectors (n_rows, dim).
+
+    If torch has a GPU, the memory is pinned (page-locked), so that the GPU needs no extra copy.
+    """
     import torch
 
     pinned: NDArray[np.float32] = torch.empty(

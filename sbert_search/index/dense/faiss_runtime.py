@@ -1,4 +1,4 @@
-"""Load FAISS at its first use, refuse it in a forked process, limit its threads and its memory."""
+"""Load FAISS at its first use, refuse it in a forked process, and limit its threads and memory."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def import_faiss() -> Any:
 
     Raises:
         ConfigError: FAISS is not installed.
-        IndexStoreError: As for `require_not_forked`.
+        IndexStoreError: This process was forked after FAISS was loaded.
     """
     global _loaded_in
     if "faiss" not in sys.modules:
@@ -37,7 +37,7 @@ def import_faiss() -> Any:
 
 
 def require_not_forked() -> None:
-    """Refuse a process that was forked from one that had loaded FAISS.
+    """Check that this process was not forked from a process that had loaded FAISS.
 
     Raises:
         IndexStoreError: This process was forked after FAISS was loaded. A fork does not copy the
@@ -53,7 +53,7 @@ def require_not_forked() -> None:
 
 @contextlib.contextmanager
 def single_threaded() -> Iterator[None]:
-    """Limit FAISS to one thread inside the context; do nothing if it is not loaded."""
+    """Limit FAISS to one thread inside the context; do nothing if FAISS is not loaded."""
     faiss = sys.modules.get("faiss")
     if faiss is None:
         yield
@@ -68,11 +68,11 @@ def single_threaded() -> Iterator[None]:
 
 @contextlib.contextmanager
 def limited_to_file(n_bytes: int) -> Iterator[None]:
-    """Inside the context, let FAISS allocate no vector of more than twice the size of a file.
+    """Inside the context, let FAISS read no array of more than twice the size of a file.
 
-    So a damaged length in the file cannot fill the memory. FAISS has one limit for the process. It
-    is restored, since the caller's own FAISS files may be larger. Contexts of several threads take
-    turns.
+    Thus a damaged length in the file cannot fill the memory. FAISS has one such limit for the whole
+    process. The context restores it at its end, since other FAISS files that the process reads may
+    be larger. If several threads enter the context, they take turns.
 
     Args:
         n_bytes: Size of the file that is parsed inside the context.

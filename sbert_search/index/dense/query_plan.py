@@ -1,20 +1,21 @@
 """Which rows of a segment a search may return, and the cheapest way to find the best of them.
 
-The selected rows are those that a search may return: not deleted, and matching the filter if there
-is one. There are three ways to search them:
+A segment is a part of the index; a large one has its own FAISS index. The selected rows are those
+that a search may return: not deleted, and matching the filter if there is one. There are three ways
+to search a segment that has a FAISS index:
 
-- Few selected rows are scored exactly.
-- Many selected rows are passed to FAISS as a bitmap. The search parameters are raised, since the
-  nearest selected rows are farther away than the nearest of all rows.
+- Few selected rows are scored exactly. So are many if the FAISS index accepts no bitmap.
+- Otherwise, many selected rows are passed to FAISS as a bitmap. The search parameters are raised,
+  since the nearest selected rows are farther away than the nearest of all rows.
 - If nearly all rows are selected, for example because a few were deleted, FAISS searches without a
-  bitmap, which is several times faster. FAISS then fetches a few more candidates, and those that
-  are not selected are dropped.
+  bitmap, which is several times faster. FAISS then fetches a few more candidates, and candidates
+  that are not selected are dropped.
 
-A position is the index of a row in its segment. Costs are in units of scoring one randomly accessed
-vector, the most expensive operation.
+A position is the index of a row in its segment. The unit of costs is the scoring of one randomly
+accessed vector, the most expensive operation.
 
-docs/decisions.md: The number of matching rows decides how a filter runs; Deleted rows cost a few
-more candidates.
+See docs/decisions.md: The number of matching rows decides how a filter runs; Deleted rows cost a
+few more candidates.
 """
 
 from __future__ import annotations
@@ -31,13 +32,13 @@ from sbert_search.index.spec import IndexSpec
 from sbert_search.runtime.lru import typed_lru_cache
 
 NEARLY_ALL = 0.8  # lowest share of selected rows for which FAISS searches without a bitmap
-SPARE = 4.0  # extra candidates, in standard deviations of the number that is dropped
-TOGETHER = 0.08  # cost of scoring a row for each further query that is searched with the first
+SPARE = 4.0  # extra candidates, in standard deviations of the number of dropped candidates
+TOGETHER = 0.08  # cost of scoring a row for one query, once one query of the batch has read it
 TEST = 1 / 32  # cost of looking up one row in the bitmap
 CODE = 0.25  # cost of scoring a compressed row when rows are read in the order of memory
-WIDENING = 1.5  # ef_search and nprobe grow by the factor (live rows / selected rows) ** 1.5
+WIDENING = 1.5  # a filter multiplies ef_search and nprobe by (live / selected rows) ** 1.5
 WIDEST = 1 << 20  # largest ef_search
-WIDER = 4  # factor by which a second attempt raises the search parameters
+WIDER = 4  # factor by which a second FAISS search raises parameters and candidates
 
 Route = Literal["scan", "select", "fetch"]
 
@@ -70,7 +71,7 @@ class Selection:
         return np.flatnonzero(self.marks)
 
     def excluded_within(self, start: int, stop: int) -> NDArray[np.int64]:
-        """Positions relative to ``start`` of the rows up to ``stop`` that are not selected."""
+        """Positions minus ``start`` of the rows in [start, stop) that are not selected."""
         excluded = self._excluded
         return excluded[np.searchsorted(excluded, start) : np.searchsorted(excluded, stop)] - start
 
@@ -90,9 +91,9 @@ class Plan:
 
     Attributes:
         route: ``scan`` scores the selected rows exactly. ``select`` passes FAISS a bitmap of them.
-            ``fetch`` lets FAISS search all rows for some more candidates, and drops those that are
-            not selected.
-        spec: The spec with raised search parameters.
+            ``fetch`` lets FAISS search all rows for a few more candidates, and drops candidates
+            that are not selected.
+        spec: The search settings, with raised search parameters unless the route is ``scan``.
         n_candidates: Number of candidates to fetch from FAISS.
         fallback: The plan for queries that get fewer than k rows. None for an exact scan, which
             finds k rows if there are k.
@@ -118,7 +119,7 @@ def plan(
     """Choose how to search a segment that has a FAISS index.
 
     Args:
-        spec: The spec of the index, with search parameters for a search without a filter.
+        spec: The search settings of the index, for a search without a filter.
         n_rows: Number of rows in the segment.
         n_selected: Number of rows that may be returned.
         n_live: Number of live rows.
@@ -133,7 +134,8 @@ def plan(
     share = n_selected / n_rows
     factor = (n_live / n_selected) ** WIDENING
     # Deleted rows take places among the ef_search candidates of a graph, so ef_search grows with
-    # their number. nprobe does not: deletions leave the live rows of an inverted list as they were.
+    # their number. nprobe does not grow with it, since a probed inverted list gives all its live
+    # rows, however many rows are deleted.
     wide = _widened(spec, factor, factor * n_rows / n_live)
     if share >= NEARLY_ALL:
         dropped_sd = math.sqrt(n_candidates * (1 - share))
@@ -155,7 +157,7 @@ def _widened(spec: IndexSpec, nprobe_factor: float, ef_factor: float) -> IndexSp
 
 
 def _search_cost(spec: IndexSpec, n_rows: int, share: float) -> float:
-    """Predict what one query costs FAISS under a bitmap."""
+    """Predict the cost of one query that FAISS answers with a bitmap."""
     if spec.is_hnsw:
         return float(spec.ef_search * spec.links)
     read = n_rows * min(spec.nprobe / spec.n_lists, 1.0) if spec.n_lists else float(n_rows)
@@ -164,11 +166,11 @@ def _search_cost(spec: IndexSpec, n_rows: int, share: float) -> float:
 
 @dataclass(frozen=True)
 class RowMask:
-    """Live rows that match a filter.
+    """The live rows (not deleted) that match a filter.
 
     Attributes:
         parts: For each segment, which rows match, bool (n_rows,).
-        n_live: For each segment, the number of rows that a search without the filter can find.
+        n_live: For each segment, the number of live rows (not deleted).
         n_docs: Number of documents that match.
         n_rows: Number of rows that match.
     """
@@ -180,5 +182,5 @@ class RowMask:
 
     @cached_property
     def selections(self) -> list[Selection]:
-        """The selection of each segment."""
+        """The selected rows of each segment."""
         return list(map(Selection, self.parts, self.n_live))

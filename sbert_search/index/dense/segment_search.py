@@ -1,6 +1,6 @@
-"""Search of one segment: by FAISS where that is cheaper, otherwise by an exact scan.
+"""Search of one segment: by FAISS if that is cheaper, otherwise by an exact scan.
 
-A position is the index of a row in the segment.
+A segment is a part of the index. A position is the index of a row in the segment.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Rows(Protocol):
-    """Vectors that are searched together, such as a segment."""
+    """Vectors that are searched together, such as those of a segment."""
 
     @property
     def vectors(self) -> Vectors:
@@ -33,7 +33,7 @@ class Rows(Protocol):
 
     @property
     def rows(self) -> NDArray[np.int64]:
-        """Number that a search returns for each vector (its row in the index), ascending."""
+        """Number that a search returns for each vector, such as its row in the index; ascending."""
 
     @property
     def n_rows(self) -> int:
@@ -52,13 +52,13 @@ def offer_nearest(
     selection: Selection | None,
     settings: StoreSettings,
 ) -> None:
-    """Search a segment and offer its best rows to `top`, which keeps the k best of all.
+    """Search a segment and offer its best rows to `top`, which keeps the k best of all segments.
 
     Args:
-        top: Best rows so far; gives k as well.
+        top: The k best rows of each query so far.
         queries: float32 (n_queries, dim), normalised for cosine.
         segment: The segment.
-        ann: The FAISS file of the segment; None if it has none.
+        ann: The FAISS file of the segment; None if the segment has no such file.
         selection: Which positions may be returned; None means all.
         settings: Settings of the index.
     """
@@ -77,11 +77,12 @@ def offer_approximate(
     settings: StoreSettings,
     on_gpu: GpuIndex | None = None,
 ) -> None:
-    """Offer the rows that a FAISS index finds, scored with their stored vectors.
+    """Offer `top` the rows that a FAISS index finds, scored with their stored vectors.
 
-    If ``selection`` leaves few rows, they are scanned exactly instead. If FAISS returns too few
-    rows for some queries, these queries are searched again with wider parameters or by an exact
-    scan. The last attempt is always an exact scan, so every query gets k rows if there are k.
+    If ``selection`` leaves few rows, these rows are scanned exactly instead. If FAISS returns too
+    few rows for some queries, these queries are searched again with raised search parameters or by
+    an exact scan. The last attempt is always an exact scan, so every query gets k rows if k rows
+    are selected.
 
     Args:
         top: As for `offer_nearest`.
@@ -122,7 +123,7 @@ class _Search:
         )
 
     def offer(self, top: TopK, queries: NDArray[np.float32], plan: Plan) -> None:
-        """Search by a plan, and by its fallback for the queries that get too few rows."""
+        """Search by a plan; queries that get too few rows are searched by its fallback plan."""
         if plan.fallback is None:
             offer_exact(top, queries, self.part, self.selection, self.settings)
             return
@@ -136,7 +137,7 @@ class _Search:
             top.scores[short], top.rows[short] = rest.scores, rest.rows
 
     def candidates(self, queries: NDArray[np.float32], plan: Plan) -> NDArray[np.int64]:
-        """Find candidates on the CPU or GPU: positions (n_queries, n), -1 where there is none.
+        """Find candidates on the CPU or GPU: positions (n_queries, n), -1 for a missing one.
 
         A search that fails on the GPU, such as for lack of memory, is repeated on the CPU.
         """
@@ -164,13 +165,13 @@ class _Search:
 def _pairs(
     at: NDArray[np.int64], needed: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_] | None]:
-    """Turn positions (n_queries, n), -1 where there is none, into pairs of query and position.
+    """Turn positions (n_queries, n), -1 for a missing one, into pairs of query and position.
 
     Queries with fewer than ``needed`` candidates are left out.
 
     Returns:
-        Query of each candidate, (n_found,); its position, (n_found,); and a mask of the queries
-        left out, bool (n_queries,), or None if there are none.
+        Query index of each candidate, (n_found,); its position, (n_found,); and a mask of the
+        queries left out, bool (n_queries,), or None if no query is left out.
     """
     n_queries, n = at.shape
     if n >= needed and at.min(initial=0) >= 0:
@@ -188,7 +189,7 @@ def offer_exact(
     selection: Selection | None,
     settings: StoreSettings,
 ) -> None:
-    """Offer the best rows by an exact scan; arguments as for `offer_approximate`."""
+    """Offer `top` the best rows by an exact scan; arguments as for `offer_approximate`."""
     scan(
         queries,
         part.vectors,

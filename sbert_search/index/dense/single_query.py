@@ -1,6 +1,6 @@
-"""Search of one query in segments with FAISS files, in as few steps as possible.
+"""Search for one query in segments with FAISS files, in as few Python steps as possible.
 
-While FAISS walks a graph, it fills the processor's caches with vectors, so the code that runs next
+While FAISS walks an HNSW graph, it fills the CPU caches with vectors, so the code that runs next
 takes twice as long as usual. A short code path keeps the latency low. Results equal those of
 `segment_search.offer_approximate` bit for bit.
 """
@@ -23,7 +23,13 @@ from sbert_search.index.storage.segments import Segment
 
 @dataclass(slots=True)
 class _Searched:
-    """A segment with its FAISS index and the plans of earlier searches, by k."""
+    """A segment (a part of the index) with its FAISS index.
+
+    Attributes:
+        segment: The segment.
+        index: Its FAISS index.
+        plans: For each k of an earlier search, the number of candidates and FAISS's parameters.
+    """
 
     segment: Segment
     index: FaissIndex
@@ -31,7 +37,10 @@ class _Searched:
 
 
 class SingleQuerySearch:
-    """Search of segments whose rows are all live; FAISS searches each of them on the CPU."""
+    """Search of segments whose rows are all live (not deleted).
+
+    FAISS searches every segment on the CPU.
+    """
 
     __slots__ = ("_parts", "_settings")
 
@@ -45,9 +54,10 @@ class SingleQuerySearch:
         anns: Sequence[faiss_file.FaissFile | None],
         settings: StoreSettings,
     ) -> SingleQuerySearch | None:
-        """Return a search by the FAISS files of segments whose rows are all live.
+        """Return a search by the FAISS files of segments; the caller checks that all rows are live.
 
-        None if there is no segment, if one has no FAISS file, or if a GPU searches it.
+        None if there is no segment, if a segment has no readable FAISS file, or if a GPU searches a
+        segment.
         """
         parts = []
         for segment, ann in zip(segments, anns, strict=True):
@@ -66,12 +76,11 @@ class SingleQuerySearch:
             k: Number of rows.
 
         Returns:
-            Scores float32 (1, k), best first, and rows int64 (1, k). None if FAISS is asked for
-            fewer than k candidates of a segment, because the segment has fewer rows, or if FAISS
-            finds fewer candidates than it is asked for.
+            Scores float32 (1, k), best first, and row numbers in the index, int64 (1, k). None if a
+            segment has fewer than k rows, or if FAISS finds fewer candidates than it is asked for.
 
         Raises:
-            IndexStoreError: As for `faiss_runtime.require_not_forked`.
+            IndexStoreError: This process was forked after FAISS was loaded.
         """
         faiss_runtime.require_not_forked()
         plans = [part.plans.get(k) or self._plan(part, k) for part in self._parts]
@@ -80,7 +89,7 @@ class SingleQuerySearch:
         rows, places = [], []
         for part, (n_candidates, parameters) in zip(self._parts, plans, strict=True):
             at = part.index.search(query, n_candidates, params=parameters)[1][0]
-            # `reduce` is what at.min() calls through two Python functions.
+            # at.min() would call the same `reduce` through two Python functions.
             if np.minimum.reduce(at) < 0:
                 return None
             rows.append(part.segment.rows.take(at))
@@ -93,14 +102,14 @@ class SingleQuerySearch:
     def _scores(
         self, query: NDArray[np.float32], places: Sequence[NDArray[np.int64]]
     ) -> NDArray[np.float32]:
-        """Score the rows at some positions of each segment, (n,)."""
+        """Score the rows at the positions ``places`` of each segment, float32 (n,)."""
         metric, found = self._settings.metric, [part.segment.vectors for part in self._parts]
         if len(places) > 1 and sum(map(len, places)) * query.shape[1] <= PAIR_ELEMENTS:
-            # With few rows, scoring all segments in one call is faster than one call a segment.
+            # For few rows, one call for all segments is faster than one call for each segment.
             taken = [vectors.take(at, axis=0) for vectors, at in zip(found, places, strict=True)]
             found = [np.concatenate(taken)]
             places = [np.arange(len(found[0]))]
-        # The numbers of the queries are not read, since there is one query.
+        # `exact_scores` does not read its third argument, query indices, if there is one query.
         scores = [
             exact_scores(query, vectors, at, at, metric)
             for vectors, at in zip(found, places, strict=True)
@@ -108,7 +117,7 @@ class SingleQuerySearch:
         return scores[0] if len(scores) == 1 else np.concatenate(scores)
 
     def _plan(self, part: _Searched, k: int) -> tuple[int, FaissParameters]:
-        """Plan the search of a segment for k rows, and remember the plan."""
+        """Plan the search of a segment for k rows, and store the plan in ``part.plans``."""
         n, spec = part.segment.n_rows, self._settings.spec
         planned = plan(spec, n, n, n_live=n, k=k, n_queries=1, takes_bitmap=False)
         parameters = faiss_file.parameters(part.index, planned.spec, planned.n_candidates)
