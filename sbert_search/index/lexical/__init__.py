@@ -1,1 +1,1 @@
-"""Lexical search by BM25: from words to terms, postings and scores."""
+"""Lexical search by BM25: split texts into words, index their terms, and score documents."""

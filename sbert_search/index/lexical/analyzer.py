@@ -1,7 +1,7 @@
-"""Turning texts into terms: words of at least two characters, no stop words, stemmed, hashed.
+"""Turn texts into terms: drop words of one character and stop words; stem and hash the others.
 
-A term is the 64-bit hash of a stem. Among a million terms, the probability that any two share a
-hash is 3 in 100 million; such terms would count as one.
+A term is the 64-bit hash of a stem. Among a million stems, the probability that any two share a
+hash is 3 in 100 million; such stems would count as one term.
 """
 
 from __future__ import annotations
@@ -23,13 +23,16 @@ from sbert_search.tokens.chunking import PIECE_CHARS, pieces
 STOP_WORD = 0  # stands for every stop word; no term has this hash
 
 NearWords = Callable[[str], Sequence[tuple[str, int]]]
-"""Returns the words of the index that are near a word in lower case, and their numbers of edits."""
+"""Returns the words of the index that are a few edits away from a lower-case word.
 
-_MAX_WORDS_KNOWN = 1 << 18  # number of cached words above which the cache is emptied
+Each word comes with its number of edits.
+"""
+
+_MAX_WORDS_KNOWN = 1 << 18  # the cache is emptied when it has more words
 
 
 class TermReader:
-    """Turns texts into terms, with a cache of the words seen.
+    """Turns texts into terms, with a cache of the term of each word seen.
 
     Raises:
         ConfigError: There is no stemmer for the language.
@@ -50,9 +53,9 @@ class TermReader:
         return np.fromiter(map(self._hashes.__getitem__, words), np.uint64, len(words))
 
     def terms(self, text: str, counted: Counter[str] | None = None) -> NDArray[np.uint64]:
-        """Return the term hashes of the words of a text.
+        """Return the hash of the term of each word of a text, as `hashes` does.
 
-        If ``counted`` is given, the words are counted in it. Long texts are read in pieces.
+        If ``counted`` is given, the words are counted in it. A long text is read piece by piece.
         """
         if len(text) > PIECE_CHARS:
             return np.concatenate([self.terms(piece, counted) for piece in pieces(text)])
@@ -69,11 +72,12 @@ class TermReader:
         Args:
             query: The query.
             text: The text.
-            near: Finds further words that match a word of the query; None: only its term matches.
+            near: Finds further words that match a word of the query; None: a word of the query
+                matches only words with the same term.
 
         Returns:
-            By word of the query, in the order of the query: the word itself if the text contains
-            its term, then the words of the text that have the term of a word that ``near`` returns.
+            For each word of the query that matches, in the order of the query: the word itself if
+            the text contains its term, then words of the text that have the term of a near word.
         """
         counted: Counter[str] = Counter()
         terms = set(self.terms(text, counted if near else None).tolist()) - {STOP_WORD}
@@ -91,12 +95,12 @@ class TermReader:
 
 @typed_lru_cache(maxsize=4)
 def term_reader(settings: LexicalSettings) -> TermReader:
-    """Return the reader that this process shares for some settings, with its cached words."""
+    """Return the reader for some settings; all callers in this process share it and its cache."""
     return TermReader(settings)
 
 
 class _WordHashes(dict[str, int]):
-    """Maps words to the hashes of their terms, which it computes on first use."""
+    """Maps each word to the hash of its term, which it computes when the word is first used."""
 
     def __init__(self, settings: LexicalSettings) -> None:
         super().__init__()
@@ -114,7 +118,7 @@ class _WordHashes(dict[str, int]):
 
 
 def _stemmer(language: str) -> Any | None:
-    """Open the stemmer of a language; None where words are not stemmed.
+    """Open the stemmer of a language; None if words of the language are not stemmed.
 
     Raises:
         ConfigError: PyStemmer does not know the language.

@@ -1,8 +1,8 @@
-"""BM25 over the live documents of an index.
+"""BM25 over the live documents of an index, which are neither deleted nor replaced.
 
 Document frequencies, the number of documents and their average length are counted over live
-documents only, so a ranking after updates equals that of a newly built index (docs/decisions.md:
-Counts are of live documents, at search time).
+documents only, so a ranking after updates equals the ranking of a newly built index
+(docs/decisions.md: Counts are of live documents, at search time). A segment is a part of the index.
 """
 
 from __future__ import annotations
@@ -25,11 +25,17 @@ if TYPE_CHECKING:
     from sbert_search.index.dense.query_plan import RowMask
 
 Matches = tuple[NDArray[np.int64], NDArray[np.float64]]
-"""Rows of documents' first passages, and scores; both (n,), best first, then lower rows first."""
+"""The documents found: row of the first passage (its number in the index) and score, both (n,).
+
+The best score comes first; among equal scores, the lower row.
+"""
 
 TermPairs = list[NDArray[np.uint32]]
-"""Arrays (n, 2) of document number and count. The list has one array for each term, all of one
-segment; or one array for each segment, all of one term."""
+"""Arrays (n, 2): number of a document in its segment, and count of a term in the document.
+
+The list has one array for each term, all of one segment; or one array for each segment, all of one
+term.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,10 +43,10 @@ class LexicalPart:
     """The documents of one segment.
 
     Attributes:
-        postings: Postings of all documents.
+        postings: For each term, the documents that contain it, with counts.
         firsts: Position in the segment of each document's first passage, int64 (n_docs,).
         rows: Row of each document's first passage (its number in the index), int64 (n_docs,).
-        live: Which documents are neither deleted nor replaced, bool (n_docs,); None: all.
+        live: Which documents are live, bool (n_docs,); None: all.
     """
 
     postings: Postings
@@ -49,7 +55,7 @@ class LexicalPart:
     live: Live
 
     def frequency(self, pairs: NDArray[np.uint32]) -> int:
-        """Count the live documents among the pairs of a term."""
+        """Count the live documents of this segment that have a term, by the pairs of the term."""
         return len(pairs) if self.live is None else int(self.live[pairs[:, 0]].sum())
 
 
@@ -59,11 +65,12 @@ class LexicalSearch:
     Args:
         parts: The segments of the index.
         settings: Settings of lexical search.
-        average: Average length of all documents of an index, if the parts are only some of its
-            segments; None: the average length of the documents of the parts.
+        average: Average length of the live documents of an index, if the parts are only some of
+            its segments; None: the average length of the live documents of the parts.
 
     Source: Robertson & Zaragoza 2009, The Probabilistic Relevance Framework: BM25 and Beyond,
-    section 3; the weight of a term is Lucene's ``ln(1 + (N - df + 0.5) / (df + 0.5))``.
+    section 3. The inverse document frequency is Lucene's ``ln(1 + (N - df + 0.5) / (df + 0.5))``,
+    where df of N documents contain the term.
     """
 
     def __init__(
@@ -95,23 +102,24 @@ class LexicalSearch:
             k: Number of documents to return for each query.
             mask: The live rows that match a filter, in the same state of the index as the parts;
                 None: every live document.
-            near: Words that also match each word of a query, with smaller weights; None: no others.
+            near: Finds words of the index that match a word of a query too, with smaller weights;
+                None: only words with the same term match.
         """
         live = self._live(mask)
         return [self._best(*self._weighed(query, near), live, k) for query in queries]
 
     def weights(self, query: str, near: NearWords | None = None) -> dict[int, float]:
-        """Return the weights of the terms of a query, and of those near them, by their hashes."""
+        """Return the weight of each term of a query, and of each near term, by its hash."""
         return self._terms(query, near)[0]
 
     def best(
         self, weights: Sequence[Mapping[int, float]], k: int, mask: RowMask | None = None
     ) -> list[Matches]:
-        """Find the k best documents of each query as `search` does, by weights that are given.
+        """Find the k best documents of each query as `search` does, with given weights.
 
         Args:
             weights: For each query, the weights of its terms, as `weights` returns them. They may
-                be those of a larger index that has these parts.
+                come from a larger index to which these parts belong.
             k: As for `search`.
             mask: As for `search`.
         """
@@ -122,14 +130,14 @@ class LexicalSearch:
         return found
 
     def postings_of(self, term: int) -> tuple[TermPairs, int]:
-        """Return the pairs of a term in every segment, and the number of live documents with it."""
+        """Return the pairs of a term in each segment, and the number of live documents with it."""
         pairs = self._pairs_of([term])[term]
         return pairs, self._frequency(pairs)
 
     def scores_of(
         self, query: str, texts: Iterable[tuple[str, str]], near: NearWords | None = None
     ) -> NDArray[np.float64]:
-        """Score texts as if they were documents of the index, float64 (n,); 0 if no term matches.
+        """Score texts as if they were documents of the index, float64 (n,); 0: no term matches.
 
         Args:
             query: The query.
@@ -149,7 +157,7 @@ class LexicalSearch:
         return [self._norms_of(part.postings.lengths) for part in self._parts]
 
     def _live(self, mask: RowMask | None) -> list[Live]:
-        """Return which documents of each segment may be found."""
+        """Return which documents of each segment may be found: bool (n_docs,), or None for all."""
         if mask is None:
             return [part.live for part in self._parts]
         return [rows[part.firsts] for rows, part in zip(mask.parts, self._parts, strict=True)]
@@ -159,7 +167,7 @@ class LexicalSearch:
         return np.asarray(k1 * (1 - b + b * lengths / self.average), np.float64)
 
     def _weighed(self, query: str, near: NearWords | None) -> tuple[list[float], list[TermPairs]]:
-        """Find the terms of a query, and those near them, that live documents contain.
+        """Find the terms of a query, and the near terms, that live documents contain.
 
         Returns:
             The weight of each term, and for each segment the pairs of each term.
@@ -171,7 +179,7 @@ class LexicalSearch:
     def _terms(
         self, query: str, near: NearWords | None
     ) -> tuple[dict[int, float], dict[int, TermPairs]]:
-        """Return the weights of the terms of a query, and of those near them, and their pairs."""
+        """Return the weights of the terms of a query and of the near terms, and their pairs."""
         words = self.reader.words(query)
         weights: dict[int, float] = {}
         counts = Counter(self.reader.hashes(words).tolist())
@@ -187,22 +195,22 @@ class LexicalSearch:
         return weights, pairs_of
 
     def _pairs_of(self, terms: Iterable[int]) -> dict[int, TermPairs]:
-        """Return the pairs of each term, in every segment."""
+        """Return the pairs of each term: one array for each segment."""
         terms = list(terms)
         by_segment = [part.postings.of(terms) for part in self._parts]
         return {term: [pairs[at] for pairs in by_segment] for at, term in enumerate(terms)}
 
     def _frequency(self, pairs: TermPairs) -> int:
-        """Return the number of live documents with a term, by its pairs in every segment."""
+        """Return the number of live documents with a term, given its pairs in each segment."""
         return sum(map(LexicalPart.frequency, self._parts, pairs))
 
     def _near_terms(self, word: str, near: NearWords) -> dict[int, float]:
-        """Weigh the terms of the words near a word of a query, without its own term.
+        """Weigh the terms of the words near a word of a query, except the term of the word itself.
 
-        The weight is the inverse document frequency of the near word, times the share of the
-        characters that are not edited. A rare misspelling must not count more than the word meant.
-        So the inverse document frequency is at most that of the query's word; if no document has
-        that word, at most that of the most frequent near word.
+        The weight is the inverse document frequency (IDF) of the near term, times the share of the
+        characters of ``word`` that are not edited. A rare misspelling must not count more than the
+        intended word. So the IDF is limited to the IDF of the query's own term or, if no live
+        document has this term, to the IDF of the most frequent near term.
         """
         (own,) = self.reader.hashes([word]).tolist()
         if own == STOP_WORD:
@@ -220,7 +228,7 @@ class LexicalSearch:
         return {term: alike[term] * min(idf, limit) for term, idf in idfs.items()}
 
     def _idf(self, frequency: int) -> float:
-        """Return the inverse document frequency of a term in some live documents."""
+        """Return the inverse document frequency of a term in ``frequency`` live documents."""
         return math.log(1 + (self._n_docs - frequency + 0.5) / (frequency + 0.5))
 
     def _best(
@@ -228,7 +236,7 @@ class LexicalSearch:
     ) -> Matches:
         rows, scores = [np.empty(0, np.int64)], [np.empty(0)]
         segments = zip(self._parts, self._norms, by_segment, live, strict=False)
-        # Not strict: by_segment is empty for a query without any term in the index.
+        # Not strict, since by_segment is empty if no term of the query is in the index.
         for part, norms, pairs, marks in segments:
             total = _scores(weights, pairs, norms)
             at = np.flatnonzero(total >= _floor(total, pairs, marks, k))
@@ -243,7 +251,7 @@ class LexicalSearch:
 def _scores(
     weights: list[float], by_term: TermPairs, norms: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """Score the documents of a segment, (n_docs,); 0 where a document has none of the terms."""
+    """Score the documents of a segment, (n_docs,); 0 if a document has none of the terms."""
     pairs = np.concatenate(by_term)
     docs, counts = pairs[:, 0].astype(np.intp), pairs[:, 1].astype(np.float64)
     gains = np.repeat(weights, list(map(len, by_term))) * counts / (counts + norms[docs])
@@ -251,12 +259,12 @@ def _scores(
 
 
 def _floor(total: NDArray[np.float64], by_term: TermPairs, live: Live, k: int) -> float:
-    """Return a score that the k best live documents of a segment reach.
+    """Return a lower bound of the k-th best score of the live documents of a segment.
 
-    The k-th best score among the documents of one term is at most the k-th best of all. The rarest
-    term with k live documents has the fewest documents to sort, and tends to have the best scores
-    (docs/decisions.md: The k-th best of the rarest term's documents bounds the choice). If no term
-    has k live documents, every score above 0 counts.
+    The k-th best score among the documents with one term is at most the k-th best of all. The
+    rarest term with k live documents has the fewest documents to sort, and its documents tend to
+    have the best scores (docs/decisions.md: The k-th best of the rarest term's documents bounds the
+    choice). If no term has k live documents, the bound is the smallest number above 0.
     """
     for pairs in sorted(by_term, key=len):
         if len(pairs) >= k:

@@ -1,7 +1,7 @@
-"""Words within a few edits of a given word, for many words at a time.
+"""Find which of many words are within a few edits of a given word, all words at a time.
 
 An edit inserts, deletes or replaces a character, or swaps two neighbours; no part of a word is
-edited twice. This is the optimal string alignment distance.
+edited twice. The smallest number of edits is the optimal string alignment distance.
 
 Source: Damerau 1964, A technique for computer detection and correction of spelling errors.
 """
@@ -20,7 +20,7 @@ class Characters:
 
     Attributes:
         codes: Code points of all words, uint32 (n_chars,).
-        starts: Index in ``codes`` of the first character of each word, and ``n_chars``, int64
+        starts: Index in ``codes`` of the first character of each word, then ``n_chars``; int64
             (n_words + 1,). No word is empty.
     """
 
@@ -43,8 +43,8 @@ def within(word: str, words: Characters, most: int) -> tuple[NDArray[np.int64], 
         return np.empty(0, np.int64), np.empty(0, np.int64)
     codes, lengths = code_points(word), np.diff(words.starts)
     at = np.flatnonzero(abs(lengths - len(codes)) <= most)
-    # An edit removes at most one kind of character and adds at most one. Sets of characters are
-    # compared as 64-bit masks, which leaves a few words for the slower exact computation.
+    # An edit removes at most one character from the set of a word's characters and adds at most
+    # one. The sets are compared as 64-bit masks; few words remain for the slower exact computation.
     sets = np.bitwise_or.reduceat(_bits(words.codes), words.starts[:-1])[at]
     own = np.bitwise_or.reduce(_bits(codes))
     removed, added = np.bitwise_count(own & ~sets), np.bitwise_count(sets & ~own)
@@ -61,18 +61,19 @@ def _bits(codes: NDArray[np.uint32]) -> NDArray[np.uint64]:
 def _distances(
     word: NDArray[np.uint32], words: Characters, at: NDArray[np.int64], most: int
 ) -> NDArray[np.int64]:
-    """Compute the distances of the words at some indices; those above ``most`` are not exact.
+    """Compute the distances of the words at the indices ``at``; above ``most`` they are not exact.
 
-    It fills the table of Levenshtein's algorithm for all words together: cell (i, j) is the
-    distance of the first i characters of ``word`` from the first j of another. Only cells with
-    ``abs(i - j) <= most`` are computed, since the distance is at least ``abs(i - j)``.
+    The function fills the table of Levenshtein's algorithm for all these words together: cell
+    (i, j) is the distance of the first i characters of ``word`` from the first j characters of the
+    other word. Only cells with ``abs(i - j) <= most`` are computed, since the distance in a cell is
+    at least ``abs(i - j)``.
     """
     starts = words.starts[at]
     lengths = words.starts[at + 1] - starts
     width = int(lengths.max(initial=0))
     places = np.arange(width)[:, None]
     inside = np.minimum(starts + places, max(len(words.codes) - 1, 0))
-    chars = words.codes[inside]  # (width, n); what follows the end of a word is not looked at
+    chars = words.codes[inside]  # (width, n); characters after the end of a word have no effect
     far = most + 1
     before_last = last = np.full((width + 1, len(at)), far)
     last[: most + 1] = np.arange(width + 1)[: most + 1, None]

@@ -1,7 +1,8 @@
-"""Exact phrases: consecutive words of a title or of a text.
+"""Find exact phrases: consecutive words of a title or of a text.
 
-Postings say which documents have the words of a phrase, but not where. So the texts of these
-documents are read (docs/decisions.md: Phrases are found by reading candidates).
+Postings (for each term, the documents that contain it) say which documents have the words of a
+phrase, but not where. So the texts of these documents are read (docs/decisions.md: Phrases are
+found by reading candidates).
 """
 
 from __future__ import annotations
@@ -18,11 +19,11 @@ from sbert_search.tokens.chunking import PIECE_CHARS, pieces
 
 
 class Phrase:
-    r"""Consecutive words, in any case, with no letter or digit between them.
+    r"""Consecutive words, in upper or lower case, separated by spaces or punctuation only.
 
     Args:
-        text: A text with at least one word. Unlike a term of the index, a word may have a single
-            character and is not stemmed.
+        text: A text with at least one word. Unlike the words of the index, its words may have a
+            single character or be stop words, and they are not stemmed.
     """
 
     def __init__(self, text: str) -> None:
@@ -31,12 +32,12 @@ class Phrase:
         self._pattern = re.compile(rf"(?<!\w){between}(?!\w)")
 
     def occurs_in(self, text: str) -> bool:
-        """Whether a text has the phrase; long texts are normalised in pieces, like terms."""
+        """Whether a text has the phrase; a long text is normalised piece by piece."""
         low = " ".join(map(folded, pieces(text))) if len(text) > PIECE_CHARS else folded(text)
         if not has_marks(low):
             return bool(self._pattern.search(low))
-        # For the pattern, a combining mark ends a word. The pattern would find a word where a mark
-        # follows it, although the mark makes it another word.
+        # For the pattern, a combining mark ends a word. So it would also find a word before a
+        # mark, although the mark makes it another word.
         return f" {' '.join(self.words)} " in f" {' '.join(all_words(low))} "
 
 
@@ -48,14 +49,14 @@ def documents_with(
     titles: bool,
     advance: Advance,
 ) -> NDArray[np.bool_]:
-    """Read documents of a segment and return which of them have a phrase, bool (n_docs,).
+    """Read documents of a segment, a part of the index; return which have a phrase, bool (n_docs,).
 
     Args:
         phrase: The phrase.
         segment: The segment.
         candidates: The documents to read, bool (n_docs,).
         titles: Whether to look for the phrase in titles too.
-        advance: Called with the number of documents read.
+        advance: Called with 1 after each document.
 
     Raises:
         CorruptIndex: A document cannot be read.

@@ -1,4 +1,4 @@
-"""Reading, making and merging files of postings: for each term, the documents that contain it."""
+"""Read, write and merge files of postings: for each term, the documents that contain it."""
 
 from __future__ import annotations
 
@@ -32,25 +32,27 @@ from sbert_search.index.storage.segments import REMAKE, Segment, check_hash, ope
 from sbert_search.runtime.disk import files
 from sbert_search.runtime.disk.folders import Folder
 
-if TYPE_CHECKING:  # a search reads postings without the code that writes segments
+if TYPE_CHECKING:  # a search does not load the code that writes segments
     from sbert_search.index.storage.transaction import Transaction
 
-SLICE_DOCS = 65_536  # documents whose postings are counted in memory at a time
-SLICE_CHARS = 16 << 20  # characters of the documents counted at a time
+SLICE_DOCS = 65_536  # largest number of documents whose terms are counted in memory at a time
+SLICE_CHARS = 16 << 20  # a slice of documents ends when its texts have this many characters
 
 Sources = Sequence[tuple[Postings, Live]]
 
 
 class LexicalFiles:
-    """The postings of a segment on disk: mapped when opened, checked when first searched.
+    """The posting files of a segment (a part of the index).
+
+    The constructor maps the files and checks their sizes. The hashes are checked at the first use.
 
     Attributes:
-        record: The record of the files in the manifest.
+        record: The record of the files in the manifest, the list of all files of the index.
         words_problem: Why the list of words cannot be opened; None: there is no problem.
 
     Raises:
-        FileNotFoundError: A file is gone, as after a compaction by another process.
-        CorruptIndex: A file has another size than recorded.
+        FileNotFoundError: A file is gone, for example after a compaction by another process.
+        CorruptIndex: A file cannot be read or has another size than recorded.
     """
 
     def __init__(self, folder: Folder, record: LexicalRecord, n_docs: int) -> None:
@@ -61,7 +63,7 @@ class LexicalFiles:
         if record.words:
             try:
                 self._words = open_checked(folder, record.words, hash_up_to=0)
-            except (CorruptIndex, FileNotFoundError) as error:  # searches can do without it
+            except (CorruptIndex, FileNotFoundError) as error:  # a search works without it
                 self.words_problem = error
 
     @cached_property
@@ -87,10 +89,10 @@ class LexicalFiles:
 
     @cached_property
     def words(self) -> WordList | None:
-        """The words, as mapped Arrow arrays; None: they are not listed in a file.
+        """The list of words, as mapped Arrow arrays; None: the segment has no such file.
 
         Raises:
-            CorruptIndex: The file is gone, or differs from its record.
+            CorruptIndex: The file is gone, cannot be read, or differs from its record.
         """
         record = self.record.words
         if record is None:
@@ -110,16 +112,17 @@ def write_lexical(
     """Merge the postings of the live documents of some sources into files, in bounded memory.
 
     Args:
-        folder: The index.
+        folder: The folder of the index.
         number: An unused file number.
         sources: Postings, and which of their documents are live (neither deleted nor replaced),
             bool (n_docs,); None: all.
-        words: The words of each source; None: write no file of words.
-        settings: Settings of the terms, if words of dead documents are to be left out.
+        words: The list of words of each source; None: write no list of words.
+        settings: How texts become terms. If given, and some source has dead documents, words whose
+            terms no live document contains are left out. None: all words are kept.
 
     Raises:
-        OSError: The disk failed. The partial files are in no manifest, so a later writer removes
-            them.
+        OSError: The disk failed. The manifest names none of the partial files, so a later writer
+            removes them.
     """
     from sbert_search.index.storage.segment_writer import record_of
 
@@ -146,7 +149,11 @@ def write_lexical(
 
 
 def texts_of(docs: pa.Table) -> Iterator[tuple[str, str]]:
-    """Read title and text of each document from the row of its first passage (chunk 0)."""
+    """Read title and text of each document from the row of its first passage (chunk 0).
+
+    Args:
+        docs: A table with the columns chunk, title and text, one row for each passage.
+    """
     columns = (docs.column(name).to_pylist() for name in ("chunk", "title", "text"))
     return (
         (title or "", text or "") for chunk, title, text in zip(*columns, strict=True) if chunk == 0
@@ -154,7 +161,7 @@ def texts_of(docs: pa.Table) -> Iterator[tuple[str, str]]:
 
 
 def words_of(segment: Segment, settings: LexicalSettings) -> WordList:
-    """Count the words of all documents of a segment in memory, including dead ones."""
+    """Count the words of all documents of a segment in memory, including dead documents."""
     counted: Counter[str] = Counter()
     for _ in count_segment(segment, settings, counted):
         pass
@@ -164,9 +171,10 @@ def words_of(segment: Segment, settings: LexicalSettings) -> WordList:
 def count_segment(
     segment: Segment, settings: LexicalSettings, counted: Counter[str] | None = None
 ) -> Iterator[Postings]:
-    """Count the terms of all documents of a segment, including dead ones, a slice at a time.
+    """Count the terms of all documents of a segment, including dead documents.
 
-    If ``counted`` is given, the words of the documents are counted in it.
+    Each item has the postings of one slice of consecutive documents, so that memory is bounded. If
+    ``counted`` is given, the words of the documents are counted in it.
     """
     texts: list[tuple[str, str]] = []
     n_chars = 0
@@ -181,13 +189,16 @@ def count_segment(
 
 
 def with_lexical(work: Transaction, new: Manifest, *, words: bool = True) -> Manifest:
-    """Write the postings of every segment that has none, if the index has lexical settings.
+    """Write the postings of every segment without postings, if the index has lexical settings.
 
     Args:
         work: The transaction to write in.
-        new: The manifest to change.
-        words: Whether to make the postings again, with a list of words, for segments that an older
-            version wrote without such a list.
+        new: The manifest to start from.
+        words: Whether to write the postings again, with a list of words, for segments that an older
+            version wrote without such a list. Small segments need no list.
+
+    Returns:
+        The manifest with the records of the new postings.
 
     Raises:
         CorruptIndex: Documents cannot be read.
@@ -209,7 +220,7 @@ def with_lexical(work: Transaction, new: Manifest, *, words: bool = True) -> Man
 
 
 def _make(work: Transaction, segment: Segment, settings: LexicalSettings) -> LexicalRecord:
-    """Write the postings of a segment from its documents, in bounded memory."""
+    """Write the postings of a segment from its documents, slice by slice, and merge the slices."""
     counted: Counter[str] = Counter()
     parts = []
     listed = lists_words(segment.record.n_docs)
@@ -230,13 +241,13 @@ def _make(work: Transaction, segment: Segment, settings: LexicalSettings) -> Lex
 
 def _written(groups: Iterable[Group], file: files.NewFile) -> Iterator[Group]:
     for group in groups:
-        if len(group.pairs):  # there are none if the documents have only stop words
+        if len(group.pairs):  # no term may have a hash in the range of a group
             file.write(np.ascontiguousarray(group.pairs))
         yield group
 
 
 def _n_live(postings: Postings, live: Live) -> int:
-    """Count the postings of live documents, a block at a time."""
+    """Count the postings of live documents, block by block to bound the memory."""
     if live is None:
         return len(postings.pairs)
     docs, step = postings.pairs[:, 0], 1 << 22

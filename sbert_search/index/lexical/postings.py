@@ -1,4 +1,4 @@
-"""Postings: the documents of a segment that contain each term, with counts, sorted by term."""
+"""Postings: for each term, the documents of a segment that contain it, with counts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from sbert_search.index.lexical.analyzer import STOP_WORD, term_reader
 from sbert_search.index.lexical_settings import LexicalSettings
 
-MERGE_POSTINGS = 1 << 21  # postings of one step of a merge, approximately
+MERGE_POSTINGS = 1 << 21  # approximate number of postings that a merge holds at a time
 NO_TERM = np.uint64(2**64 - 1)  # end mark after the last hash
 
 _DEAD = np.uint32(2**32 - 1)  # new number of a document that is dropped
@@ -39,12 +39,12 @@ class Postings:
 
     @classmethod
     def of_blank(cls, n_docs: int) -> Postings:
-        """Make the postings of documents without any word."""
+        """Make the postings of documents that contain no term."""
         pairs = np.empty((0, 2), np.uint32)
         return cls(table_of_terms([]), pairs, np.zeros(n_docs, np.uint32))
 
     def of(self, terms: Iterable[int]) -> list[NDArray[np.uint32]]:
-        """Return the pairs of each term, uint32 (n, 2)."""
+        """Return the pairs of each term, uint32 (n, 2); n is 0 if no document contains it."""
         hashes, starts = self.terms
         wanted = np.array(list(terms), np.uint64)
         at = hashes[:-1].searchsorted(wanted)
@@ -63,7 +63,7 @@ class Postings:
         return bool(ascending and covers_pairs and known)
 
     def between(self, low: int, high: int) -> tuple[NDArray[np.uint64], NDArray[np.uint32]]:
-        """Return hash (n,) and pair (n, 2) of each posting with a hash from ``low`` to ``high``."""
+        """Return hash (n,) and pair (n, 2) of each posting with ``low`` <= hash <= ``high``."""
         hashes, starts = self.terms
         first = int(np.searchsorted(hashes[:-1], np.uint64(low), "left"))
         last = int(np.searchsorted(hashes[:-1], np.uint64(high), "right"))
@@ -74,12 +74,12 @@ class Postings:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Some terms with their postings, before these are joined with those of other terms.
+    """The postings of some terms, before they are joined with the postings of other terms.
 
     Attributes:
         hashes: uint64 (n_terms,), ascending.
         starts: Index in ``pairs`` of the first posting of each term, uint64 (n_terms,).
-        pairs: uint32 (n_postings, 2): document and count.
+        pairs: uint32 (n_postings, 2): document and count, sorted by term and then by document.
     """
 
     hashes: NDArray[np.uint64]
@@ -97,7 +97,7 @@ def count_terms(
     Args:
         texts: Title and text of each document.
         settings: How texts become terms.
-        words: If given, the words of the documents are counted in it.
+        words: A counter, to which the words of the documents are added; None: do not count words.
     """
     reader = term_reader(settings)
     fields = [reader.terms(field, words) for document in texts for field in document]
@@ -114,7 +114,7 @@ def count_terms(
 
 
 def table_of_terms(groups: Iterable[Group]) -> NDArray[np.uint64]:
-    """Join the terms of groups into `Postings.terms`, without keeping their pairs in memory."""
+    """Join the terms of groups into an array like `Postings.terms`; keep no pairs in memory."""
     parts, n_pairs = [], 0
     for group in groups:
         parts.append(np.stack([group.hashes, group.starts + np.uint64(n_pairs)]))
@@ -125,7 +125,8 @@ def table_of_terms(groups: Iterable[Group]) -> NDArray[np.uint64]:
 def merge(sources: Sequence[tuple[Postings, Live]]) -> Iterator[Group]:
     """Merge the postings of consecutive sets of documents, without dead documents.
 
-    Each step takes the terms of one range of hashes, so memory does not grow with the sources.
+    Each step merges the terms of one range of hashes, about `MERGE_POSTINGS` postings, so memory
+    hardly grows with the number of postings. The live documents are numbered again from 0.
 
     Args:
         sources: Postings, and which of their documents are live, bool (n_docs,); None: all.
@@ -154,7 +155,7 @@ def merged(sources: Sequence[tuple[Postings, Live]]) -> Postings:
 
 
 def live_lengths(sources: Sequence[tuple[Postings, Live]]) -> NDArray[np.uint32]:
-    """Concatenate the lengths of live documents."""
+    """Concatenate the lengths of the live documents of all sources."""
     lengths = [p.lengths if live is None else p.lengths[live] for p, live in sources]
     return np.concatenate(lengths)
 
@@ -162,7 +163,7 @@ def live_lengths(sources: Sequence[tuple[Postings, Live]]) -> NDArray[np.uint32]
 def _grouped(hashes: NDArray[np.uint64], pairs: NDArray[np.uint32]) -> Group:
     """Sort postings by term and add up the counts of equal terms and documents.
 
-    The documents ascend already, and the sort is stable, so they still ascend within a term.
+    The documents of each term must ascend. The sort is stable, so they still ascend.
     """
     order = np.argsort(hashes, kind="stable")
     hashes, pairs = hashes[order], pairs[order]

@@ -1,7 +1,7 @@
-"""The words of an index, with the number of their occurrences, and the words near a given word.
+"""The words of an index and how often each occurs, and the words near (similar to) a given word.
 
-Postings hold hashes of stems, from which no word can be read. So the words themselves are listed in
-files of their own, for fuzzy search and for suggestions.
+The postings for BM25 hold hashes of stems, from which words cannot be recovered. So the words
+themselves are listed in separate files, for fuzzy search and for suggestions.
 """
 
 from __future__ import annotations
@@ -20,16 +20,17 @@ from sbert_search.index.lexical import edit_distance
 from sbert_search.index.lexical.edit_distance import Characters
 from sbert_search.index.lexical.words import MARK, marks_alike
 
-BATCH_WORDS = 65_536  # words of one Arrow batch
+BATCH_WORDS = 65_536  # largest number of words in one Arrow batch
 SCHEMA = pa.schema([("word", pa.string()), ("count", pa.int64())])
 
-# Words with digits are not listed: 2019 and 2018 are near each other but mean different things,
-# and identifiers would fill the list. Nor are words that are too short or too long to correct.
+# Words with digits are not listed: 2019 and 2018 differ by one edit but mean different things, and
+# identifiers would fill the list. Words of fewer than 3 or more than 64 characters are not listed
+# either, since their spelling is not corrected.
 _LISTED = re.compile(rf"(?:[^\W\d]|{MARK}){{3,64}}")
 
 
 def is_listed(word: str) -> bool:
-    """Whether words of this form are listed: 3 to 64 letters. ``word`` is in lower case."""
+    """Whether a lower-case word is listed: it has 3 to 64 characters and no decimal digit."""
     return _LISTED.fullmatch(marks_alike(word)) is not None
 
 
@@ -45,7 +46,7 @@ class WordList:
 
     @classmethod
     def of(cls, counts: Mapping[str, int]) -> WordList:
-        """Make a list of those words that are listed."""
+        """Make a list of the words that `is_listed` accepts, from words and their counts."""
         words = sorted(filter(is_listed, counts))
         starts = range(0, len(words), BATCH_WORDS)
         return cls([_batch(words[i : i + BATCH_WORDS], counts) for i in starts])
@@ -60,7 +61,11 @@ class WordList:
         return 0
 
     def near(self, word: str, most: int) -> Iterator[tuple[str, int, int]]:
-        """Yield word, distance and count of the words with the same first character near a word."""
+        """Find the words with the first character of ``word`` and at most ``most`` edits from it.
+
+        Yields:
+            Each such word, its number of edits and its count.
+        """
         for batch in self.batches:
             words, counts = batch.columns
             first, stop = (
@@ -75,7 +80,7 @@ class WordList:
 
 @dataclass(frozen=True, slots=True)
 class NearWord:
-    """A word of the index near a given word: how many edits away, and how often it occurs."""
+    """A word of the index near a given word, with the edits between them and its count."""
 
     word: str
     edits: int
@@ -83,10 +88,12 @@ class NearWord:
 
 
 class Vocabulary:
-    """The words of all segments. Words of deleted documents stay until the segment is rewritten.
+    """The words of all segments (parts) of an index.
+
+    Words of deleted documents stay in the list of a segment until the segment is rewritten.
 
     Args:
-        lists: The words of each segment.
+        lists: The list of words of each segment.
     """
 
     def __init__(self, lists: Sequence[WordList]) -> None:
@@ -99,9 +106,10 @@ class Vocabulary:
     def near(self, word: str, most: int) -> list[NearWord]:
         """Find the words within some edits of a word, without the word itself.
 
-        The first character must be the same: few spelling errors change it, and so only about a
-        fifteenth of the words is compared. Words of three to five characters may have one edit,
-        longer ones two, and words that are not listed have no near words.
+        The first character must be the same. Few spelling errors change it, and thus only about a
+        fifteenth of the words is compared. At most one edit is allowed for words of three to five
+        characters, and at most two for longer words. A word that `is_listed` refuses has no near
+        words.
 
         Args:
             word: A word in lower case.
@@ -125,12 +133,12 @@ def merge(lists: Sequence[WordList]) -> Iterator[pa.RecordBatch]:
     """Merge lists of words and add up the counts, holding one batch of each list in memory.
 
     Yields:
-        Batches of `SCHEMA` with ascending words, some of them small.
+        Batches of `SCHEMA`; the words ascend over all batches. Some batches are small.
     """
     waiting = [list(words.batches) for words in lists if words.batches]
     while waiting:
-        # The words of a list ascend. So the first batches hold all words up to the smallest of
-        # their last words.
+        # The words of a list ascend. So the first batches of the lists hold all words up to
+        # ``bound``, the smallest of the last words of these batches.
         bound = min(batches[0].column(0)[-1].as_py() for batches in waiting)
         parts = []
         for batches in waiting:
@@ -149,7 +157,7 @@ def merge(lists: Sequence[WordList]) -> Iterator[pa.RecordBatch]:
 
 
 def _batch(words: Sequence[str], counts: Mapping[str, int]) -> pa.RecordBatch:
-    """Make a batch from its buffers; `pyarrow.array` would import pandas."""
+    """Make a batch of words and counts from buffers, since `pyarrow.array` would import pandas."""
     coded = [word.encode() for word in words]
     offsets = np.cumsum([0, *map(len, coded)], dtype=np.int32)
     numbers = np.array([counts[word] for word in words], np.int64)
@@ -167,7 +175,7 @@ def _words_up_to(words: pa.StringArray, last: str) -> int:
 
 
 def _characters(words: pa.StringArray) -> Characters:
-    """Decode words of a validated array."""
+    """Decode the words of a validated array to code points."""
     offsets, text = words.buffers()[1:]
     if not len(words):
         return Characters(np.empty(0, np.uint32), np.zeros(1, np.int64))
@@ -176,7 +184,7 @@ def _characters(words: pa.StringArray) -> Characters:
     raw = np.frombuffer(text, np.uint8)[first:last]
     codes = edit_distance.code_points(str(raw.data, "utf-8"))
     starts: NDArray[np.int64] = (bounds - first).astype(np.int64)
-    if len(codes) < len(raw):  # some characters have several bytes: count the first bytes
+    if len(codes) < len(raw):  # if characters have several bytes, their first bytes are counted
         begun = np.cumsum(np.concatenate([[0], (raw & 0xC0) != 0x80]))
         starts = begun[starts]
     return Characters(codes, starts)

@@ -1,4 +1,4 @@
-"""Files of the words of a segment: an Arrow file with ascending words and their counts."""
+"""Read and write the words of a segment: an Arrow file with ascending words and their counts."""
 
 from __future__ import annotations
 
@@ -17,13 +17,14 @@ from sbert_search.index.storage.segments import REMAKE, check_hash
 from sbert_search.runtime.disk import files
 from sbert_search.runtime.disk.folders import Entry
 
-LISTED_FROM = 256  # documents of a segment from which its words are listed in a file
+LISTED_FROM = 256  # smallest number of documents of a segment with a file of words
 
 
 def lists_words(n_docs: int) -> bool:
-    """Whether a segment has its words in a file; those of a small one are read from its texts.
+    """Whether a segment (a part of the index) has a file of words.
 
-    A file more would make a commit of a few documents slower, since each file is synced.
+    The words of a small segment are read from its texts. One more file, which a commit has to sync
+    to the disk, would make the commit of a few documents slower.
     """
     return n_docs >= LISTED_FROM
 
@@ -32,7 +33,7 @@ def read_words(view: memoryview, record: FileRecord) -> WordList:
     """Map a file of words.
 
     Raises:
-        CorruptIndex: The bytes differ from the record of the file.
+        CorruptIndex: The bytes differ from the record of the file, or are no sound Arrow file.
     """
     check_hash(view, record, REMAKE)
     try:
@@ -46,7 +47,7 @@ def read_words(view: memoryview, record: FileRecord) -> WordList:
 
 
 def write_words(place: Entry, batches: Iterable[pa.RecordBatch]) -> FileRecord:
-    """Write ascending words with counts, one batch of `BATCH_WORDS` words at a time."""
+    """Write ascending words with counts to a file, in batches of `BATCH_WORDS` words."""
     from sbert_search.index.storage.segment_writer import BatchWriter, record_of
 
     with files.NewFile(place) as file:
@@ -60,7 +61,7 @@ def write_words(place: Entry, batches: Iterable[pa.RecordBatch]) -> FileRecord:
 def with_terms(
     batches: Iterable[pa.RecordBatch], terms: NDArray[np.uint64], settings: LexicalSettings
 ) -> Iterator[pa.RecordBatch]:
-    """Keep the words whose terms are among some hashes, and stop words, which have no term."""
+    """Keep the words whose term hashes are among ``terms``, and stop words, which have no term."""
     reader = term_reader(settings)
     known = np.append(terms, np.uint64(STOP_WORD))
     for batch in batches:

@@ -1,6 +1,6 @@
-"""The words of a text, as lexical search compares them.
+"""Split texts into words, in the form in which lexical search compares them.
 
-A word is a run of letters, digits and underscores, with the combining marks on them, such as the
+A word is a run of letters, digits and underscores, with the combining marks after them, such as the
 vowel signs of Hindi, the points of Hebrew and the tone marks of Yoruba.
 """
 
@@ -9,9 +9,9 @@ from __future__ import annotations
 import re
 import unicodedata
 
-SHORTEST = 2  # characters of a word that is indexed, as in bm25s and scikit-learn
+SHORTEST = 2  # smallest number of characters of an indexed word, as in bm25s and scikit-learn
 
-MARK = "\u0300"  # stands for every mark in a pattern; Python's \w has no marks
+MARK = "\u0300"  # stands for every combining mark, since Python's \w matches none
 
 _RUN = re.compile(rf"\w[\w{MARK}]*")
 _WITHOUT_MARKS = re.compile(rf"\w{{{SHORTEST},}}")
@@ -31,8 +31,8 @@ _MARKS = _Marks()
 def folded(text: str) -> str:
     """Return a text in the form in which words are compared: NFC and lower case.
 
-    Soft hyphens and zero-width joiners inside words are left out. The Turkish İ becomes i, not the
-    i followed by a combining dot that Python's ``lower`` returns.
+    Soft hyphens and zero-width joiners are removed. The Turkish İ becomes i; Python's ``lower``
+    would return an i with a combining dot.
     """
     low = unicodedata.normalize("NFC", text).lower()
     if low.isascii():
@@ -63,7 +63,7 @@ def all_words(text: str) -> list[str]:
 
 
 def indexed_words(text: str) -> list[str]:
-    """Split a text into folded words that are long enough for an index; also stop words."""
+    """Split a text into folded words of at least `SHORTEST` characters, including stop words."""
     text = folded(text)
     if not has_marks(text):
         return _WITHOUT_MARKS.findall(text)
@@ -71,5 +71,5 @@ def indexed_words(text: str) -> list[str]:
 
 
 def indexed_words_without_marks(text: str) -> list[str]:
-    """Split a text as indexes of version 0.1 do: a mark separates words."""
+    """Split a text as indexes of version 0.1 do: a combining mark separates words."""
     return _WITHOUT_MARKS.findall(unicodedata.normalize("NFC", text).lower())
