@@ -1,1 +1,1 @@
-"""Sharded indexes: one folder of ordinary indexes that are searched and changed as one."""
+"""Sharded indexes: folders of ordinary indexes (shards) that act as one index together."""

@@ -1,4 +1,8 @@
-"""Making a sharded index out of existing indexes, without copying their files."""
+"""Making a sharded index out of existing indexes, without copying their files.
+
+A sharded index is a folder of ordinary indexes, its shards. Shards are numbered from 0. The id of a
+document decides which shard holds it (`routing.shard_of`).
+"""
 
 from __future__ import annotations
 
@@ -27,18 +31,20 @@ from sbert_search.shards.store import ShardedStore, check_free
 def assemble(path: Path, parts: Sequence[Path]) -> ShardedStore:
     """Move finished indexes into a new folder, as the shards of one index.
 
-    Part ``n`` must hold exactly the documents of shard ``n`` (`routing.shard_of`), and no row
-    number may be in two parts. The parts are renamed, so they must lie on the file system of
-    ``path``. If the call is interrupted, a second call with the same arguments finishes it.
+    Part ``n`` may hold only documents whose ids belong to shard ``n``, and no row number (the
+    number of a passage in an index) may be in two parts. The parts are renamed, so they must be on
+    the file system of ``path``. If the call is interrupted before the sharded index is complete, a
+    second call with the same arguments finishes it.
 
     Args:
-        path: The new folder; absent or empty, or the remains of an interrupted call.
-        parts: Folders of the indexes, in the order of the shards.
+        path: The new folder. It is absent or empty, or has the remains of an interrupted call.
+        parts: Folders of the indexes; the first becomes shard 0, the second shard 1, and so on.
 
     Raises:
-        IndexStoreError: A part is unfinished, has other settings than the first one or a metadata
-            column of another type, holds a document of another shard or a row of another part; or
-            the folder cannot be written.
+        ConfigError: There is no part, or there are more than `manifest.MAX_SHARDS`.
+        IndexStoreError: A part is unfinished, has another model or other settings than the first
+            part, has a metadata column of another type, holds a document of another shard, or has a
+            row number that another part has too; or ``path`` is not free or cannot be written.
         CorruptIndex: A file of a part is damaged.
     """
     shard_manifests.require_number(len(parts))
@@ -70,9 +76,10 @@ def assemble(path: Path, parts: Sequence[Path]) -> ShardedStore:
 
 
 def rows_from(number: int) -> int:
-    """Return a first row for shard ``number``, so that parts that are built apart share no rows.
+    """Return the first row number for part ``number``, which is ``number`` x 2**48.
 
-    Pass it as ``first_row`` to `IndexStore.create` before documents are added to the part.
+    Parts that start at these numbers share no row numbers. Pass the result as ``first_row`` to
+    `IndexStore.create`, which makes the empty part, and then add the documents to the part.
     """
     return number << 48
 
@@ -91,8 +98,8 @@ def _check_parts(path: Path, parts: Sequence[Snapshot]) -> None:
                     f"{part.path} shall be shard {number}, but holds a document of shard "
                     f"{actual[wrong][0]}. Give shard_of(doc_id, {len(parts)}) of each document."
                 )
-    # Rows of deleted documents count too: a row is searched in all segments before deletions are
-    # considered.
+    # The rows of deleted documents are compared too: to read a row, a sharded index looks for its
+    # number in all segments, and segments also contain deleted rows.
     held = [segment.rows for part in parts for segment in part.segments]
     rows = np.sort(np.concatenate([np.empty(0, np.int64), *held]))
     if (twice := rows[1:] == rows[:-1]).any():
@@ -103,7 +110,7 @@ def _check_parts(path: Path, parts: Sequence[Snapshot]) -> None:
 
 
 def _check_columns(parts: Sequence[Snapshot]) -> None:
-    """Refuse parts with a metadata column whose types cannot be merged."""
+    """Refuse parts in which one metadata column has types that cannot be merged."""
     columns: dict[str, ColumnType] = {}
     for number, part in enumerate(parts):
         try:

@@ -1,4 +1,8 @@
-"""Backups of a sharded index: a folder with a backup of each shard, and their manifest."""
+"""Backups of a sharded index: a folder with a backup of each shard, and a new ``shards.json``.
+
+A sharded index is a folder of ordinary indexes, its shards. ``shards.json`` lists them and is
+called the manifest of the sharded index.
+"""
 
 from __future__ import annotations
 
@@ -17,19 +21,21 @@ from sbert_search.shards.states import naming_shard
 
 
 def backup_shards(snapshot: ShardedSnapshot, target: Path) -> None:
-    """Copy a state to a new folder, by hard links if possible, as `backup.backup_to` does.
+    """Copy one state of a sharded index to a new folder, by hard links if possible.
 
-    The new folder gets its final name when it is complete.
+    Each shard is copied by `backup.backup_to`. The new folder gets its final name when it is
+    complete.
 
     Args:
         snapshot: The state.
-        target: A folder that does not exist.
+        target: The new folder, which must not exist.
 
     Raises:
-        FileNotFoundError: A file of the index is gone, as after a compaction by another process.
-        IndexStoreError: The target exists, its parent folder does not, or the disk failed; nothing
-            is left of the new folder.
-        CorruptIndex: A file is damaged; no target is made.
+        FileNotFoundError: A file of the index is gone, for example after a compaction by another
+            process.
+        IndexStoreError: The target exists, its parent folder does not, a file may not be read, or
+            the disk failed. An incomplete copy is removed, as far as the disk allows.
+        CorruptIndex: A file of the index is damaged; no target is made.
     """
     target = target.absolute()
     opened = []

@@ -1,4 +1,8 @@
-"""Full verification of a sharded index: every shard, the routing of ids, and the row numbers."""
+"""Full verification of a sharded index, which is a folder of ordinary indexes, its shards.
+
+Every file of every shard is read. If all files are sound, two more checks follow: each document
+must be in the shard to which its id belongs, and no two live rows may have the same number.
+"""
 
 from __future__ import annotations
 
@@ -29,20 +33,21 @@ _REMEDY = "Restore the whole sharded index from a backup, or build it again."
 
 
 def check_index(path: Path) -> CheckReport:
-    """Verify an index of either kind and report all damage; errors as for `check.check`."""
+    """Verify an index, with or without shards; see `check_shards` and `check.check`."""
     return check_shards(path) if is_sharded(path) else check(path)
 
 
 def check_shards(path: Path) -> CheckReport:
-    """Verify all shards of a sharded index and report all damage, not only the first.
+    """Verify all shards of a sharded index and report every damaged file, not only the first.
 
     All files of all shards are opened before the first is hashed. If a writer removes a file before
-    it is opened, the newer state of the index is checked instead, as by `check.check`.
+    this function opens it, the newer state of the index is checked instead.
 
     Raises:
         NotAnIndex: The folder holds no sharded index.
-        IndexStoreError: Shards have different settings, a file cannot be read, or writers changed
-            the index in each attempt to open its files.
+        IndexStoreError: Shards have different models or settings, this process may not read a file,
+            a newer version of this package wrote a manifest, or writers changed the index in each
+            attempt to open its files.
     """
     for _ in range(OPEN_TRIES):
         root = manifests.open_folder(path)
@@ -90,7 +95,11 @@ def _report(
 
 
 def _inconsistencies(snapshot: ShardedSnapshot) -> Iterator[CorruptIndex]:
-    """Check that ids are in the shards that they belong to, and that row numbers are unique."""
+    """Find documents in a shard to which their ids do not belong, and rows with equal numbers.
+
+    Yields:
+        One error for each segment with such a document, then one if live rows have equal numbers.
+    """
     n_shards = len(snapshot.shards)
     for number, shard in enumerate(snapshot.shards):
         name = shard_manifests.folder_name(number)

@@ -1,4 +1,9 @@
-"""The lock of a sharded index and of each of its shards, and commits of several shards at once."""
+"""The locks of a sharded index and of its shards, and commits that change several shards at once.
+
+Each shard is an ordinary index in a sub-folder. A commit writes the new manifest of each changed
+shard to the file `NEXT` of the shard. Then it replaces ``shards.json``, which makes all of these
+manifests current. Finally it renames each file `NEXT` to ``MANIFEST.json``.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +31,7 @@ class HeldShard(HeldFolder):
 
     Attributes:
         waiting: The manifest in the file `NEXT`, which becomes current with the next commit; None:
-            the shard is unchanged since `begin`.
+            the shard has no new manifest.
     """
 
     def __init__(self, folder: Folder, lock: Lock) -> None:
@@ -40,19 +45,22 @@ class HeldShard(HeldFolder):
         self.waiting, self._superseded, self._defers = None, [], True
 
     def write_manifest(self, manifest: Manifest) -> None:
-        """Write the manifest of the next state durably, beside that of the present state."""
+        """Write the manifest of the next state durably to `NEXT`; ``MANIFEST.json`` stays."""
         files.replace_file(self.folder / NEXT, manifests.encode(manifest))
         self.waiting = manifest
 
     def removable(self, names: Iterable[str]) -> Iterable[str]:
-        """Return the files that may be removed now: none before the commit of all shards."""
+        """Return the files that may be removed now.
+
+        Between `begin` and `publish` these are none, and ``names`` are noted for `publish`.
+        """
         if not self._defers:
             return names
         self._superseded += names
         return ()
 
     def publish(self) -> None:
-        """Give the waiting manifest its final name, and remove the files it no longer needs.
+        """Rename the waiting manifest to ``MANIFEST.json``, and remove files that it does not use.
 
         Raises:
             OSError: The disk failed. The next writer of the index renames the manifest.
@@ -66,7 +74,11 @@ class HeldShard(HeldFolder):
         self.waiting = None
 
     def undo(self, old: Manifest) -> None:
-        """Remove what was written since `begin`, as far as the disk allows."""
+        """Remove what was written since `begin`, as far as the disk allows.
+
+        Args:
+            old: The manifest of the shard at the time of `begin`.
+        """
         self._defers = False
         needed = {file.name for file in old.files}
         with contextlib.suppress(OSError, IndexStoreError):
@@ -82,8 +94,8 @@ class HeldShards:
     """The opened folder of a sharded index with its lock, and its shards with their locks.
 
     Args:
-        root: The sharded index.
-        lock: The lock on its lock file.
+        root: The folder of the sharded index.
+        lock: The lock on the lock file of this folder.
         shards: The shards, in the order of their numbers.
     """
 
@@ -91,10 +103,10 @@ class HeldShards:
         self.root, self._lock, self.shards = root, lock, tuple(shards)
 
     def require(self) -> None:
-        """Refuse to commit if the folder, a lock or a manifest was replaced.
+        """Refuse to commit if the folder, a shard, a lock or a shard's manifest was replaced.
 
         Raises:
-            IndexStoreError: One of them was replaced; the index is as before.
+            IndexStoreError: One of these was replaced; the index is as before.
         """
         for shard in self.shards:
             shard.require()
@@ -106,11 +118,17 @@ class HeldShards:
             )
 
     def commit(self, old: ShardManifest) -> ShardManifest:
-        """Make the waiting manifests of all shards current, in one step.
+        """Make the waiting manifests of all shards current by one replacement of ``shards.json``.
+
+        Args:
+            old: The content of ``shards.json`` before the commit.
+
+        Returns:
+            The new content of ``shards.json``.
 
         Raises:
             OSError: The disk failed; the old state holds.
-            IndexStoreError: A folder is no longer the one that was opened; the old state holds.
+            IndexStoreError: As for `require`; the old state holds.
             CommitUnknown: The disk failed at the last step; the old or the new state holds.
         """
         records = [
@@ -122,7 +140,7 @@ class HeldShards:
         return new
 
     def publish(self) -> None:
-        """Finish a commit in the folders of the shards.
+        """Finish a commit in the folders of the shards; see `HeldShard.publish`.
 
         Raises:
             CommitUnknown: The commit is done, but the disk failed afterwards.
@@ -141,10 +159,19 @@ class HeldShards:
 def held(path: Path, wait_s: float) -> Iterator[tuple[HeldShards, ShardManifest]]:
     """Hold the locks of a sharded index and of its shards, and finish an interrupted commit.
 
+    Args:
+        path: The folder of the sharded index.
+        wait_s: Seconds to wait for each lock that another process holds.
+
+    Yields:
+        The locked folders, and the content of ``shards.json``.
+
     Raises:
+        NotAnIndex: The folder holds no sharded index.
         IndexLocked: Another process is writing.
-        IndexStoreError: The folder cannot be written.
-        CorruptIndex: A shard is in no state that belongs to the index.
+        IndexStoreError: The folder cannot be written, or this process may not open more files.
+        CorruptIndex: ``shards.json`` or the folder of a shard is damaged, or a shard has another
+            manifest than the one that ``shards.json`` names.
     """
     n_shards = 0
     with contextlib.ExitStack() as stack:
@@ -183,15 +210,23 @@ def _too_many_files(path: Path, n_shards: int) -> str:
 
 
 def finish_commit(root: Folder, record: ShardRecord) -> None:
-    """Finish or undo an interrupted commit in a shard, so that it has the manifest of its record.
+    """Finish or undo an interrupted commit in a shard.
+
+    Afterwards ``MANIFEST.json`` of the shard has the hash in ``record``, and there is no `NEXT`.
+
+    Args:
+        root: The folder of the sharded index.
+        record: The entry of the shard in ``shards.json``.
 
     Raises:
-        StaleShard: Neither manifest of the shard has the hash in the record.
+        StaleShard: Neither ``MANIFEST.json`` nor `NEXT` has the hash in the record.
+        CorruptIndex: The folder of the shard is missing or cannot be opened.
+        OSError: The disk failed.
     """
     folder = open_shard(root, record)
     waits = folder.has(NEXT)
     if read_bytes(folder, manifests.NAME)[:64] == record.sha256.encode():
-        if waits:  # for a commit that was not made
+        if waits:  # the commit of this manifest was not completed
             files.disk.unlink(folder / NEXT)
     elif read_bytes(folder, NEXT)[:64] == record.sha256.encode():
         publish_next(folder)

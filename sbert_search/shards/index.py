@@ -1,4 +1,7 @@
-"""`ShardedIndex`: the class `Index` over a folder of shards; `open_index` opens either."""
+"""`ShardedIndex`, an `Index` made of several ordinary indexes (shards) in one folder.
+
+`open_index` opens an index with or without shards.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,8 @@ from sbert_search.shards.snapshot import ShardedSnapshot
 from sbert_search.shards.states import is_sharded
 from sbert_search.shards.store import ShardedStore, ShardedStores
 
-# A search must not wait for the import of code that writes indexes, so the methods import it.
+# A search must not wait for the import of code that writes indexes, so the methods that need this
+# code import it.
 if TYPE_CHECKING:
     from sbert_search.corpus.id_column import IdsLike
     from sbert_search.corpus.spool import Sources
@@ -31,10 +35,11 @@ DEFAULT_SHARDS = 4
 
 
 class ShardedIndex(Index):
-    """Several indexes in one folder that are searched, changed and kept as one index.
+    """Several indexes (shards) in one folder that are searched, changed and stored as one index.
 
-    The id of a document decides which shard holds it. All methods of `Index` work on all shards. An
-    update of several shards is one commit: it is durable and visible in all of them or in none.
+    The id of a document decides which shard holds it. All methods of `Index` work on all shards,
+    except `from_vectors`, which raises an error. A commit that changes several shards is durable
+    and visible in all of them or in none.
     """
 
     store: ShardedStore
@@ -63,7 +68,8 @@ class ShardedIndex(Index):
         Raises:
             NotAnIndex: The folder holds no sharded index.
             CorruptIndex: A file or a shard differs from what was committed.
-            IndexStoreError: A shard belongs to another index.
+            IndexStoreError: A shard has another model or other settings than the first one, or
+                this process may not read a file.
         """
         return cls(ShardedStore.open(path, wait_s=wait_s))
 
@@ -91,12 +97,14 @@ class ShardedIndex(Index):
             settings: As for `Index.build`.
             memory_bytes: As for `Index.build`.
             runner: As for `Index.build`.
-            n_shards: Number of shards, from 1 to 128. It never changes.
+            n_shards: Number of shards, from 1 to 128. It cannot be changed later.
             keywords: As for `Index.build`.
 
         Raises:
-            ConfigError, TypeError, CorpusError, IndexStoreError, ModelMismatch: As for
-                `Index.build`; also if the folder holds a build with another number of shards.
+            TypeError, CorpusError, ModelMismatch: As for `Index.build`.
+            ConfigError: As for `Index.build`, or ``n_shards`` is out of range.
+            IndexStoreError: As for `Index.build`, or the folder holds an index with another number
+                of shards.
         """
         require_number(n_shards)
         given: GivenToBuild = {
@@ -133,7 +141,7 @@ class ShardedIndex(Index):
         model: ModelLike | None = None,
         **keywords: Unpack[BuildKeywords],
     ) -> Self:
-        """Refuse to build from vectors and ids alone; `build` takes rows with ``vectors``.
+        """Refuse to build from vectors and ids alone; use `build` with ``vectors`` instead.
 
         Raises:
             ConfigError: Always.
@@ -162,7 +170,7 @@ class ShardedIndex(Index):
 
 
 def open_index(path: str | Path, *, wait_s: float = 0.0) -> Index:
-    """Open the index of a folder: an `Index`, or a `ShardedIndex` where the folder holds shards.
+    """Open the index of a folder: a `ShardedIndex` if the folder holds shards, else an `Index`.
 
     Args:
         path: The folder.
@@ -171,6 +179,7 @@ def open_index(path: str | Path, *, wait_s: float = 0.0) -> Index:
     Raises:
         NotAnIndex: The folder holds no index.
         CorruptIndex: A file differs from what was committed.
+        IndexStoreError: As for `ShardedIndex.open`.
     """
     try:
         return Index.open(path, wait_s=wait_s)

@@ -1,7 +1,9 @@
 """shards.json: the file that lists the shards of an index and the state of each shard.
 
-Line 1 is the sha256 of the rest; line 2 is JSON with sorted keys and no spaces. The file names the
-manifest that each shard has in this state. Replacing the file is the commit of a sharded index.
+A shard is an ordinary index in a sub-folder, with a manifest of its own (``MANIFEST.json``). For
+each shard, shards.json has the sha256 of this manifest. To commit a change, shards.json is replaced
+by a new version. Line 1 of the file is the sha256 of the rest; line 2 is JSON with sorted keys and
+no spaces.
 """
 
 from __future__ import annotations
@@ -24,20 +26,21 @@ NAME = manifests.SHARDS
 FORMAT = "sbert-search sharded index"
 VERSION = 1
 MAX_SHARDS = 1024
-MAX_NEW_SHARDS = 128  # 896 open files of a writer; processes are usually limited to 1,024
+# With 128 shards a writer has 7 x 128 = 896 files open; a process may usually open 1,024.
+MAX_NEW_SHARDS = 128
 FILES_OF_SHARD = 7  # files that a writer has open for each shard
-MAX_BYTES = 1 << 20
+MAX_BYTES = 1 << 20  # of the file; if it is longer, its rest is not read, and the hash is wrong
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ShardRecord:
-    """The state of one shard: its folder, and the manifest that belongs to the sharded index.
+    """The entry of one shard in shards.json: the shard's folder, and which manifest is current.
 
     Attributes:
         folder: Name of the folder.
-        generation: Commits of the shard so far.
+        generation: Number of commits of the shard so far.
         sha256: The hash in the first line of the shard's manifest.
     """
 
@@ -51,7 +54,7 @@ class ShardRecord:
 
     @classmethod
     def of(cls, number: int, manifest: Manifest) -> ShardRecord:
-        """Make the record of a shard's state."""
+        """Make the record of shard ``number``, whose current manifest is ``manifest``."""
         sha256 = manifests.encode(manifest)[:64].decode()
         return cls(folder=folder_name(number), generation=manifest.generation, sha256=sha256)
 
@@ -63,9 +66,9 @@ class ShardManifest:
     Attributes:
         format: Name of the format.
         version: Version of the format.
-        generation: Commits of the sharded index so far.
-        routing: The rule by which ids belong to shards.
-        shards: The state of each shard, in the order of their numbers.
+        generation: Number of commits of the sharded index so far.
+        routing: The rule that assigns a document to a shard; always `ROUTING`.
+        shards: The record of each shard, in the order of their numbers.
     """
 
     format: str = FORMAT
@@ -130,7 +133,12 @@ def encode(manifest: ShardManifest) -> bytes:
 
 
 def decode(data: bytes) -> ShardManifest:
-    """Parse the bytes of a manifest; the errors are those of `read`."""
+    """Parse the bytes of shards.json.
+
+    Raises:
+        CorruptIndex: The bytes differ from their checksum or are malformed.
+        IndexStoreError: A newer version of this package wrote them.
+    """
     stated, _, body = data.partition(b"\n")
     actual = hashlib.sha256(body).hexdigest()
     if stated != actual.encode():
@@ -150,10 +158,11 @@ def read(folder: Folder) -> ShardManifest:
     """Read and check the manifest of a sharded index.
 
     Raises:
-        NotAnIndex: The folder has no such manifest.
+        NotAnIndex: The folder has no shards.json, or the file cannot be read, for example because
+            it is a folder.
         CorruptIndex: The manifest differs from its checksum or is malformed.
         IndexStoreError: A newer version of this package wrote the manifest, or this process has no
-            permission to read it.
+            permission to read it, or too many files open.
     """
     try:
         data = bytes(files.map_file(folder / NAME)[: MAX_BYTES + 1])
@@ -169,10 +178,10 @@ def read(folder: Folder) -> ShardManifest:
 def write(
     folder: Folder, manifest: ShardManifest, *, ready: Callable[[], object] | None = None
 ) -> None:
-    """Replace the manifest, which is the commit of a sharded index.
+    """Commit a new state of a sharded index by replacing shards.json.
 
     Args:
-        folder: The sharded index.
+        folder: The folder of the sharded index.
         manifest: The new state.
         ready: Called right before the replacement; if it raises, the old state stays.
 

@@ -1,4 +1,4 @@
-"""Which shard of an index holds a document: a hash of its id decides."""
+"""The rule that assigns each document to a shard, by a hash of the document's id."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 from sbert_search.index.storage import ids
 
 ROUTING = "xxh3_64 of doc_id modulo the number of shards"
-"""The rule, as the manifest names it. The hash is the one in the id tables of the shards."""
+"""The rule, in the words of shards.json. The id tables of all segments contain the same hashes."""
 
 
 def shard_of(doc_id: str, n_shards: int) -> int:
-    """Return the number of the shard, from 0, that holds the document of this id."""
+    """Return the number of the shard, from 0, that holds the document with this id."""
     return int(shards_of([doc_id], n_shards)[0])
 
 

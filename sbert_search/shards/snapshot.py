@@ -1,8 +1,9 @@
-"""One state of a sharded index, which is read and searched like one index with all segments.
+"""One state of a sharded index, read and searched like one index with the segments of all shards.
 
-Row numbers are unique over all shards, so a row alone says which document is meant. They ascend in
-the order in which documents were added, so equal scores are ordered as in one index. In an index
-made by `assembly.assemble`, they ascend in this order only within each part.
+A row number, which identifies a passage, is unique over all shards. Row numbers ascend in the order
+in which documents were added. Results with equal scores are sorted by row number, so they have the
+same order as in an index without shards. In an index made by `assembly.assemble`, row numbers
+follow the order of addition only within each of the joined parts.
 """
 
 from __future__ import annotations
@@ -27,16 +28,24 @@ _TOGETHER = 256  # documents that `iter_documents` reads at a time
 
 
 class UnionManifest(Manifest):
-    """The contents of all shards as one manifest; the rows of its segments may interleave."""
+    """The manifests of all shards as one manifest; the rows of its segments may interleave."""
 
     __slots__ = ()
 
     def __post_init__(self) -> None:
-        """Check nothing: the manifest of each shard was checked when it was read."""
+        """Skip the checks of `Manifest`, which do not allow segments with interleaved rows.
+
+        Each manifest of a shard has passed these checks.
+        """
 
     @classmethod
     def of(cls, generation: int, shards: Sequence[Manifest]) -> UnionManifest:
-        """Join the manifests of all shards."""
+        """Join the manifests of all shards.
+
+        Args:
+            generation: Number of commits of the sharded index so far.
+            shards: The manifests. Settings, build and tuning are taken from the first one.
+        """
         first = shards[0]
         return cls(
             generation=generation,
@@ -54,9 +63,9 @@ class ShardedSnapshot(Snapshot):
     """The state of a sharded index after one commit; it has the segments of all shards.
 
     Args:
-        folder: The sharded index.
-        record: Its manifest.
-        shards: The state of each shard.
+        folder: The folder of the sharded index.
+        record: The content of ``shards.json``.
+        shards: The state of each shard, in the order of their numbers.
     """
 
     def __init__(self, folder: Folder, record: ShardManifest, shards: Sequence[Snapshot]) -> None:
@@ -76,7 +85,7 @@ class ShardedSnapshot(Snapshot):
         return tuple(shard.manifest for shard in self.shards)
 
     def with_states(self, shards: Sequence[Snapshot]) -> ShardedSnapshot:
-        """Return this state with other states of the shards."""
+        """Return a copy of this state in which the shards have the given states."""
         return ShardedSnapshot(self.folder, self.record, shards)
 
     def iter_documents(self) -> Iterator[Document]:
@@ -95,12 +104,18 @@ class ShardedSnapshot(Snapshot):
         return np.sort(super().live_rows())
 
     def postings(self, index: int) -> Postings:
-        """Return the postings of a segment; the index must have lexical settings."""
+        """Return the postings (inverted index) of the segment ``self.segments[index]``.
+
+        The settings of the sharded index must include lexical search.
+        """
         shard, at = self._places[index]
         return shard.postings(at)
 
     def words(self, index: int) -> WordList | None:
-        """Return the words of a segment; None if they are not listed, or the list is damaged."""
+        """Return the words of the segment ``self.segments[index]``.
+
+        None: the segment has no list of its words, or the list is damaged.
+        """
         shard, at = self._places[index]
         return shard.words(at)
 

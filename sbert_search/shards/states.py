@@ -1,4 +1,9 @@
-"""Reading one state of a sharded index: `shards.json`, and the manifest that it names per shard."""
+"""Reading one state of a sharded index: ``shards.json``, and the manifest of each shard.
+
+A shard is an ordinary index in a sub-folder. ``shards.json`` is the manifest of the sharded index:
+it names the manifest of each shard by its sha256. The manifest of a shard is in ``MANIFEST.json``
+or, until a commit has been finished, in ``NEXT.json``.
+"""
 
 from __future__ import annotations
 
@@ -16,17 +21,17 @@ from sbert_search.shards import manifest as shard_manifests
 from sbert_search.shards.manifest import ShardManifest, ShardRecord
 
 NEXT = "NEXT.json"
-"""The manifest that a shard gets with the next commit of the sharded index.
+"""The file with the manifest that a shard gets with the next commit of the sharded index.
 
-It is durable before the commit. After the commit it is renamed to ``MANIFEST.json``. A state can be
-read at any time, since one of the two files is the manifest that shards.json names.
+The file is durable before the commit. After the commit it is renamed to ``MANIFEST.json``. A state
+can be read at any time, since one of the two files is the manifest that shards.json names.
 """
 
-_SAME = ("identity", "dim", "metric", "dtype", "spec", "lexical")
+_SAME = ("identity", "dim", "metric", "dtype", "spec", "lexical")  # settings equal in all shards
 
 
 class StaleShard(CorruptIndex):
-    """A shard is in no state that shards.json names."""
+    """A shard has no manifest with the hash that shards.json names."""
 
     def __init__(self, folder: Folder, record: ShardRecord) -> None:
         super().__init__(
@@ -45,10 +50,10 @@ def below(folder: str, error: CorruptIndex) -> CorruptIndex:
 
 @contextlib.contextmanager
 def naming_shard(record: ShardRecord) -> Iterator[None]:
-    """Name the shard in the error for a damaged file."""
+    """Put the folder of the shard before the file name in each `CorruptIndex` of the context."""
     try:
         yield
-    except StaleShard:  # has the whole path, and tells `open_state` to look again
+    except StaleShard:  # has the full path already, and `store.open_state` must recognise it
         raise
     except CorruptIndex as error:
         raise below(record.folder, error) from error
@@ -58,7 +63,7 @@ def open_shard(root: Folder, record: ShardRecord) -> Folder:
     """Open the folder of a shard.
 
     Raises:
-        CorruptIndex: There is no such folder.
+        CorruptIndex: The folder is missing, a link or damaged.
         IndexStoreError: This process has no permission to read it, or too many files open.
     """
     try:
@@ -72,13 +77,14 @@ def open_shard(root: Folder, record: ShardRecord) -> Folder:
 
 
 def read_shard(folder: Folder, record: ShardRecord) -> Manifest:
-    """Read the manifest of a shard: the one with the hash that ``record`` states.
+    """Read the manifest of a shard that has the hash in ``record``.
 
     Raises:
         StaleShard: The shard has no manifest with this hash.
         CorruptIndex: The manifest is damaged.
+        IndexStoreError: A newer version of this package wrote the manifest, or as for `read_bytes`.
     """
-    # A commit may rename the second file to the first between two looks.
+    # MANIFEST.json is read again, since a commit may rename NEXT.json to it between two reads.
     for name in (manifests.NAME, NEXT, manifests.NAME):
         if (data := read_bytes(folder, name))[:64] == record.sha256.encode():
             return manifests.decode(data)
@@ -86,7 +92,7 @@ def read_shard(folder: Folder, record: ShardRecord) -> Manifest:
 
 
 def read_bytes(folder: Folder, name: str) -> bytes:
-    """Read a manifest of a shard; return no bytes if the file is absent or cannot be read.
+    """Read a manifest of a shard; return ``b""`` if the file is absent or damaged.
 
     Raises:
         IndexStoreError: This process has no permission to read it, or too many files open.
@@ -107,14 +113,16 @@ def open_snapshots(
     """Open the states of all shards.
 
     Args:
-        root: The sharded index.
-        manifest: Its manifest.
-        reuse: An earlier state of the same folder, whose open files are used again.
+        root: The folder of the sharded index.
+        manifest: The content of ``shards.json``.
+        reuse: An earlier content of ``shards.json`` in this folder, and the states of the shards
+            that were opened for it; their open files are used again. None: all files are opened.
 
     Raises:
-        FileNotFoundError: A file is gone, as after a compaction by another process.
-        CorruptIndex: A shard or a file of it differs from what was committed.
-        IndexStoreError: A shard has other settings than the first one.
+        FileNotFoundError: A file is gone, for example after a compaction by another process.
+        CorruptIndex: A shard or one of its files differs from what was committed.
+        IndexStoreError: A shard has another model or other settings than the first one, or this
+            process may not read a file.
     """
     known = dict(zip(reuse[0].shards, reuse[1], strict=True)) if reuse else {}
     earlier = {r.folder: s for r, s in known.items()}
@@ -131,10 +139,11 @@ def open_snapshot(
     """Open the state of one shard; errors as for `open_snapshots`.
 
     Args:
-        root: The sharded index.
+        root: The folder of the sharded index.
         record: The record of the shard in ``shards.json``.
-        reuse: An earlier state of the shard, whose open files are used again.
-        manifest: The manifest of the state; None: it is read.
+        reuse: An earlier state of the shard, whose open files are used again if the folder is
+            still the same; None: all files are opened.
+        manifest: The manifest of the state; None: it is read from the folder.
     """
     folder = open_shard(root, record)
     same = reuse is not None and reuse.folder.identity == folder.identity
@@ -144,6 +153,10 @@ def open_snapshot(
 
 def require_alike(path: Path, shards: Sequence[Snapshot]) -> None:
     """Refuse shards that were built with different models or settings.
+
+    Args:
+        path: The folder of the sharded index, for the message.
+        shards: The state of each shard.
 
     Raises:
         IndexStoreError: A setting of a shard differs; the message names the shard and the setting.

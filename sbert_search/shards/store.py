@@ -1,4 +1,7 @@
-"""Creating, opening and locking a sharded index on disk."""
+"""Creating, opening and locking a sharded index: a folder of ordinary indexes, its shards.
+
+The file ``shards.json`` lists the shards. It is the manifest of the sharded index.
+"""
 
 from __future__ import annotations
 
@@ -27,13 +30,14 @@ from sbert_search.shards.manifest import ShardManifest, ShardRecord
 from sbert_search.shards.snapshot import ShardedSnapshot
 from sbert_search.shards.states import StaleShard, naming_shard, open_snapshots
 
-# A search must not wait for the import of code that writes, so the methods that write import it.
+# A search must not wait for the import of code that writes indexes, so the methods that write
+# import it.
 if TYPE_CHECKING:
     from sbert_search.shards.writer import ShardedWriter
 
 
 class ShardedStore(IndexStore):
-    """A sharded index on disk: a snapshot to read, and a writer while no other process writes.
+    """A sharded index on disk: a snapshot to read, and a writer if no other process writes.
 
     Args:
         snapshot: The state to read.
@@ -74,7 +78,7 @@ class ShardedStore(IndexStore):
             IndexLocked: Another process is writing.
             IndexStoreError: The folder cannot be written, or holds another index; see `refresh`.
             UnfinishedBuild: As for `refresh`.
-            CorruptIndex: A file of a shard is missing or damaged.
+            CorruptIndex: A file of the index is missing or damaged.
         """
         from sbert_search.index.storage.transaction import remove_unreferenced, require_files
         from sbert_search.shards.held import held
@@ -94,7 +98,7 @@ class ShardedStore(IndexStore):
             yield ShardedWriter(newest, shards, self._move)
 
     def backup_to(self, target: str | Path) -> None:
-        """Copy the newest state to another folder; see `backup.backup_shards`."""
+        """Copy the newest state to a new folder; see `shards.backup.backup_shards`."""
         from sbert_search.index.maintenance import backup
         from sbert_search.shards.backup import backup_shards
 
@@ -112,15 +116,15 @@ class ShardedStore(IndexStore):
 
 @dataclass(frozen=True)
 class ShardedStores:
-    """Makes and opens sharded indexes with ``n_shards`` shards; see `StoreMaker`."""
+    """Makes and opens sharded indexes with ``n_shards`` shards, as a `StoreMaker` does."""
 
     n_shards: int
 
     def open(self, path: str | Path) -> IndexStore:
-        """Open the index of a path.
+        """Open the sharded index in a folder; errors as for `ShardedIndex.open`.
 
         Raises:
-            IndexStoreError: It has another number of shards.
+            IndexStoreError: The index has another number of shards.
         """
         store = ShardedStore.open(path)
         if (n_shards := len(store.snapshot.shards)) != self.n_shards:
@@ -131,11 +135,11 @@ class ShardedStores:
         return store
 
     def require_free(self, path: Path) -> None:
-        """Refuse a folder in which `create` would make no index; see `StoreMaker`.
+        """Refuse a folder in which `create` would refuse to make an index, and write nothing.
 
         Raises:
             ConfigError: A new index cannot have this number of shards.
-            IndexStoreError: As for `StoreMaker`.
+            IndexStoreError: The folder holds an index or other files, or cannot be read.
         """
         shard_manifests.require_new_number(self.n_shards)
         if folder := stores.opened_if_present(path):
@@ -149,9 +153,12 @@ class ShardedStores:
         *,
         build: BuildCursor | None = None,
     ) -> IndexStore:
-        """Make empty shards and their manifest; arguments and errors as `IndexStore.create`.
+        """Make empty shards and ``shards.json``; arguments and errors as for `IndexStore.create`.
 
-        A creation that was interrupted is finished by the next one.
+        If the call is interrupted, a second call with the same arguments finishes it.
+
+        Raises:
+            ConfigError: A new index cannot have this number of shards.
         """
         shard_manifests.require_new_number(self.n_shards)
         path = Path(path).absolute()
@@ -176,12 +183,12 @@ class ShardedStores:
 
 
 def open_state(path: Path, reuse: ShardedSnapshot | None = None) -> ShardedSnapshot:
-    """Open the newest state; start over if the folder is replaced meanwhile.
+    """Open the newest state of a sharded index; start over if its folder is replaced meanwhile.
 
     Args:
         path: The folder.
-        reuse: An earlier state. Its open files are used again if the folder is the same. None:
-            all files are opened.
+        reuse: An earlier state. Its open files are used again if the folder is still the same.
+            None: all files are opened.
     """
     return stores.following(path, lambda root: _newest(root, reuse))
 
@@ -212,7 +219,12 @@ def _opened(
 
 
 def check_free(folder: Folder, names: list[str]) -> None:
-    """Refuse a folder that is not empty; remains of an interrupted creation are allowed."""
+    """Refuse a folder that is not empty; remains of an interrupted creation are allowed.
+
+    Args:
+        folder: The folder in which an index is to be made.
+        names: Names of the folders of the shards, which may exist.
+    """
     entries = folder.listing()
     if manifests.SHARDS in entries:
         raise IndexStoreError(

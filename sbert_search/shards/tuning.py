@@ -1,4 +1,7 @@
-"""`index tune` of a sharded index: one spec for all shards, chosen by searches of all of them."""
+"""The command `index tune` for a sharded index, which is a folder of ordinary indexes, its shards.
+
+All shards get the same spec: a FAISS index type with its search settings.
+"""
 
 from __future__ import annotations
 
@@ -29,11 +32,11 @@ def tune_shards(
     origin: str = "documents",
     dry_run: bool = False,
 ) -> TuneReport:
-    """Find the fastest spec with which a search of all shards reaches the recall, and commit it.
+    """Find the fastest spec that reaches the recall of ``settings``, and commit it in all shards.
 
-    FAISS index types are compared on a sample of the rows of all shards. The best ones are built in
-    every shard, and their search parameters are chosen by searches of all shards together.
-    Arguments and errors as for `tune.tune`.
+    FAISS index types are compared on a sample of the rows of all shards. The best ones, the
+    finalists, are built in every shard. Their search settings are chosen by searches of all shards
+    together. Arguments and errors are those of `index.tuning.tune.tune`.
     """
     return tune(store, settings, queries, origin=origin, dry_run=dry_run, commit_best=_commit_best)
 
@@ -41,7 +44,7 @@ def tune_shards(
 def _commit_best(
     writer: IndexWriter, final: FullTrials, chosen: Sequence[Candidate], memory_bytes: int | None
 ) -> None:
-    """Build finalists in all shards, and commit the best in all of them at once."""
+    """Build the finalists in all shards, and commit the best one in all shards at once."""
     assert isinstance(writer, ShardedWriter)
     with writer.together() as shards:
         build = partial(_built, writer.snapshot, shards, memory_bytes)
@@ -57,7 +60,7 @@ def _built(
     memory_bytes: int | None,
     spec: IndexSpec,
 ) -> Built:
-    """Give every shard the FAISS files of a spec."""
+    """Build the FAISS files of a spec in every shard, and return how to search them."""
     for writer in writers:
         writer.rewrite(partial(_with_ann, writer, spec, memory_bytes, len(writers)))
     states = [writer.snapshot for writer in writers]
@@ -78,5 +81,5 @@ def _with_ann(
 
 
 def _state(manifest: Manifest, work: Transaction) -> Manifest:
-    """Return the manifest as it is; `IndexWriter.rewrite` commits it without new files."""
+    """Return ``manifest``, so that `IndexWriter.rewrite` commits it; no file is written."""
     return manifest

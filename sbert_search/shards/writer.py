@@ -1,4 +1,7 @@
-"""Changing a sharded index: documents go to their shards, and one commit covers all shards."""
+"""Changing a sharded index, which is a folder of ordinary indexes, its shards.
+
+The id of a document decides to which shard the document is added. One commit covers all shards.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,7 @@ from sbert_search.shards.snapshot import ShardedSnapshot
 
 @dataclass(frozen=True, slots=True)
 class RoutedBatch:
-    """Those documents of a batch that belong to one shard; the attributes are of `PassageBatch`."""
+    """The documents of a batch that belong to one shard; attributes as of `PassageBatch`."""
 
     documents: Sequence[Document]
     doc_of: NDArray[np.int64]
@@ -45,8 +48,8 @@ class RoutedBatch:
 
         Args:
             batch: The batch.
-            docs: Numbers of the documents in the batch, ascending, (n_docs,).
-            at: Numbers of their passages in the batch, ascending, (n_rows,).
+            docs: Positions of the documents in the batch, ascending, int64 (n_docs,).
+            at: Positions of their passages in the batch, ascending, int64 (n_rows,).
         """
         return cls(
             documents=[batch.documents[i] for i in docs.tolist()],
@@ -64,11 +67,12 @@ class RoutedBatch:
 class ShardedWriter(IndexWriter):
     """The only writer of a sharded index; made by `ShardedStore.writer`.
 
-    Every change is made durable in the shards first, and then current in all of them by one commit.
+    Each method first writes durable files in the shards. Then one commit makes the new states of
+    all shards current. Only `compact` and `finish_build` make a commit for each shard.
 
     Args:
         snapshot: The newest state.
-        shards: The opened folders with their locks.
+        shards: The opened folders of the index and of its shards, with their locks.
         publish: Called with the new state after each commit.
 
     Attributes:
@@ -108,7 +112,8 @@ class ShardedWriter(IndexWriter):
     ) -> None:
         """Add passages durably to their shards; arguments and errors as for `IndexWriter.commit`.
 
-        Every shard stores the cursor. Rows are numbered over all shards, in the order of the batch.
+        Every shard stores the cursor, which is the progress of the build. If ``rows`` is None, the
+        passages get row numbers in the order of the batch, from the next number that no shard uses.
         """
         documents = batch.documents if batch is not None else ()
         if not documents and cursor is None:
@@ -130,7 +135,7 @@ class ShardedWriter(IndexWriter):
         self._forget(documents)
 
     def commit_blank(self, documents: BlankDocuments, *, cursor: BuildCursor) -> None:
-        """Refuse documents that are given as columns, without text.
+        """Refuse documents without text that are given as columns of ids and vectors.
 
         Raises:
             IndexStoreError: Always.
@@ -143,7 +148,7 @@ class ShardedWriter(IndexWriter):
     def start_over(
         self, settings: StoreSettings, columns: Mapping[str, ColumnType], build: BuildCursor
     ) -> None:
-        """Replace everything by an empty state; see `IndexWriter.start_over`."""
+        """Replace everything in all shards by an empty state; see `IndexWriter.start_over`."""
         with self.together():
             for writer in self._writers:
                 writer.start_over(settings, columns, build)
@@ -155,7 +160,10 @@ class ShardedWriter(IndexWriter):
             return any([w.settle(memory_bytes=memory_bytes) for w in self._writers])
 
     def compact(self, *, memory_bytes: int | None = None, retrain: bool = False) -> None:
-        """Merge segments and drop dead rows, one shard at a time; see `IndexWriter.compact`."""
+        """Merge segments and drop dead rows; see `IndexWriter.compact`.
+
+        The shards are compacted one after another, each in a commit of its own.
+        """
         for writer in self._writers:
             with self.together():
                 writer.compact(memory_bytes=memory_bytes, retrain=retrain)
@@ -169,7 +177,11 @@ class ShardedWriter(IndexWriter):
                     writer.commit(None, cursor=dataclasses.replace(cursor, finished=True))
 
     def repair(self) -> list[str]:
-        """Write damaged derived files again; see `IndexWriter.repair`."""
+        """Rebuild damaged FAISS indexes and postings; see `IndexWriter.repair`.
+
+        Returns:
+            Names of the files removed, each with the folder of its shard before it.
+        """
         dropped: set[str] = set()
         with self.together():
             for writer, record in zip(self._writers, self.snapshot.record.shards, strict=True):
@@ -186,11 +198,11 @@ class ShardedWriter(IndexWriter):
                 writer.set_lexical(settings)
 
     def backup_to(self, target: str | Path) -> None:
-        """Copy this state to another folder; see `backup.backup_shards`."""
+        """Copy this state to a new folder; see `shards.backup.backup_shards`."""
         backup_shards(self.snapshot, Path(target))
 
     def delete_documents(self, first_rows: NDArray[np.int64]) -> None:
-        """Delete documents, given the rows of their first passages."""
+        """Delete documents, given the row numbers of their first passages, int64 (n_docs,)."""
         if not len(first_rows):
             return
         with self.together():
@@ -200,7 +212,16 @@ class ShardedWriter(IndexWriter):
     def _routed(
         self, batch: PassageBatch, rows: NDArray[np.int64] | None
     ) -> dict[int, tuple[RoutedBatch, NDArray[np.int64]]]:
-        """Return, by the number of each shard, its part of a batch and the rows of its passages."""
+        """Split a batch by shard.
+
+        Args:
+            batch: The batch.
+            rows: The row number of each passage, int64 (n_rows,); None: the next unused numbers.
+
+        Returns:
+            For the number of each shard that gets documents: the shard's part of the batch, and the
+            row numbers of its passages.
+        """
         if rows is None:
             first = self.snapshot.manifest.next_row
             rows = np.arange(first, first + len(batch.doc_of))
@@ -214,10 +235,13 @@ class ShardedWriter(IndexWriter):
 
     @contextlib.contextmanager
     def together(self) -> Iterator[Sequence[IndexWriter]]:
-        """Yield the writers of the shards; all of their commits become current at the end, or none.
+        """Yield the writers of the shards; at the end, all of their commits become current at once.
+
+        If the context ends with an error, none of the commits becomes current.
 
         Raises:
-            IndexStoreError: The disk failed; the index is as before.
+            IndexStoreError: The disk failed, or the folder, a lock or a manifest was replaced; the
+                index is as before. Or an earlier commit of this writer failed at its last step.
             CommitUnknown: The last step of the commit failed; reopen the index to see its state.
         """
         if not self._is_open:
@@ -232,7 +256,7 @@ class ShardedWriter(IndexWriter):
         try:
             yield self._writers
             if any(shard.waiting for shard in shards.shards):
-                self._is_open = False  # until the outcome is known
+                self._is_open = False  # no other commit until the outcome of this one is known
                 record = shards.commit(self.snapshot.record)
         except CommitUnknown:
             raise
@@ -245,7 +269,7 @@ class ShardedWriter(IndexWriter):
         except BaseException as error:
             self._undo(before, error)
             raise
-        if self._is_open:  # nothing was changed
+        if self._is_open:  # no shard has a new manifest
             shards.publish()
         else:
             states = [writer.snapshot for writer in self._writers]
@@ -255,7 +279,7 @@ class ShardedWriter(IndexWriter):
             self._publish_union(self.snapshot)
 
     def _undo(self, before: Sequence[Snapshot], error: BaseException) -> None:
-        """Return all shards to the states in ``before``, unless the commit may have been made."""
+        """Reset all shards to the states in ``before``, unless the commit may have been made."""
         if self._is_open or isinstance(error, (OSError, IndexStoreError)):
             for writer, shard, old in zip(self._writers, self._shards.shards, before, strict=True):
                 writer.snapshot = old
