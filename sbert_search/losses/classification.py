@@ -1,7 +1,8 @@
-"""Losses of classifiers of texts; one value for each text.
+"""Losses of classifiers of texts, or of tokens; each returns one value for each text or token.
 
-The loss of a batch is the mean of these values. A value depends on one text only. So if a batch is
-split into parts or over ranks, the sums of the parts add up to the sum of the batch.
+The loss of a batch is the mean of these values. Each value depends on one text or token only. If a
+batch is split into parts, or over the processes of distributed training, the sums of the values of
+the parts therefore add up to the sum of the values of the batch.
 """
 
 from __future__ import annotations
@@ -16,10 +17,11 @@ def class_cross_entropy(logits: Tensor, classes: Tensor, weights: Tensor | None 
     Args:
         logits: Float (n, labels).
         classes: The true class of each text, int64 (n,).
-        weights: Weight of each class, float (labels,); None: 1. The loss of a batch is divided by
-            its number of texts. torch divides by the sum of their weights, and a batch could then
-            not be split. If the mean weight of the training texts is 1, the two agree in
-            expectation.
+        weights: Weight of each class, float (labels,); None: all weights are 1. To average over a
+            batch, divide by the number of its texts. The mean that torch computes is divided by the
+            sum of the weights of the texts, so the means of two halves of a batch would not average
+            to the mean of the batch. The two divisors are equal in expectation if the mean weight
+            of the training texts is 1.
 
     Returns:
         Float (n,), in nats.
@@ -36,8 +38,9 @@ def several_classes_cross_entropy(
     Args:
         logits: Float (n, labels).
         targets: 1 for the classes that a text has, otherwise 0, float (n, labels).
-        weights: For each class, the weight of the texts that have this class in the loss of this
-            class, float (labels,). Texts without the class have weight 1. None: all weights are 1.
+        weights: Weight of each class, float (labels,). In the cross-entropy of a class, texts that
+            have the class get its weight, and the other texts get weight 1. None: all weights are
+            1.
 
     Returns:
         Float (n,), in nats.
@@ -54,7 +57,8 @@ def squared_error(logits: Tensor, targets: Tensor, weights: Tensor | None = None
     Args:
         logits: Float (n, 1).
         targets: Float (n,).
-        weights: Not used; numbers have no classes.
+        weights: Not used, since numbers have no classes; all losses of this module have the same
+            parameters.
 
     Returns:
         Float (n,).

@@ -1,7 +1,8 @@
 """Likelihood of a linear-chain conditional random field (CRF) over the tags of sequences.
 
-The score of a path, which is a tag for each item of a sequence, is the sum of the emission of each
-tag, the transition between each two neighbouring tags, and the scores of the first and last tag.
+A path gives each item of a sequence one tag. The score of a path is the sum of the emissions (the
+scores that the model gives to each tag for its item), the transitions (a score for each two
+neighbouring tags), the start score of the first tag, and the end score of the last tag.
 
 Source: Lafferty, McCallum & Pereira 2001, Conditional Random Fields, section 3; Lample et al. 2016,
 Neural Architectures for Named Entity Recognition, section 2.2 (arXiv:1603.01360).
@@ -35,11 +36,12 @@ def crf_negative_log_likelihood(
     """Negative log-likelihood of the true path of each sequence among all paths.
 
     Args:
-        emissions: Score of each tag of each item, float (n, longest, labels), with anything after
-            the end of a sequence.
-        tags: The true tags, int64 (n, longest), with any tag after the end of a sequence.
+        emissions: Score of each tag for each item, float (n, longest, labels), with any finite
+            values after the end of a sequence.
+        tags: The true tags, int64 (n, longest), with any tag from 0 to labels - 1 after the end of
+            a sequence.
         lengths: Number of items of each sequence, at least 1, int64 (n,).
-        chain: Scores of the chain.
+        chain: Scores of starts, transitions and ends.
 
     Returns:
         Float32 (n,), in nats.
@@ -50,10 +52,11 @@ def crf_negative_log_likelihood(
 def log_partition(emissions: Tensor, lengths: Tensor, chain: ChainScores) -> Tensor:
     """Logarithm of the sum of exp(score) over all paths of each sequence; float32 (n,).
 
-    Arguments are those of `crf_negative_log_likelihood`. This is the forward algorithm.
+    It is computed by the forward algorithm. Arguments are those of `crf_negative_log_likelihood`.
     """
     emissions, transitions = emissions.float(), chain.transitions.float()
-    scores = chain.start.float() + emissions[:, 0]  # (n, labels): all paths that end in a tag
+    # (n, labels): log of the sum of exp(score) over all paths so far that end in each tag.
+    scores = chain.start.float() + emissions[:, 0]
     for step in range(1, emissions.shape[1]):
         longer = torch.logsumexp(scores.unsqueeze(2) + transitions, dim=1) + emissions[:, step]
         scores = torch.where((step < lengths).unsqueeze(1), longer, scores)

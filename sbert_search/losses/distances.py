@@ -1,4 +1,4 @@
-"""Distances between embeddings: row by row, or of all pairs of rows."""
+"""Distances between embeddings: of equal rows of two matrices, or of all pairs of rows of one."""
 
 from __future__ import annotations
 
@@ -12,15 +12,16 @@ Distance = Literal["cosine", "euclidean"]
 
 
 def distances(x: Tensor, y: Tensor, kind: Distance) -> Tensor:
-    """Distance of each row of one matrix to the same row of another.
+    """Distance of row i of ``x`` to row i of ``y``, for each i.
 
     Args:
         x: Float (batch, dim).
         y: Float (batch, dim).
-        kind: ``cosine`` is 1 - cos, from 0 to 2.
+        kind: ``cosine`` is 1 - cosine similarity, from 0 to 2.
 
     Returns:
-        Float (batch,). For two equal rows the gradient of the Euclidean distance is 0, not NaN.
+        Float (batch,). If two rows are equal, the gradient of their Euclidean distance is 0, not
+        NaN.
     """
     if kind == "cosine":
         return 1 - cosine_similarity(x, y, dim=-1)

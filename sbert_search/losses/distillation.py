@@ -1,6 +1,7 @@
-"""Losses that compare a student model with a teacher; one value for each row of a batch.
+"""Losses that compare a student model with a teacher model.
 
-The loss of a batch is the mean of these values.
+A row of a batch is one training example. Each loss returns one value for each row, and the loss of
+a batch is the mean of these values.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ def candidate_scores(anchors: Tensor, candidates: Tensor) -> Tensor:
 
 
 def margin_mse(scores: Tensor, teacher: Tensor) -> Tensor:
-    """Mean squared difference between the score margins of student and teacher.
+    """Margin MSE: mean squared difference between the score margins of student and teacher.
 
     A margin is the score of the positive minus the score of a negative.
 
@@ -64,8 +65,8 @@ def embedding_mse(embeddings: Tensor, teacher: Tensor) -> Tensor:
 
     Args:
         embeddings: The student's embeddings of the texts of each row, float (batch, texts, dim).
-        teacher: Target embedding for all texts of a row, (batch, dim). If the other texts are
-            translations or paraphrases of the first, it is the teacher's embedding of the first.
+        teacher: The target for all texts of each row: the teacher's embedding of the first text,
+            of which the other texts (if any) are translations or paraphrases, float (batch, dim).
 
     Returns:
         Float (batch,).

@@ -1,4 +1,4 @@
-"""Apply a loss to truncated embeddings, so that they are usable at several dimensions."""
+"""Matryoshka loss, which trains embeddings to be usable if only leading dimensions are kept."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ def matryoshka(
     """Sum a loss over embeddings that are truncated to several dimensions and normalised.
 
     Args:
-        loss: Function of embeddings (..., d), for any d.
+        loss: Function that maps embeddings (..., d), for any d, to a loss.
         embeddings: Float (..., dim).
         dims: Numbers of leading dimensions to keep, each at most ``dim``.
         weights: Weight of the loss for each of ``dims``; None: all 1.
 
     Returns:
-        The weighted sum of the losses.
+        The weighted sum of the losses, of the shape that ``loss`` returns.
 
     Source: Kusupati et al. 2022, Matryoshka Representation Learning, section 3 (arXiv:2205.13147);
-    truncation and normalisation as sentence-transformers' MatryoshkaLoss.
+    truncation and normalisation as in sentence-transformers' MatryoshkaLoss.
     """
     parts = [
         weight * loss(normalize(embeddings[..., :dim], dim=-1))

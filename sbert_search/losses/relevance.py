@@ -1,8 +1,9 @@
-"""Losses of a cross-encoder that is trained on relevance grades of the candidates of queries.
+"""Losses of a cross-encoder, trained on queries whose candidate texts have relevance grades.
 
-``logits`` and ``grades`` have one value for each candidate, concatenated query by query; ``sizes``
-has the number of candidates of each query. A term of a loss depends on one query only. So if a
-batch is split into parts or over ranks, the sums of the parts add up to the sum of the batch.
+``logits`` and ``grades`` have one value for each candidate, concatenated query by query. ``sizes``
+has the number of candidates of each query. Each value that a loss returns depends on one query
+only. If a batch is split into parts, or over the processes of distributed training, the sums of the
+parts therefore add up to the sum of the batch.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 
 def ordered_pairs(grades: Tensor, sizes: Sequence[int]) -> Tensor:
-    """Mark all pairs of candidates of a query in which the first has the higher grade.
+    """Mark all ordered pairs of candidates of a query whose first candidate has the higher grade.
 
     Args:
         grades: Relevance of each candidate, float (n,).
@@ -31,7 +32,7 @@ def ordered_pairs(grades: Tensor, sizes: Sequence[int]) -> Tensor:
 
 
 def pairwise_logistic(logits: Tensor, grades: Tensor, sizes: Sequence[int]) -> Tensor:
-    """RankNet loss of each pair of candidates with different grades.
+    """RankNet loss of each pair of candidates of a query with different grades.
 
     Args:
         logits: Float (n,).
@@ -39,8 +40,8 @@ def pairwise_logistic(logits: Tensor, grades: Tensor, sizes: Sequence[int]) -> T
         sizes: Number of candidates of each query.
 
     Returns:
-        log(1 + exp(logit of the candidate with the lower grade - logit of the other)) for each of
-        `ordered_pairs`, float (pairs,).
+        log(1 + exp(logit of the candidate with the lower grade - logit of the candidate with the
+        higher grade)) for each pair that `ordered_pairs` marks, float (pairs,).
 
     Source: Burges et al. 2005, Learning to Rank using Gradient Descent (RankNet), section 3. This
     loss is in nats; sentence-transformers' RankNetLoss is in bits by default.
@@ -51,7 +52,7 @@ def pairwise_logistic(logits: Tensor, grades: Tensor, sizes: Sequence[int]) -> T
 
 
 def list_net(logits: Tensor, grades: Tensor, sizes: Sequence[int]) -> Tensor:
-    """ListNet loss: cross-entropy between the softmax of the grades and that of the logits.
+    """ListNet loss: cross-entropy between the softmax of the grades and the softmax of the logits.
 
     Args:
         logits: Float (n,).
@@ -59,7 +60,7 @@ def list_net(logits: Tensor, grades: Tensor, sizes: Sequence[int]) -> Tensor:
         sizes: Number of candidates of each query.
 
     Returns:
-        Cross-entropy of each query's candidates, float (queries,).
+        Cross-entropy of each query, float (queries,), in nats.
 
     Source: Cao et al. 2007, Learning to Rank: From Pairwise Approach to Listwise Approach, section
     4; sentence-transformers' ListNetLoss.
@@ -68,15 +69,15 @@ def list_net(logits: Tensor, grades: Tensor, sizes: Sequence[int]) -> Tensor:
 
 
 def list_softmax(logits: Tensor, grades: Tensor, sizes: Sequence[int]) -> Tensor:
-    """Cross-entropy of the relevant candidates of each query among all of its candidates.
+    """Cross-entropy between each query's grades, scaled to sum 1, and the softmax of its logits.
 
     Args:
         logits: Float (n,).
-        grades: Weight of each candidate, at least 0 and not all 0 in a query, (n,).
+        grades: Grade of each candidate, at least 0 and not all 0 in a query, float (n,).
         sizes: Number of candidates of each query.
 
     Returns:
-        Cross-entropy of each query's candidates, float (queries,).
+        Cross-entropy of each query, float (queries,), in nats.
 
     Source: Gao, Dai & Callan 2021, Rethink Training of BERT Rerankers, section 3.2, localized
     contrastive estimation (arXiv:2101.08751).

@@ -1,7 +1,8 @@
-"""Losses over tokens, returned as the sum over the tokens and the number of tokens.
+"""Losses over tokens; each returns the sum over the tokens, and the number of these tokens.
 
-The caller divides the sum over the whole batch by the number of tokens of the whole batch. So
-splitting a batch into parts, or over ranks, does not change the loss of the batch.
+The caller adds up the sums and the numbers of all parts of a batch, and divides the total sum by
+the total number. It therefore makes no difference whether a batch is split into parts, or over the
+processes of distributed training.
 """
 
 from __future__ import annotations
@@ -19,19 +20,20 @@ from torch.nn.functional import (
 )
 
 IGNORED = -100
-"""The label of a token that does not count in the loss."""
+"""The label of a token that is not part of the loss."""
 _BLOCK_LOGITS = 2**18  # logits computed at a time on a CPU: 1 MiB in fp32, fits a core's cache
 
 
 def token_cross_entropy(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """Cross-entropy of the tokens that have a label; there may be none.
+    """Cross-entropy of the tokens that have a label; all tokens may be without a label.
 
     Args:
         logits: Float (..., classes).
         labels: The true class of each token, int64 (...); `IGNORED` for tokens without a label.
 
     Returns:
-        Sum of the negative log-likelihood in nats over the labelled tokens, and their number.
+        Sum of the negative log-likelihoods of the labelled tokens in nats, and the number of these
+        tokens.
     """
     flat, scores = labels.flatten(), logits.flatten(0, -2)
     if scores.device.type == "cpu" and scores.requires_grad:
@@ -44,9 +46,9 @@ def token_cross_entropy(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]
 class _CrossEntropy(torch.autograd.Function):
     """Summed cross-entropy in fp32, with its gradient computed in the forward pass.
 
-    Loss and gradient are computed for a few rows at a time, which fit into a core's cache. torch
-    would make several passes over all rows; with a vocabulary as classes, memory bandwidth would
-    limit the speed of each pass.
+    Loss and gradient are computed for a few rows (tokens) at a time, whose logits fit into a core's
+    cache. torch's `cross_entropy` makes several passes over all rows. If the classes are the words
+    of a vocabulary, memory bandwidth limits the speed of each of these passes.
     """
 
     @staticmethod
@@ -62,8 +64,8 @@ class _CrossEntropy(torch.autograd.Function):
             at_label = some_labels.masked_fill(some_labels == IGNORED, 0).unsqueeze(1)
             scores = some_logits.float()
             probs = scores.softmax(dim=-1)
-            # log-sum-exp = max(score) - log(max(prob)): the largest probability is at least 1 / n,
-            # so its logarithm is finite, and no second pass over the scores is needed.
+            # log-sum-exp = max(score) - log(max(prob)), so no second log-sum-exp of the scores is
+            # needed. The logarithm is finite, since max(prob) is at least 1 / number of classes.
             log_sums = scores.amax(-1, keepdim=True) - probs.amax(-1, keepdim=True).log()
             losses = log_sums - scores.gather(1, at_label)
             total += (losses * scored).sum()
@@ -76,7 +78,8 @@ class _CrossEntropy(torch.autograd.Function):
     @torch.autograd.function.once_differentiable
     def backward(ctx: BackwardCFunction, grad_total: Tensor) -> tuple[Tensor, None]:
         (grad_logits,) = ctx.saved_tensors
-        # The saved gradient may be overwritten: autograd refuses a second backward pass.
+        # The saved gradient may be overwritten, since autograd refuses a second backward pass
+        # through the same graph.
         return grad_logits.mul_(grad_total), None
 
 
@@ -88,7 +91,7 @@ def replaced_token_loss(logits: Tensor, replaced: Tensor) -> tuple[Tensor, int]:
         replaced: Whether each token was replaced, bool (n,).
 
     Returns:
-        Sum of the losses of the tokens in nats, and the number of tokens.
+        Sum of the losses of the n tokens in nats, and n.
 
     Source: Clark et al. 2020, ELECTRA, section 2 (arXiv:2003.10555).
     """
@@ -100,12 +103,13 @@ def soft_target_loss(student: Tensor, teacher: Tensor, temperature: float) -> tu
     """KL divergence between the distributions of teacher and student over a vocabulary.
 
     Args:
-        student: Logits, float (n, vocab).
-        teacher: Logits, float (n, vocab); no gradient flows into them.
-        temperature: Divides the logits of both models; the loss is multiplied by its square.
+        student: Logits of the student, float (n, vocab), one row for each token.
+        teacher: Logits of the teacher, float (n, vocab); they get no gradient.
+        temperature: Divides the logits of both models.
 
     Returns:
-        Sum of KL(teacher || student) in nats over the n tokens, and n.
+        Sum of KL(teacher || student) over the n tokens in nats, times the squared temperature; and
+        n.
 
     Sources: Hinton et al. 2015 (arXiv:1503.02531) section 2; Sanh et al. 2019, DistilBERT, section
     3 (arXiv:1910.01108).
@@ -119,11 +123,11 @@ def cosine_loss(student: Tensor, teacher: Tensor) -> tuple[Tensor, int]:
     """Cosine distance between the hidden states of a student and its teacher.
 
     Args:
-        student: Float (n, hidden).
-        teacher: Float (n, hidden); no gradient flows into them.
+        student: Hidden states of the student, float (n, hidden), one row for each token.
+        teacher: Hidden states of the teacher, float (n, hidden); they get no gradient.
 
     Returns:
-        Sum of 1 - cosine over the tokens, and their number.
+        Sum of 1 - cosine over the n tokens, and n.
 
     Source: Sanh et al. 2019, DistilBERT, section 3 (arXiv:1910.01108).
     """

@@ -1,7 +1,7 @@
 """Triplet losses: an anchor should be nearer to its positive than to a negative, by a margin.
 
-Source: Schroff et al. 2015, FaceNet (arXiv:1503.03832); Hermans et al. 2017, In Defense of the
-Triplet Loss (arXiv:1703.07737), for triplets chosen inside a batch.
+Sources: Schroff et al. 2015, FaceNet (arXiv:1503.03832); Hermans et al. 2017, In Defense of the
+Triplet Loss (arXiv:1703.07737), for triplets that are formed from the labels of a batch.
 """
 
 from __future__ import annotations
@@ -21,13 +21,14 @@ def triplet(
     margin: float = 1.0,
     distance: Distance = "euclidean",
 ) -> Tensor:
-    """Triplet loss of each anchor with its own positive and negative.
+    """Triplet loss of each anchor with the positive and the negative in the same row.
 
     Args:
         anchors: Float (batch, dim).
         positives: Float (batch, dim).
         negatives: Float (batch, dim).
-        margin: The loss is 0 if the negative is at least this much farther than the positive.
+        margin: The loss of a row is 0 if the negative is farther from the anchor than the positive
+            by at least this distance.
         distance: Distance function. Sentence-BERT uses Euclidean distance and margin 1.
 
     Returns:
@@ -42,17 +43,20 @@ def triplet(
 def all_triplets(
     embeddings: Tensor, labels: Tensor, *, margin: float = 5.0, distance: Distance = "euclidean"
 ) -> Tensor:
-    """Mean loss of all triplets of a batch that violate the margin.
+    """Mean loss of those triplets of a batch whose loss is above 0.
+
+    A triplet is an anchor, one of its positives and one of its negatives.
 
     Args:
         embeddings: Float (batch, dim).
-        labels: Class of each embedding, (batch,). Embeddings of the same class are positives of
-            each other, and those of other classes are negatives.
-        margin: The loss is 0 if the negative is at least this much farther than the positive.
+        labels: Class of each embedding, (batch,). Two embeddings are positives of each other if
+            their classes are equal, otherwise negatives.
+        margin: The loss of a triplet is 0 if the negative is farther from the anchor than the
+            positive by at least this distance.
         distance: Distance function.
 
     Returns:
-        A scalar; 0 if no triplet violates the margin.
+        A scalar; 0 if no triplet has a loss above 0.
     """
     matrix = all_distances(embeddings, distance)
     same = _same_class(labels)
@@ -67,9 +71,9 @@ def hardest_triplets(
 ) -> Tensor:
     """Triplet loss of each anchor with its farthest positive and its nearest negative.
 
-    Arguments are those of `all_triplets`; the result is the mean over all anchors. For an anchor
-    alone in its class the distance to the positive is 0. In a batch of one class the farthest
-    embedding serves as the negative.
+    Arguments are those of `all_triplets`; the result is the mean over all anchors, a scalar. If an
+    anchor has no positive, 0 is taken as the distance to the positive. If the whole batch has one
+    class, the farthest embedding is taken as the negative.
     """
     matrix = all_distances(embeddings, distance)
     same = _same_class(labels)
@@ -81,11 +85,12 @@ def hardest_triplets(
 def semi_hard_triplets(
     embeddings: Tensor, labels: Tensor, *, margin: float = 5.0, distance: Distance = "euclidean"
 ) -> Tensor:
-    """Triplet loss of each anchor and positive with a semi-hard negative.
+    """Triplet loss of each anchor and each of its positives with a semi-hard negative.
 
-    That is the nearest negative that is farther from the anchor than the positive is. If there is
-    none, the farthest negative is used. Arguments are those of `all_triplets`; the result is the
-    mean over all pairs of anchor and positive.
+    The semi-hard negative is the nearest of the negatives that are farther from the anchor than the
+    positive is. If no negative is farther than the positive, the farthest negative is used.
+    Arguments are those of `all_triplets`; the result is the mean over all pairs of anchor and
+    positive, a scalar.
 
     Source: Schroff et al. 2015, section 3.2, semi-hard negatives.
     """
@@ -97,7 +102,7 @@ def semi_hard_triplets(
     negatives = matrix.masked_fill(same, torch.inf).sort(dim=1).values  # (batch, batch), inf at end
     index = torch.searchsorted(negatives.detach(), matrix.detach(), right=True)
     next_farther = negatives.gather(1, index.clamp(max=len(same) - 1))
-    # Filling with the row's minimum keeps the maximum finite for an anchor without a negative.
+    # An anchor without a negative has only the row's minimum here, so its maximum is finite.
     row_minimum = matrix.amin(dim=1, keepdim=True)
     farthest = torch.where(same, row_minimum, matrix).amax(dim=1, keepdim=True)
     gap = matrix - torch.where(next_farther.isfinite(), next_farther, farthest) + margin
