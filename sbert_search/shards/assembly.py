@@ -51,10 +51,7 @@ def assemble(path: Path, parts: Sequence[Path]) -> ShardedStore:
     path = path.absolute()
     names = shard_manifests.folder_names(len(parts))
     places = [path / name for name in names]
-    found = [
-        place if place.is_dir() else part.absolute()
-        for place, part in zip(places, parts, strict=True)
-    ]
+    found = [_found(place, part.absolute()) for place, part in zip(places, parts, strict=True)]
     _check_parts(path, [IndexStore.open(part).snapshot for part in found])
     try:
         with contextlib.suppress(FileExistsError):
@@ -82,6 +79,22 @@ def rows_from(number: int) -> int:
     `IndexStore.create`, which makes the empty part, and then add the documents to the part.
     """
     return number << 48
+
+
+def _found(place: Path, part: Path) -> Path:
+    """Return where a part is: at its place, if an interrupted call has moved it, or still outside.
+
+    Raises:
+        IndexStoreError: Another folder is at its place.
+    """
+    if not place.is_dir():
+        return part
+    if part.exists() and not part.samefile(place):
+        raise IndexStoreError(
+            f"{place} exists already, so {part} cannot be moved there. Remove {place} if it is not "
+            "needed, or name another new folder."
+        )
+    return place
 
 
 def _check_parts(path: Path, parts: Sequence[Snapshot]) -> None:

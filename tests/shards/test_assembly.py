@@ -58,6 +58,19 @@ def test_a_row_of_a_deleted_document_counts_as_a_row_of_its_part(tmp_path: Path)
         assemble(tmp_path / "whole", paths)
 
 
+def test_another_folder_in_the_place_of_a_part_is_not_taken_for_the_part(tmp_path: Path) -> None:
+    parts = parts_at(tmp_path / "parts")
+    (tmp_path / "whole").mkdir()
+    other = IndexStore.create(
+        tmp_path / "whole" / "shard-0000", StoreSettings(dim=8, metric="cosine"), {}
+    )
+    with pytest.raises(IndexStoreError, match=r"shard-0000 exists already, so .*p0 cannot be"):
+        assemble(tmp_path / "whole", parts)
+    assert all(part.exists() for part in parts)
+    other.path.rename(tmp_path / "other")
+    assert assemble(tmp_path / "whole", parts).snapshot.n_docs == N_DOCS
+
+
 def test_parts_become_one_index_by_renames(tmp_path: Path) -> None:
     parts = parts_at(tmp_path / "parts")
     inodes = {file.stat().st_ino for part in parts for file in part.rglob("*.npy")}
