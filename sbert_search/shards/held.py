@@ -52,7 +52,7 @@ class HeldShard(HeldFolder):
     def removable(self, names: Iterable[str]) -> Iterable[str]:
         """Return the files that may be removed now.
 
-        Between `begin` and `publish` these are none, and ``names`` are noted for `publish`.
+        Between `begin` and `publish` there are none; `publish` removes ``names`` later.
         """
         if not self._defers:
             return names

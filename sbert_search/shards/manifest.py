@@ -29,7 +29,7 @@ MAX_SHARDS = 1024
 # With 128 shards a writer has 7 x 128 = 896 files open; a process may usually open 1,024.
 MAX_NEW_SHARDS = 128
 FILES_OF_SHARD = 7  # files that a writer has open for each shard
-MAX_BYTES = 1 << 20  # of the file; if it is longer, its rest is not read, and the hash is wrong
+MAX_BYTES = 1 << 20  # of the file; the rest of a longer file is not read, so its hash is wrong
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 

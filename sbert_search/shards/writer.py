@@ -180,7 +180,7 @@ class ShardedWriter(IndexWriter):
         """Rebuild damaged FAISS indexes and postings; see `IndexWriter.repair`.
 
         Returns:
-            Names of the files removed, each with the folder of its shard before it.
+            Names of the files removed, such as ``shard-0001/ann/000003.faiss``.
         """
         dropped: set[str] = set()
         with self.together():
