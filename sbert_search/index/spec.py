@@ -43,8 +43,8 @@ class IndexSpec:
         ef_search: Size of the candidate list of a query; only HNSW uses it.
         ef_construction: Size of the candidate list when a vector is added; only HNSW uses it.
         refine: Number of candidates that FAISS returns per result of a search. The candidates are
-            then scored with the stored vectors. 0: 10 for RaBitQ; 4 for PQ, OPQ, SQ4, SQ6 and SQ8;
-            1 for the rest.
+            then scored with the stored vectors. 0: 10 for RaBitQ; 4 for PQ, OPQ, SQ4, SQ6, SQ8,
+            PCA and RR; 1 for the rest.
 
     Raises:
         ConfigError: A part of the factory string is unknown, or a value has another type or is out
@@ -93,11 +93,16 @@ class IndexSpec:
         return int(match.group(1)) if match else 0
 
     @property
-    def min_training_rows(self) -> int:
-        """Smallest number of vectors for the k-means of IVF, PQ and OPQ; 0 without any of these."""
+    def n_centroids(self) -> int:
+        """Number of centroids of the largest k-means of IVF, PQ and OPQ; 0 without any of these."""
         codes = re.search(r"PQ\d+(?:x(\d+))?", self.factory)
         codewords = 2 ** int(codes.group(1) or 8) if codes else 0
-        return TRAINING_ROWS_PER_LIST * max(self.n_lists, codewords)
+        return max(self.n_lists, codewords)
+
+    @property
+    def min_training_rows(self) -> int:
+        """Smallest number of vectors for the k-means of IVF, PQ and OPQ; 0 without any of these."""
+        return TRAINING_ROWS_PER_LIST * self.n_centroids
 
     @property
     def candidates_per_result(self) -> int:
@@ -106,12 +111,12 @@ class IndexSpec:
             return self.refine
         if "RaBitQ" in self.factory:
             return 10
-        return 4 if re.search("PQ|SQ[468]", self.factory) else 1
+        return 4 if re.search("PQ|SQ[468]|PCA|RR", self.factory) else 1
 
     @property
     def is_compressed(self) -> bool:
         """Whether FAISS stores compressed vectors (as with PQ), so its scores are approximate."""
-        return bool(re.search("PQ|SQ|RaBitQ|PCA", self.factory))
+        return bool(re.search("PQ|SQ|RaBitQ|PCA|RR", self.factory))
 
     def predicted_bytes(self, n_rows: int, dim: int) -> int:
         """Predict the bytes of a FAISS index of ``n_rows`` vectors; 0 for Flat, without FAISS."""

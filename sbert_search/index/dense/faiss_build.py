@@ -89,7 +89,7 @@ def train(
         samples: Memory-mapped vectors of each segment, (n_rows, dim), from which rows are drawn.
         settings: Settings of the index; gives dimensions, metric and spec.
         memory_bytes: Memory budget of the process; the training vectors take at most about a
-            quarter of it. None: no limit.
+            quarter of it, but there is at least one for each centroid. None: no limit.
 
     Returns:
         The trained, empty index; None, with a note, if there are too few vectors to train it.
@@ -105,7 +105,8 @@ def train(
     if not index.is_trained:
         n_training = max(spec.n_lists * ROWS_PER_LIST, ROWS_FOR_CODES)
         if memory_bytes is not None:
-            n_training = min(n_training, max(memory_bytes // (4 * 4 * settings.dim), 1))
+            affordable = memory_bytes // (4 * 4 * settings.dim)
+            n_training = min(n_training, max(affordable, spec.n_centroids))
         sample = _evenly(samples, n_training)
         device = faiss_gpu.gpu_for(index, len(sample))
         trained = faiss_gpu.train(device, index, sample) if device else None
@@ -201,9 +202,17 @@ def _reserve(index: FaissIndex, n_rows: int) -> None:
 
 
 def _evenly(samples: Sequence[Vectors], count: int) -> NDArray[np.float32]:
-    """Take about ``count`` vectors, evenly spaced over all samples, as float32 (n, dim)."""
-    step = max(1, -(-sum(len(sample) for sample in samples) // count))
-    taken = [sample[::step] for sample in samples]  # views: nothing is read yet
-    vectors = np.empty((sum(map(len, taken)), samples[0].shape[1]), np.float32)
-    np.concatenate(taken, out=vectors, casting="same_kind")
+    """Take ``count`` vectors, or all, evenly spaced over all samples, as float32 (n, dim)."""
+    n_rows = sum(len(sample) for sample in samples)
+    count = min(count, n_rows)
+    rows = np.arange(count) * n_rows // count
+    vectors = np.empty((count, samples[0].shape[1]), np.float32)
+    first = filled = 0  # of the sample: its first row, and the rows taken from earlier samples
+    for sample in samples:
+        inside = rows[(first <= rows) & (rows < first + len(sample))] - first
+        for start in range(0, len(inside), ADD_ROWS):
+            block = inside[start : start + ADD_ROWS]
+            vectors[filled : filled + len(block)] = sample[block]
+            filled += len(block)
+        first += len(sample)
     return vectors

@@ -1,0 +1,92 @@
+"""Training takes as many vectors as the budget allows, evenly from all segments."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from sbert_search.index.dense import faiss_build
+from sbert_search.index.spec import IndexSpec
+from sbert_search.index.storage.manifest import StoreSettings
+
+DIM = 8
+N_ROWS = 3_000
+
+
+@pytest.fixture
+def segments() -> list[NDArray[np.floating]]:
+    """Vectors whose first value is their row, in three segments of different types."""
+    vectors = np.random.default_rng(0).standard_normal((N_ROWS, DIM)).astype(np.float32)
+    vectors[:, 0] = np.arange(N_ROWS)
+    return [vectors[:1_000], vectors[1_000:1_001], vectors[1_001:].astype(np.float16)]
+
+
+@pytest.mark.parametrize(
+    ("factory", "memory_bytes", "expected"),
+    [
+        ("IVF64,Flat", 1, 64),
+        ("PQ4", 1, 256),
+        ("IVF64,PQ4x4fs", 1, 64),
+        ("IVF64,Flat", 16 * DIM * 700, 700),
+        ("IVF64,Flat", None, N_ROWS),
+    ],
+)
+def test_a_small_budget_leaves_a_vector_for_each_centroid(
+    segments: list[NDArray[np.floating]],
+    monkeypatch: pytest.MonkeyPatch,
+    factory: str,
+    memory_bytes: int | None,
+    expected: int,
+) -> None:
+    taken: list[NDArray[np.float32]] = []
+    train_on = faiss_build.train_on
+
+    def noted(index: object, vectors: NDArray[np.float32]) -> None:
+        taken.append(vectors)
+        train_on(index, vectors)
+
+    monkeypatch.setattr(faiss_build, "train_on", noted)
+    monkeypatch.setattr(faiss_build, "ADD_ROWS", 500)
+    if "PQ4" in factory and "IVF" not in factory:
+        segments = segments * 4  # PQ needs 39 vectors for each of 256 codewords
+    settings = StoreSettings(dim=DIM, metric="cosine", spec=IndexSpec(factory=factory))
+    index = faiss_build.train(segments, settings, memory_bytes)
+    assert index is not None
+    assert index.is_trained
+    (vectors,) = taken
+    assert vectors.shape == (expected, DIM)
+    everything = np.concatenate([segment.astype(np.float32) for segment in segments])
+    rows = np.arange(expected) * len(everything) // expected
+    np.testing.assert_array_equal(vectors, everything[rows])
+
+
+def test_too_few_vectors_are_searched_exactly(
+    segments: list[NDArray[np.floating]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings = StoreSettings(dim=DIM, metric="cosine", spec=IndexSpec(factory="IVF77,Flat"))
+    assert faiss_build.train(segments, settings) is None
+    assert "IVF77,Flat needs at least 3,003 training vectors and there are 3,000" in (
+        capsys.readouterr().err
+    )
+
+
+@pytest.mark.parametrize(
+    ("factory", "candidates"),
+    [
+        ("Flat", 1),
+        ("HNSW32", 1),
+        ("IVF64,Flat", 1),
+        ("HNSW32,SQ8", 4),
+        ("PCA64,HNSW32", 4),
+        ("RR64,IVF64,Flat", 4),
+        ("OPQ8,IVF64,PQ8", 4),
+        ("IVF64,RaBitQfs", 10),
+    ],
+)
+def test_an_index_that_loses_precision_fetches_more_candidates(
+    factory: str, candidates: int
+) -> None:
+    spec = IndexSpec(factory=factory)
+    assert spec.candidates_per_result == candidates
+    assert spec.is_compressed == (candidates > 1)
