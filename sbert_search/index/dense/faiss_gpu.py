@@ -126,26 +126,33 @@ def fill(gpu: Gpu, begun: FaissIndex, vectors: Vectors, advance: Advance) -> Fai
         gpu: The device.
         begun: A trained index with the first ``begun.ntotal`` of the vectors, which may be none.
         vectors: All vectors, (n_rows, dim).
-        advance: Called with the number of vectors added since the last call.
+        advance: Called with the number of vectors added since the last call; with a negative
+            number if the device fails, since all vectors must then be added again.
 
     Returns:
         The index, on the CPU; None, with a warning, if the device fails or loses vectors.
     """
+    n_added = 0
 
     def work() -> FaissIndex:
+        nonlocal n_added
         on_gpu = gpu.upload(begun, len(vectors), float16=False)
         chunk = _pinned(min(CHUNK_ROWS, len(vectors)), vectors.shape[1])
         for start in range(begun.ntotal, len(vectors), CHUNK_ROWS):
             block = vectors[start : start + CHUNK_ROWS]
             chunk[: len(block)] = block
             on_gpu.add(chunk[: len(block)])
+            n_added += len(block)
             advance(len(block))
         index = gpu.faiss.index_gpu_to_cpu(on_gpu)
         if index.ntotal != len(vectors):
             raise RuntimeError(f"the GPU holds {index.ntotal:,} of {len(vectors):,} vectors")
         return index
 
-    return _run_or_note(gpu, work, "Building")
+    filled = _run_or_note(gpu, work, "Building")
+    if filled is None:
+        advance(-n_added)
+    return filled
 
 
 class GpuIndex:

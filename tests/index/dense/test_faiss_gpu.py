@@ -20,6 +20,7 @@ from sbert_search.index.snapshot import Snapshot
 from sbert_search.index.spec import IndexSpec
 from sbert_search.index.storage.manifest import Metric, StoreSettings
 from sbert_search.index.store import IndexStore
+from sbert_search.runtime.progress import Progress, set_progress
 from tests.index.batches import make_batch, some_documents
 from tests.index.tuning.conftest import DIM, clustered
 
@@ -223,6 +224,21 @@ def test_what_the_device_does_not_do_the_cpu_does_and_says_so(
     assert store.snapshot.manifest.segments[0].ann
     assert recall(store.snapshot) > 0.99
     assert said in capsys.readouterr().err
+
+
+def test_vectors_that_the_device_loses_are_not_counted_twice(
+    tmp_path: Path, fake: FakeFaiss
+) -> None:
+    fake.fails_at = "bring back"
+    seen: list[Progress] = []
+    before = set_progress(seen.append)
+    try:
+        built(tmp_path / "i")
+    finally:
+        set_progress(before)
+    building = [step for step in seen if step.name == "Building the search index"]
+    assert building[-1].done == N_ROWS
+    assert all(step.done <= N_ROWS for step in building)
 
 
 @pytest.mark.parametrize("error", [AssertionError, RuntimeError])
