@@ -388,8 +388,8 @@ def take_lock(stack: contextlib.ExitStack, path: Path, wait_s: float) -> tuple[F
             if left_s <= LOOK_AGAIN_S:
                 wait = f"wait for it{if_offered('--wait', ' (--wait SECONDS)')}"
                 raise IndexLocked(
-                    f"{path} is being written by process {error.pid} since {error.since}; {wait}, "
-                    "or end it. Searching is possible meanwhile."
+                    f"{path} is being written by {error.holder}; {wait}, or end it. Searching is "
+                    "possible meanwhile."
                 ) from error
 
 

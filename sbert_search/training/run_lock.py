@@ -33,7 +33,7 @@ def sole_run(out: Path, ranks: Ranks) -> Iterator[None]:
                     stack.enter_context(exclusive_lock(out / LOCK))
                 except LockHeld as error:
                     raise CheckpointError(
-                        f"Another run writes to {out}: process {error.pid}, since {error.since}. "
+                        f"Another run writes to {out}: {error.holder}. "
                         "Wait until it ends or stop it, or train into another folder."
                     ) from error
                 if not existed:

@@ -24,14 +24,13 @@ class LockHeld(Exception):  # noqa: N818 (each subpackage turns it into an error
     """Another process, or another part of this process, holds the lock.
 
     Attributes:
-        place: The lock file.
-        pid: Process id of the holder; None: unknown.
-        since: Time at which the holder got the lock, in ISO 8601; None: unknown.
+        holder: The process, such as ``process 4711 since 2026-11-27T12:00:00+0000``; ``another
+            process`` if the lock file has no note yet.
     """
 
-    def __init__(self, place: Place, pid: object, since: object) -> None:
-        self.place, self.pid, self.since = place, pid, since
-        super().__init__(f"{place} is held by process {pid} since {since}.")
+    def __init__(self, place: Place, holder: str) -> None:
+        self.holder = holder
+        super().__init__(f"{place} is held by {holder}.")
 
 
 class Lock:
@@ -115,8 +114,7 @@ def _acquire(place: Place, deadline: float) -> Lock:
                     _require_exclusion(place)
                     return Lock(place, fd)
             elif time.monotonic() >= deadline:
-                holder = _read_holder(fd)
-                raise LockHeld(place, holder.get("pid"), holder.get("since"))
+                raise LockHeld(place, _read_holder(fd))
         except BaseException:
             os.close(fd)
             raise
@@ -151,14 +149,14 @@ def _require_exclusion(place: Place) -> None:
         os.close(fd)
 
 
-def _read_holder(fd: int) -> dict[str, object]:
-    """Read process id and time of a lock's holder; wait a moment if they are not written yet."""
+def _read_holder(fd: int) -> str:
+    """Read who holds a lock; wait a moment if process id and time are not written yet."""
     for _ in range(20):
-        with contextlib.suppress(ValueError):
-            holder = json.loads(os.pread(fd, 4096, 0))
-            return holder if isinstance(holder, dict) else {}
+        with contextlib.suppress(ValueError, KeyError, TypeError):
+            note = json.loads(os.pread(fd, 4096, 0))
+            return f"process {note['pid']} since {note['since']}"
         time.sleep(0.01)
-    return {}
+    return "another process"
 
 
 def check_renames(folder: Folder) -> None:

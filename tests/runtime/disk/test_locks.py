@@ -29,7 +29,7 @@ def test_lock_names_its_holder_and_dies_with_it(tmp_path: Path) -> None:
     assert child.stdout.readline() == b"held\n"
     with pytest.raises(locks.LockHeld) as held, locks.exclusive_lock(lock):
         pass
-    assert held.value.pid == child.pid
+    assert held.value.holder.startswith(f"process {child.pid} since 20")
     child.kill()
     child.wait()
     child.stdout.close()
@@ -40,6 +40,16 @@ def test_lock_names_its_holder_and_dies_with_it(tmp_path: Path) -> None:
                 break
         except locks.LockHeld:
             assert time.monotonic() < deadline
+
+
+@pytest.mark.parametrize("note", ["", "[]", "{}", "no JSON", '{"pid": 1}'])
+def test_a_lock_without_a_note_is_held_by_another_process(tmp_path: Path, note: str) -> None:
+    lock = tmp_path / "LOCK"
+    with locks.exclusive_lock(lock):
+        lock.write_text(note)
+        with pytest.raises(locks.LockHeld) as held, locks.exclusive_lock(lock):
+            pass
+    assert str(held.value) == f"{lock} is held by another process."
 
 
 def test_a_fork_of_a_killed_holder_does_not_keep_the_lock(tmp_path: Path) -> None:
