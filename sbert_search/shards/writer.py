@@ -10,6 +10,7 @@ import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +27,9 @@ from sbert_search.shards.backup import backup_shards
 from sbert_search.shards.held import HeldShards
 from sbert_search.shards.routing import shards_of
 from sbert_search.shards.snapshot import ShardedSnapshot
+from sbert_search.shards.states import naming_shard
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,15 +161,15 @@ class ShardedWriter(IndexWriter):
     def settle(self, *, memory_bytes: int | None = None) -> bool:
         """Merge segments at the end of an update; see `IndexWriter.settle`."""
         with self.together():
-            return any([w.settle(memory_bytes=memory_bytes) for w in self._writers])
+            return any(self._each(lambda writer: writer.settle(memory_bytes=memory_bytes)))
 
     def compact(self, *, memory_bytes: int | None = None, retrain: bool = False) -> None:
         """Merge segments and drop dead rows; see `IndexWriter.compact`.
 
         The shards are compacted one after another, each in a commit of its own.
         """
-        for writer in self._writers:
-            with self.together():
+        for writer, record in zip(self._writers, self.snapshot.record.shards, strict=True):
+            with self.together(), naming_shard(record):
                 writer.compact(memory_bytes=memory_bytes, retrain=retrain)
 
     def finish_build(self, *, memory_bytes: int | None = None) -> None:
@@ -184,8 +188,9 @@ class ShardedWriter(IndexWriter):
         """
         dropped: set[str] = set()
         with self.together():
-            for writer, record in zip(self._writers, self.snapshot.record.shards, strict=True):
-                dropped |= {f"{record.folder}/{name}" for name in writer.repair()}
+            repaired = self._each(lambda writer: writer.repair())
+            for record, names in zip(self.snapshot.record.shards, repaired, strict=True):
+                dropped |= {f"{record.folder}/{name}" for name in names}
         for writer, shard in zip(self._writers, self._shards.shards, strict=True):
             strays = remove_unreferenced(shard, writer.snapshot.manifest, grace_s=0.0)
             dropped |= {f"{shard.folder.path.name}/{name}" for name in strays}
@@ -194,8 +199,7 @@ class ShardedWriter(IndexWriter):
     def set_lexical(self, settings: LexicalSettings | None) -> None:
         """Change the settings of lexical search; see `IndexWriter.set_lexical`."""
         with self.together():
-            for writer in self._writers:
-                writer.set_lexical(settings)
+            self._each(lambda writer: writer.set_lexical(settings))
 
     def backup_to(self, target: str | Path) -> None:
         """Copy this state to a new folder; see `shards.backup.backup_shards`."""
@@ -208,6 +212,14 @@ class ShardedWriter(IndexWriter):
         with self.together():
             for writer in self._writers:
                 writer.delete_documents(first_rows[writer.snapshot.holds(first_rows)])
+
+    def _each(self, change: Callable[[IndexWriter], T]) -> list[T]:
+        """Change each shard and list the results; an error of damage names the shard's folder."""
+        results = []
+        for writer, record in zip(self._writers, self.snapshot.record.shards, strict=True):
+            with naming_shard(record):
+                results.append(change(writer))
+        return results
 
     def _routed(
         self, batch: PassageBatch, rows: NDArray[np.int64] | None

@@ -7,6 +7,7 @@ import os
 import re
 import resource
 import shutil
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,9 @@ from sbert_search.errors import (
     NotAnIndex,
 )
 from sbert_search.index.index import Index
+from sbert_search.index.lexical_settings import LexicalSettings
 from sbert_search.index.snapshot import Snapshot
+from sbert_search.index.storage import segments
 from sbert_search.index.storage.manifest import BuildCursor
 from sbert_search.index.store import IndexStore
 from sbert_search.runtime.disk.folders import Folder
@@ -35,6 +38,7 @@ from sbert_search.shards.index import ShardedIndex
 from sbert_search.shards.manifest import FILES_OF_SHARD
 from sbert_search.shards.states import NEXT
 from sbert_search.shards.store import ShardedStore, ShardedStores
+from sbert_search.shards.writer import ShardedWriter
 from tests.index.batches import make_batch, some_documents, some_vectors
 from tests.index.faults.model import DIM, SETTINGS, Operation, apply, contents
 from tests.shards.sharded import N_SHARDS, new_sharded
@@ -99,6 +103,25 @@ def test_a_damaged_file_is_named_with_its_shard(sharded: Path, name: str) -> Non
         ShardedStore.open(sharded)
     (problem,) = check_shards(sharded).problems
     assert problem.file == str(file.relative_to(sharded))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [lambda writer: writer.compact(), lambda writer: writer.set_lexical(LexicalSettings())],
+)
+def test_a_change_that_reads_a_damaged_file_names_its_shard(
+    sharded: Path, monkeypatch: pytest.MonkeyPatch, change: Callable[[ShardedWriter], object]
+) -> None:
+    monkeypatch.setitem(segments.open_checked.__kwdefaults__, "hash_up_to", 0)
+    monkeypatch.setattr(segments, "HASH_AT_OPEN_BYTES", 0)
+    with ShardedStore.open(sharded).writer() as writer:
+        apply(writer, MORE)  # so that there is something to compact
+    file = min((sharded / "shard-0001" / "seg").glob("*.docs.arrow"))
+    file.write_bytes(file.read_bytes().replace(b"text v", b"test v"))
+    store = ShardedStore.open(sharded)
+    named = f"^shard-0001/seg/{file.name} is corrupt"
+    with store.writer() as writer, pytest.raises(CorruptIndex, match=named):
+        change(writer)
 
 
 @pytest.mark.parametrize("harm", ["cut", "remove"])

@@ -201,7 +201,7 @@ def with_lexical(work: Transaction, new: Manifest, *, words: bool = True) -> Man
         The manifest with the records of the new postings.
 
     Raises:
-        CorruptIndex: Documents cannot be read.
+        CorruptIndex: Documents are damaged.
         OSError: The disk failed.
     """
     if new.settings.lexical is None:
@@ -212,6 +212,7 @@ def with_lexical(work: Transaction, new: Manifest, *, words: bool = True) -> Man
         lacks_words = words and lists_words(record.n_docs)
         if record.lexical is None or (lacks_words and record.lexical.words is None):
             segment = Segment(work.folder, record, new.settings)
+            segment.verify(vectors=False)  # else the postings of damaged documents would look sound
             before = record.lexical.files if record.lexical else ()
             record = replace(record, lexical=_make(work, segment, new.settings.lexical))
             work.remove(file.name for file in before if file.name not in committed)

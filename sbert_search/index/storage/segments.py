@@ -96,14 +96,18 @@ class Segment:
         """Position of the first passage of each document, int64 (n_docs,)."""
         return np.flatnonzero(self.chunks == 0)
 
-    def verify(self) -> None:
+    def verify(self, *, vectors: bool = True) -> None:
         """Hash the files that were too large to be hashed when they were opened.
+
+        Args:
+            vectors: Whether to hash the vectors too.
 
         Raises:
             CorruptIndex: One of them is damaged.
         """
         for record, view in self._views.items():
-            if len(view) > HASH_AT_OPEN_BYTES:
+            is_skipped = record == self.record.vectors and not vectors
+            if len(view) > HASH_AT_OPEN_BYTES and not is_skipped:
                 check_hash(view, record)
 
     def positions(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
