@@ -85,7 +85,7 @@ def markdown(results: Results, record: Mapping[str, Any]) -> str:
         "|---|---|---|---|---|",
         *_rows_of_calibration(results),
         "",
-        "Each other factor alone, on the same encoder:",
+        "Each other factor alone, on the same encoder, with seed 0:",
         "",
         f"| factor | SST-2, {FACTOR_ROWS:,} rows | RTE |",
         "|---|---|---|",
@@ -134,8 +134,9 @@ def _rows_of_calibration(results: Results) -> Iterable[str]:
 def _rows_of_factors(results: Results) -> Iterable[str]:
     for variant in ("full", *FACTORS):
         cells = [
-            shown(values(results, Run(task, "base", variant, rows, 0)))
+            f"{100 * result['test'][TASKS[task].metric]:.1f}" if result else "-"
             for task, rows in (("SST-2", FACTOR_ROWS), ("RTE", ALL))
+            for result in [results.get(Run(task, "base", variant, rows, 0))]
         ]
         yield f"| {variant} | {' | '.join(cells)} |"
 

@@ -135,6 +135,7 @@ def test_the_curve_is_drawn(tmp_path: Path) -> None:
 def test_the_plan_names_each_run_once() -> None:
     runs = TRIALS.plan(TRIALS.PARTS)
     assert len(runs) == len({run.name for run in runs})
+    assert {run.seed for run in TRIALS.plan(("factors",))} == {0}
     few = TRIALS.Run("SST-2", "base", "full", 100, 0).settings()
     assert "data.limit=100" in few
     assert "budget.epochs=20" in few
