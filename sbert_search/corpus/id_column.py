@@ -24,11 +24,15 @@ def id_column(ids: IdsLike) -> tuple[pa.Array, dict[int, BadRow]]:
     The column has "" for each unusable id. The reasons are stored by row number from 0.
 
     Raises:
-        CorpusError: ``ids`` is a single text, or is not iterable.
+        CorpusError: ``ids`` is a single text, is not iterable, or is an array with more or less
+            than one dimension.
     """
-    if isinstance(ids, str) or not isinstance(ids, Iterable):
+    is_listed = isinstance(ids, Iterable) and not isinstance(ids, str)
+    if not is_listed or (isinstance(ids, np.ndarray) and ids.ndim != 1):
         raise CorpusError("ids is no list of ids; pass one id for each vector.")
     values = ids if isinstance(ids, (np.ndarray, pa.Array)) else list(ids)
+    if isinstance(values, np.ndarray) and values.dtype.kind == "U":
+        values = values.astype(object)  # else pyarrow cuts each text at its first NUL
     try:
         column = pa.array(values)
     except (pa.ArrowException, TypeError, ValueError, OverflowError):

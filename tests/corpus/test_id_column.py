@@ -58,7 +58,13 @@ def test_nulls_are_bad_rows() -> None:
         assert list(bad_rows) == [1]
 
 
-@pytest.mark.parametrize("ids", ["abc", 7, None])
+def test_ids_of_a_numpy_array_are_not_cut_at_a_nul() -> None:
+    column, bad_rows = id_column(np.array(["a\0b", "c"]))
+    assert column.to_pylist() == ["", "c"]
+    assert "NUL" in bad_rows[0].reason
+
+
+@pytest.mark.parametrize("ids", ["abc", 7, None, np.array("a"), np.array(7), np.array([["a"]])])
 def test_what_is_no_list_is_refused(ids: Any) -> None:
     with pytest.raises(CorpusError, match="no list of ids"):
         id_column(ids)
