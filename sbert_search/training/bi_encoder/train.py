@@ -155,7 +155,7 @@ def _training(recipe: BiEncoderRecipe, out: Path, ranks: Ranks, *, allow_inexact
     files = [read_examples(path, data, loss.kind.target) for path in data.files]
     _check_text_counts(files, data, loss)
     if recipe.mining.negatives:
-        mine = partial(_mine, files, recipe, bi_encoder, model_name, out / "mining")
+        mine = partial(_mine, files, recipe, bi_encoder, model_name, out / "mining", ranks)
         files = ranks.first_then_others(mine)
     classes = _classes(files, recipe) if loss.kind.target == "label" else ()
     rows = arrange(files, classes)
@@ -194,14 +194,16 @@ def _mine(
     bi_encoder: BiEncoder,
     model: str,
     folder: Path,
+    ranks: Ranks,
 ) -> list[list[Example]]:
     changed = (recipe.pooling, recipe.max_len, recipe.unit_length, recipe.prompts or None)
     if recipe.mining.model is None and any(setting is not None for setting in changed):
         # Mining loads its model from a folder. The folder of the original model lacks the changed
         # settings, so the changed model is saved to another folder.
         model = str(folder / MODEL)
-        remove_tree(folder / MODEL)
-        bi_encoder.save(folder / MODEL)
+        if ranks.first:
+            remove_tree(folder / MODEL)
+            bi_encoder.save(folder / MODEL)
     every = [example for examples in files for example in examples]
     return [
         mine_negatives(examples, recipe.mining, model, folder, device=recipe.device, others=every)

@@ -22,6 +22,8 @@ from sbert_search.index.index import Index
 from sbert_search.models.bi_encoder import BiEncoder
 from sbert_search.models.cross_encoder import CrossEncoder
 from sbert_search.models.heads import Dense
+from sbert_search.runtime.distributed import Ranks
+from sbert_search.training.bi_encoder import train as bi_encoder_train
 from sbert_search.training.bi_encoder.train import BiEncoderRecipe, open_model, train_bi_encoder
 from sbert_search.training.data.examples import Example
 from sbert_search.training.data.teachers import score_by_teacher
@@ -482,6 +484,26 @@ def test_mining_searches_with_the_model_as_it_is_trained(
     assert BiEncoder.load(tmp_path / "mining" / "model").describe() == trained
     [index] = tmp_path.glob("mining/*/passages.index")
     assert Index.open(index).identity.pooling == "cls"
+
+
+def test_only_the_first_rank_saves_the_model_that_mines(
+    given: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    searched: list[str] = []
+    monkeypatch.setattr(
+        bi_encoder_train,
+        "mine_negatives",
+        lambda rows, config, model, *_, **__: searched.append(model),
+    )
+    recipe = recipe_of(given, "query-passage", "pairs", *SHAPE, "mining.negatives=1")
+    for rank, saved in ((2, False), (0, True), (1, True)):
+        ranks = Ranks(rank, 3)
+        bi_encoder_train._mine([[]], recipe, open_model(recipe), "", tmp_path, ranks)
+        assert (tmp_path / "model/model.safetensors").is_file() == saved
+        if saved:
+            (tmp_path / "model/kept").touch()
+    assert (tmp_path / "model/kept").is_file()
+    assert searched == [str(tmp_path / "model")] * 3
 
 
 def test_a_pooling_that_the_head_of_the_model_does_not_take_is_refused(
