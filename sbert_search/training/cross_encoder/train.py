@@ -103,9 +103,25 @@ class CrossEncoderRecipe(TrainConfig):
                 f"data.form is {self.data.form!r}, but the task {self.task} needs pairs with a "
                 f"{'label' if self.task == 'classes' else 'score'}; use data.form = 'pairs'."
             )
+        if self.task == "relevance":
+            self._require_form()
         if self.task == "classes" and len(self.data.labels) < 2:
             raise ConfigError(
                 "data.labels must name two or more classes, in the order of the logits."
+            )
+
+    def _require_form(self) -> None:
+        """Refuse a form of the data from which no texts of a query can be read or mined."""
+        if self.mining.negatives and self.data.form == "classes":
+            raise ConfigError(
+                "data.form is 'classes', whose rows have one text; negatives are mined for rows "
+                "with a relevant text. Use another data.form."
+            )
+        if not self.mining.negatives and self.data.form not in ("pairs", "triplets"):
+            raise ConfigError(
+                f"data.form is {self.data.form!r}, whose rows have no irrelevant texts. Let these "
+                "be mined with mining.negatives=7, or use data.form = 'pairs' (with grades as "
+                "labels) or 'triplets'."
             )
 
 

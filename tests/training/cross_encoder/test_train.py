@@ -261,6 +261,10 @@ def test_settings_and_data_that_do_not_fit_are_named(start: Path, tmp_path: Path
     beir = {"train": str(tmp_path), "form": "beir", "runs": ["a.trec"]}
     with pytest.raises(ConfigError, match=r"data\.form is 'beir', .* Remove data\.runs; or remove"):
         recipe(start, beir, task="relevance", loss="bce")
+    for form in ("classes", "beir", "nli", "groups", "texts", "sections"):
+        mined = {"negatives": 7 if form == "classes" else 0}
+        with pytest.raises(ConfigError, match=rf"data\.form is '{form}', whose rows have"):
+            recipe(start, data | {"form": form}, task="relevance", loss="bce", mining=mined)
     with pytest.raises(CorpusError, match="no query has both a relevant and an irrelevant text"):
         train_cross_encoder(recipe(start, data, task="relevance", loss="bce"), tmp_path / "run")
     write(tmp_path / "train.jsonl", [{"query": "a", "answer": "b", "label": "good"}])
