@@ -53,12 +53,14 @@ def fill_mask(model: MaskedLanguageModel, text: str, *, k: int = 5) -> list[Fill
     text = text.replace("[MASK]", special.mask)
     (ids,), truncated = model.tokenizer.encode([text])
     positions = [position for position, token in enumerate(ids) if token == special.mask_id]
-    if not positions:
-        raise QueryError(f"{text!r} has no mask; write {special.mask} where a word is missing.")
     if truncated[0]:
         raise QueryError(
             f"The text has {truncated[0]} tokens more than the {model.tokenizer.max_len} that the "
             "model reads; shorten it."
+        )
+    if not positions:
+        raise QueryError(
+            f"{text!r:.200} has no mask; write {special.mask} where a word is missing."
         )
     if k < 1:
         raise QueryError(f"k is {k}; it must be at least 1.")

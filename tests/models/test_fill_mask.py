@@ -39,6 +39,8 @@ def test_wrong_requests_are_named(model: MaskedLanguageModel, tmp_path: Path) ->
         fill_mask(model, "the cat sat")
     with pytest.raises(QueryError, match="20 tokens more than the 24"):
         fill_mask(model, "[MASK] " + "cat " * 41)
+    with pytest.raises(QueryError, match="20 tokens more than the 24"):
+        fill_mask(model, "cat " * 41 + "[MASK]")
     with pytest.raises(QueryError, match="k is 0"):
         fill_mask(model, "[MASK]", k=0)
     tiny_bi_encoder(tmp_path / "t").save(tmp_path / "bi")
