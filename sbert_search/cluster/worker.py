@@ -152,17 +152,14 @@ def _use_threads(threads: int) -> None:
 
 
 def _require_equal(wanted: ModelIdentity, found: ModelIdentity, host: str) -> None:
-    differing = {
-        "weights": wanted.weights_sha256 != found.weights_sha256,
-        "tokenizer": wanted.tokenizer_sha256 != found.tokenizer_sha256,
-        "dimensions": wanted.dim != found.dim,
-        "prompts": wanted.prompts != found.prompts,
-        "engine": wanted.engine != found.engine,
-        "precision": wanted.precision != found.precision,
-        "calibration": wanted.calibration != found.calibration,
-    }
-    if names := [name for name, differs in differing.items() if differs]:
+    differing = found.differences(wanted)
+    for name in ("engine", "precision", "calibration"):
+        here, there = getattr(found, name), getattr(wanted, name)
+        if here != there:
+            differing.append(f"{name}: {here}, not {there}")
+    if differing:
         raise ClusterError(
-            f"{host} opens {found.name} with other {' and '.join(names)} than the machine of the "
-            "command. Copy the same model folder to all machines, under the same path."
+            f"{host} opens {found.name} with other settings than the machine of the command "
+            f"({'; '.join(differing)}). Copy the same model folder to all machines, under the same "
+            "path."
         )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
 from sbert_search.cluster import worker
@@ -43,6 +45,26 @@ def test_an_error_of_the_model_names_the_machine() -> None:
     too_long = "word " * (MODEL.max_len + 1)
     with pytest.raises(CorpusError, match=r"^document '0' has"):  # the same on each machine
         embeds.embed(texts(too_long))
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        *(("weights_sha256", "a"), ("tokenizer_sha256", "a"), ("architecture", "bert")),
+        *(("pooling", "cls"), ("max_len", 8), ("normalize", False), ("similarity", "dot")),
+        *(("prompts", {"query": "q: "}), ("engine", "onnx"), ("precision", "bf16")),
+        ("calibration", "a"),
+    ],
+)
+def test_a_model_that_differs_on_a_machine_is_refused(field: str, value: object) -> None:
+    wanted = dataclasses.replace(MODEL.identity, **{field: value})
+    with pytest.raises(ClusterError, match=rf"^here opens .* \({field}: .*, not .*\)\. Copy"):
+        EmbeddingWorker().open(OpenModel(lambda: HashingEmbedder(16), wanted, VERSIONS[1], 1))
+
+
+def test_a_model_of_another_name_is_opened() -> None:
+    wanted = dataclasses.replace(MODEL.identity, name="elsewhere")
+    EmbeddingWorker().open(OpenModel(lambda: HashingEmbedder(16), wanted, VERSIONS[1], 1))
 
 
 @pytest.mark.parametrize("error", [ModelError, FileNotFoundError, RuntimeError, ImportError])
