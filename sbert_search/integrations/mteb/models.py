@@ -17,6 +17,7 @@ from sbert_search.embedding.protocol import TextEmbedder
 from sbert_search.errors import ConfigError
 from sbert_search.index.ingestion.model_check import as_embedder
 from sbert_search.models.loading.identity import ModelIdentity
+from sbert_search.runtime.cache import digest_of
 from sbert_search.search.rerankers.reranker import Reranker
 
 if TYPE_CHECKING:
@@ -139,20 +140,28 @@ def texts_of(batches: Batches) -> list[str]:
     return [text for batch in batches for text in batch["text"]]
 
 
+def _settings_hash(identity: ModelIdentity) -> str:
+    """Hash all fields of an identity but the name, which a model keeps on other machines."""
+    return digest_of({**identity.to_mapping(), "name": ""})[:8]
+
+
 def meta_of(
     identity: ModelIdentity, kind: str, name: str | None = None, settings: str = ""
 ) -> ModelMeta:
     """Describe a model to MTEB.
 
     Args:
-        identity: Identity of the model. The hash of its weights is the revision.
+        identity: Identity of the model. The hash of its weights begins the revision.
         kind: MTEB's type of model: dense, sparse or cross-encoder.
         name: Name of the model; None: that of the identity.
-        settings: Hash of further settings, which becomes a part of the revision: MTEB takes kept
-            results of the same name and revision as results of the same model.
+        settings: Hash of further settings, which becomes a part of the revision.
+
+    MTEB takes kept results of the same name and revision as results of the same model. So the
+    revision also has a hash of all settings of the identity, such as pooling and truncation.
     """
     shown = name or identity.name
     is_encoder = kind != "cross-encoder"
+    settings = "-".join(filter(None, [_settings_hash(identity), settings]))
     return ModelMeta.create_empty(
         {
             "name": shown if shown.count("/") == 1 else f"sbert-search/{shown.replace('/', '_')}",

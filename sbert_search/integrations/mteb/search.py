@@ -21,6 +21,7 @@ from sbert_search.records import Query
 from sbert_search.runtime.cache import digest_of
 from sbert_search.search.engine import SearchEngine
 from sbert_search.search.options import SearchOptions
+from sbert_search.search.rerankers.maxp import BestWindow
 from sbert_search.search.rerankers.reranker import Reranker
 from sbert_search.search.stages.rerank import PairScorer
 
@@ -69,6 +70,8 @@ class SbertSearchModel:
     @property
     def _scorer(self) -> object:
         """What tells the reranker from others, as a JSON value."""
+        if isinstance(self.reranker, BestWindow):
+            return [self.reranker.identity.to_mapping(), self.reranker.most]
         if isinstance(self.reranker, Reranker):
             return self.reranker.identity.to_mapping()
         return None if self.reranker is None else type(self.reranker).__qualname__

@@ -6,10 +6,15 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
 
 from sbert_search.cli.main import run
-from sbert_search.integrations.mteb import SbertSearchModel
+from sbert_search.embedding.hashing import HashingEmbedder
+from sbert_search.integrations.mteb import SbertSearchEncoder, SbertSearchModel
 from sbert_search.search.options import SearchOptions
+from sbert_search.search.rerankers.maxp import BestWindow
+from sbert_search.search.rerankers.reranker import Reranker
+from tests.models.tiny import tiny_cross_encoder
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -48,6 +53,19 @@ def test_other_settings_have_another_revision() -> None:
     depth = SbertSearchModel("hashing", options=SearchOptions(mode="lexical", fuzzy=2))
     revisions = {each.revision for each in (plain, fuzzy.mteb_model_meta, depth.mteb_model_meta)}
     assert len(revisions) == 3
+
+
+def test_the_revision_depends_on_the_settings_of_all_models(tmp_path: Path) -> None:
+    encoders = [SbertSearchEncoder(HashingEmbedder(dim)) for dim in (16, 32)]
+    assert len({encoder.mteb_model_meta.revision for encoder in encoders}) == 2
+    paths = [tmp_path / name for name in ("a", "b")]
+    for seed, path in enumerate(paths):
+        torch.manual_seed(seed)
+        tiny_cross_encoder(path / "tokens").save(path / "model")
+    scorers = [Reranker(path / "model", device="cpu") for path in paths]
+    best = [BestWindow(scorers[0]), BestWindow(scorers[1]), BestWindow(scorers[0], most=2)]
+    models = [SbertSearchModel("hashing", reranker=each) for each in (*scorers, *best)]
+    assert len({model.mteb_model_meta.revision for model in models}) == 5
 
 
 def test_an_unknown_task_is_named(capsys: pytest.CaptureFixture[str]) -> None:
