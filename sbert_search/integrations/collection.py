@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from itertools import islice
+from itertools import groupby, islice
 from pathlib import Path
-from typing import Unpack
+from typing import TypeVar, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,7 +32,27 @@ from sbert_search.search.results import Hits
 from sbert_search.search.stages.rerank import PairScorer
 from sbert_search.shards.index import open_index
 
+T = TypeVar("T")
+
 WAIT_S = 30.0  # seconds that a writer waits for another writer of the index
+
+
+def in_parts(
+    documents: Sequence[T], test: Callable[[T], bool], id_of: Callable[[T], str]
+) -> list[list[T]]:
+    """Split documents by a test, so that each part can be written in its own way.
+
+    Returns:
+        Two parts or, if an id occurs twice, each run of documents with the same result of the test:
+        of two documents with one id, the last must be written last.
+    """
+    if len(set(map(id_of, documents))) == len(documents):
+        documents = sorted(documents, key=test)
+    return [list(part) for _, part in groupby(documents, key=test)]
+
+
+def _is_blank(record: Record) -> bool:
+    return not record.text.strip()
 
 
 class Collection:
@@ -185,12 +205,19 @@ class Collection:
         with self._writing:
             if (index := self.index) is None:
                 index = self._create(None if vectors is None else vectors.shape[1])
-            if vectors is None and any(not record.text.strip() for record in records):
-                # An index refuses a blank text without a vector, so the vectors are made here.
-                vectors = self.embedder.encode_document([record.text for record in records])
-            report = self._ingest(index, mode, records, vectors)
-        self.written += report.counts
-        return report.counts
+            counts = RowCounts()
+            # An index refuses a blank text without a vector, so those vectors are made here. All
+            # other texts are split into passages by the index.
+            parts = [records]
+            if vectors is None:
+                parts = in_parts(records, _is_blank, lambda record: record.doc_id)
+            for part in parts:
+                given = vectors
+                if given is None and _is_blank(part[0]):
+                    given = self.embedder.encode_document([record.text for record in part])
+                counts += self._ingest(index, mode, part, given).counts
+        self.written += counts
+        return counts
 
     def _ingest(
         self,

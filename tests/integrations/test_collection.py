@@ -72,6 +72,26 @@ def test_a_blank_text_gets_the_vector_of_the_model() -> None:
     assert collection.search("tides", DENSE)[0].doc_id == "2"
 
 
+def test_a_blank_text_does_not_change_how_others_are_split() -> None:
+    long = "the tides of the sea " * 400
+    collection = Collection(model="hashing")
+    collection.write([Record("1", long, {}), Record("2", "", {})])
+    alone = Collection(model="hashing")
+    alone.write([Record("1", long, {})])
+    assert alone.index is not None
+    assert collection.index is not None
+    assert collection.index.state.n_rows == alone.index.state.n_rows + 1 > 2
+    assert collection.write([Record("1", long, {})]) == RowCounts(duplicate=1)
+
+
+@pytest.mark.parametrize("texts", [("", "tides", "dunes", ""), ("", "tides"), ("tides", "")])
+def test_of_records_with_one_id_the_last_is_kept(texts: tuple[str, ...]) -> None:
+    collection = Collection(model="hashing")
+    counts = collection.write([Record("1", text, {}) for text in texts])
+    assert counts.read == len(texts)
+    assert [record.text for record in collection.get(["1"])] == [texts[-1]]
+
+
 def test_a_folder_of_other_files_is_refused(tmp_path: Path) -> None:
     (tmp_path / "note.txt").write_text("mine")
     with pytest.raises(IndexStoreError):

@@ -17,7 +17,7 @@ from haystack.document_stores.types import DuplicatePolicy
 
 from sbert_search.errors import CorpusError, ModelMismatch
 from sbert_search.index.ingestion.ingest import Mode
-from sbert_search.integrations.collection import Collection
+from sbert_search.integrations.collection import Collection, in_parts
 from sbert_search.integrations.haystack.documents import document_of, record_of, vectors_of
 from sbert_search.integrations.haystack.readable import Filters, ReadableStore
 
@@ -123,16 +123,16 @@ class SbertSearchDocumentStore(ReadableStore):
         return list(new.values())
 
     def _write_by_model(self, documents: list[Document], mode: Mode) -> None:
-        records = [record_of(document, marks_vector=False) for document in documents]
         if not any(document.embedding for document in documents):
+            records = [record_of(document, marks_vector=False) for document in documents]
             self.collection.write(records, mode=mode)
             return
-        embedder = self.collection.embedder
-        _require_dim(documents, embedder.dim)
-        without = [document.content or "" for document in documents if not document.embedding]
-        made = iter(embedder.encode_document(without))
-        vectors = np.array([document.embedding or next(made) for document in documents], np.float32)
-        self.collection.write(records, vectors, mode=mode)
+        _require_dim(documents, self.collection.embedder.dim)
+        for part in in_parts(documents, lambda document: bool(document.embedding), lambda d: d.id):
+            records = [record_of(document, marks_vector=False) for document in part]
+            embeddings = [document.embedding for document in part]
+            vectors = np.array(embeddings, np.float32) if part[0].embedding else None
+            self.collection.write(records, vectors, mode=mode)
 
     def delete_documents(self, document_ids: list[str]) -> None:
         """Delete documents by id; unknown ids are ignored."""

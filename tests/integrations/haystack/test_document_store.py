@@ -19,6 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sbert_search import records
+from sbert_search.embedding.hashing import HashingEmbedder
 from sbert_search.errors import CorpusError, ModelMismatch
 from sbert_search.index.index import Index
 from sbert_search.index.snapshot import Snapshot
@@ -95,6 +96,19 @@ def test_a_delete_is_durable(tmp_path: Path) -> None:
     store.delete_documents(["tide0", "absent"])
     assert store.delete_by_filter({"field": "n", "operator": ">", "value": 0}) == 21
     assert [document.doc_id for document in Index.open(tmp_path / "i")] == ["dune0", "moon0"]
+
+
+def test_an_embedding_does_not_change_how_other_documents_are_split() -> None:
+    long = "the tides of the sea " * 400
+    stores = [SbertSearchDocumentStore(model="hashing") for _ in range(2)]
+    made = HashingEmbedder().encode_document(["dunes"])[0].tolist()
+    stores[0].write_documents([Document(id="1", content=long)])
+    documents = [Document(id="1", content=long), Document(id="2", content="x", embedding=made)]
+    stores[1].write_documents(documents)
+    first, second = (store.collection.index for store in stores)
+    assert first is not None
+    assert second is not None
+    assert second.state.n_rows == first.state.n_rows + 1 > 2
 
 
 def test_a_document_deleted_during_a_search_is_found_without_its_embedding(
