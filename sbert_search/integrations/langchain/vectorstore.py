@@ -270,8 +270,6 @@ class SbertSearchVectorStore(VectorStore):
             return self.collection.search(query, options)
         self._compare()
         vector = np.array(self.embeddings.embed_query(query), np.float32)
-        if options.mode == "dense" and self.collection.reranker is None:
-            return self.collection.search(vector, options)
         return self.collection.search(query, options, vector=vector)
 
     def hits_of_many(

@@ -199,6 +199,16 @@ def test_diverse_hits_come_from_any_mode_and_reranker() -> None:
     assert len(found) == 3
 
 
+def test_operators_of_a_query_work_with_embeddings_of_another_library() -> None:
+    made = SbertSearchVectorStore(DeterministicFakeEmbedding(size=16))
+    made.add_texts(["the tide rises", "the sand is dry", "dry tide"])
+    found = made.similarity_search("+dry tide", 3, syntax="operators")
+    assert {document.page_content for document in found} == {"the sand is dry", "dry tide"}
+    assert made.hits("tide", 1).query == "tide"
+    with pytest.raises(QueryError):
+        made.similarity_search(" ", 1)
+
+
 def test_scores_that_are_no_cosines_are_no_relevance_scores(store: SbertSearchVectorStore) -> None:
     found = store.similarity_search_with_relevance_scores("tide number 3", 2)
     assert 0.5 < found[0][1] <= 1
