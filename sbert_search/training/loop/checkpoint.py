@@ -4,7 +4,8 @@ A checkpoint is written as ``ckpt-00000120.tmp``, made durable (fsync) and renam
 ``.tmp`` is complete, so the names of the folders alone say which one is the newest. Its files:
 
     state.json           progress of the run; its fingerprint, which is everything that the weights
-                         depend on; size and digest of every other file
+                         depend on; the measurement that chose the precision; size and digest of
+                         every other file
     state.safetensors    parameters and buffers (model/...), optimizer state (optim/...)
     recipe.toml          the resolved recipe, which can be passed to a new run
     model/               the model, as a folder that other libraries load
@@ -36,7 +37,10 @@ _NAME = re.compile(r"ckpt-(\d{8})")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CheckpointConfig:
-    """When to save, and how many checkpoints to keep; the last step is always saved."""
+    """When to save, and how many checkpoints to keep.
+
+    The last step and each step with a new best dev metric are always saved.
+    """
 
     every: int | None = None  # steps between checkpoints; None: save after every epoch
     keep: int = 2  # newest checkpoints kept, besides the one with the best dev metric
@@ -86,8 +90,8 @@ def save_checkpoint(
         tensors: Tensors needed to resume, named ``model/NAME`` and ``optim/STATE/NAME``.
         state: Further JSON values needed to resume.
         recipe: The resolved recipe, TOML.
-        save_model: Writes the model into a new folder, through `runtime.disk.files`; None: there
-            is no such folder.
+        save_model: Writes the model into a new folder, durably through `runtime.disk.files`; None:
+            the checkpoint has no folder ``model``.
 
     Raises:
         CheckpointError: A write failed; earlier checkpoints are untouched.

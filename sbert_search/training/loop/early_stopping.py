@@ -49,7 +49,7 @@ class DevMetrics:
         compute: Returns the metrics of a model in evaluation mode, by name.
         fingerprint: Checksum of the dev data; "": there is none, so that changed dev data
             are not noticed when a run resumes.
-        losses: The metrics of which a lower value is better.
+        losses: Names of the metrics of which a lower value is better.
     """
 
     names: tuple[str, ...]
@@ -86,7 +86,7 @@ def require_direction(
     Args:
         config: The settings.
         names: The metrics that the run reports.
-        losses: Those of which a lower value is better.
+        losses: Names of the metrics of which a lower value is better.
 
     Raises:
         ConfigError: A lower value of the selecting metric is better, and ``higher_is_better`` is

@@ -21,7 +21,7 @@ from sbert_search.training.loop.gradients import StepMetrics
 STUCK_STEPS = 50  # after so many equal losses, training counts as stuck
 _SPREAD = 1e-5  # losses are equal if they differ by at most this, times the loss if it is above 1
 _QUIET_SHARE = 0.5  # share of a run after which a ranking loss should have fallen
-_JUDGED_STEPS = 20  # newest steps, whose mean loss is judged
+_JUDGED_STEPS = 20  # number of newest steps whose mean loss is judged
 _NEAR_EQUAL = 0.98  # a loss is near the loss of equal scores if it is at least this share of it
 _SHOWN_ROWS = 16  # largest number of rows in a message
 _ALLOCATION_FAILED = ("can't allocate memory", "not enough memory")  # torch's CPU allocator
@@ -98,7 +98,7 @@ class EqualScoresDetector:
     def see(self, loss: float, of_equal_scores: float, done: float) -> str | None:
         """Take the losses of one step and the share of the run that is done; return a warning once.
 
-        The first half of a run, with the warm-up, may pass without progress.
+        There is no warning in the first half of a run, which has the warm-up.
         """
         self._recent.append((loss, of_equal_scores))
         if self._warned or done < _QUIET_SHARE or len(self._recent) < _JUDGED_STEPS:
@@ -118,7 +118,7 @@ class EqualScoresDetector:
 
 
 def out_of_memory(error: BaseException) -> bool:
-    """Whether an error says that the device, or the host, has no memory left."""
+    """Whether an error says that the device or the host has no memory left."""
     if isinstance(error, (torch.OutOfMemoryError, MemoryError)):
         return True
     return isinstance(error, RuntimeError) and any(s in str(error) for s in _ALLOCATION_FAILED)

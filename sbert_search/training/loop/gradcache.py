@@ -8,9 +8,9 @@ that fits in memory. The gradient is computed in three stages:
 3. Embed every micro-batch again, with the same dropout, and backpropagate the gradients of
    stage 2.
 
-The result equals the gradient of one pass over the whole step. Every rank (process of the run)
-computes the whole loss: see "In-batch losses are computed whole on every rank" in
-docs/decisions.md.
+Without dropout, the result equals the gradient of one pass over the whole step, up to rounding.
+Every rank (process of the run) computes the whole loss: see "In-batch losses are computed whole on
+every rank" in docs/decisions.md.
 
 Source: Gao et al. 2021, Scaling Deep Contrastive Learning Batch Size (arXiv:2101.06983), section 3.
 """
@@ -30,7 +30,10 @@ from sbert_search.training.loop.objective import Batch, InBatchObjective
 def add_in_batch_gradients(
     model: nn.Module, objective: InBatchObjective, batches: Sequence[Batch], context: StepContext
 ) -> LossTotals:
-    """Add the gradients of a loss of all embeddings of a step, from all ranks and micro-batches.
+    """Add this rank's part of the gradient of an in-batch loss to the gradients of the model.
+
+    The loss compares the embeddings of all ranks and micro-batches. Each rank backpropagates only
+    through its own embeddings; the sum of the gradients over the ranks is the gradient of the loss.
 
     If there are several micro-batches, each is embedded twice. A single one is embedded once, and
     its autograd graph is kept.

@@ -23,7 +23,7 @@ from sbert_search.training.loop.objective import Batch, Losses, Objective
 
 @dataclass(frozen=True, slots=True)
 class StepContext:
-    """Device, dtype of matrix products, ranks, seed and number of a step, from 0."""
+    """Device, dtype of matrix products, ranks, seed, and number of the step, from 0."""
 
     device: torch.device
     dtype: torch.dtype
@@ -45,8 +45,8 @@ class LossTotals:
         ranks: The ranks over which `read` sums.
         counts: Expected number of terms of each loss over all ranks, from `Batch.counts`. Empty for
             in-batch losses, which have no such counts.
-        finite: Whether the losses of each micro-batch are finite; for in-batch losses, whether its
-            embeddings are.
+        finite: For each micro-batch, whether its losses are finite; for in-batch losses, whether
+            its embeddings are finite.
     """
 
     ranks: Ranks
@@ -70,12 +70,15 @@ class LossTotals:
                 table[name] = [a + b for a, b in zip(so_far, pair, strict=True)] if so_far else pair
 
     def non_finite_rows(self, rows: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
-        """Return the rows of the micro-batches that are not `finite`; all rows if each one is."""
+        """Return the rows of the micro-batches that are not finite; all rows if all are finite."""
         wrong = [part for part, good in zip(rows, self.finite, strict=True) if not good]
         return np.concatenate(wrong or list(rows))
 
     def read(self, norm: Tensor) -> StepMetrics:
-        """Copy all values of the step to the host in one transfer and sum them over the ranks.
+        """Copy all values to the host in one transfer, and sum losses and metrics over the ranks.
+
+        Args:
+            norm: Norm of the gradient, which is already that of all ranks; a scalar tensor.
 
         Raises:
             TrainingError: The number of terms of a loss differs from `Batch.counts`.
@@ -113,7 +116,7 @@ class StepMetrics:
 def add_gradients(
     model: nn.Module, objective: Objective, batches: Sequence[Batch], context: StepContext
 ) -> LossTotals:
-    """Run and backpropagate each micro-batch.
+    """Add the gradients of all micro-batches of this rank to the gradients of the model.
 
     Each loss is a sum over rows, pairs or tokens. Before it is backpropagated, it is divided by the
     number of these terms in the whole step, over all micro-batches and ranks.

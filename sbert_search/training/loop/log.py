@@ -50,7 +50,11 @@ class LogLine(TypedDict, total=False):
 
 
 class Log:
-    """Writes the log of a run."""
+    """Writes the log of a run.
+
+    Raises:
+        TrainingError: The file cannot be opened or written.
+    """
 
     def __init__(self, path: Path, after_step: int) -> None:
         """Open the log, and drop its lines after the step of the checkpoint that a run resumes.
@@ -92,7 +96,7 @@ class Log:
 
 
 def read_log(path: Path) -> list[LogLine]:
-    """Read a log; lines that are no JSON objects with a step are dropped.
+    """Read a log; lines that are not JSON objects with a step are dropped.
 
     A killed process leaves an incomplete last line. A power failure may leave zeros or other bytes
     behind the lines that were made durable.

@@ -81,7 +81,8 @@ class Result:
     state: RunState
     stopped: Stopped
     last: Path  # checkpoint of the last step
-    best: Path | None  # checkpoint with the best dev metric; None: no finite metric was computed
+    # Checkpoint with the best dev metric. None: no finite metric, or this rank is not rank 0.
+    best: Path | None
 
 
 def train(
@@ -99,8 +100,9 @@ def train(
 ) -> Result:
     """Train a model, in place.
 
-    Under torchrun every rank makes this call, and all ranks share each step. The rows and random
-    draws of a step depend only on the settings, the data and the number of the step.
+    Under torchrun every rank makes this call, and each step is divided among the ranks. The rows
+    and random draws of a step depend only on the settings, the data, the number of ranks and the
+    number of the step.
 
     Args:
         objective: The loss. An in-batch loss uses GradCache when a step has several micro-batches.
@@ -112,17 +114,22 @@ def train(
             are no dev metrics.
         save_model: Writes the model into a new folder that other libraries load; called at each
             checkpoint. None: checkpoints have no such folder.
-        recipe: The whole resolved recipe, of which ``config`` is a part; None: ``config`` is all.
+        recipe: The whole resolved recipe, of which ``config`` is a part; None: ``config`` is the
+            whole recipe.
         resume: Resume from the newest checkpoint in ``out``.
         allow_inexact: Resume although data, recipe, threads, ranks, device, precision or versions
-            differ; and train on ranks that differ in other things than data and recipe.
+            differ from those of the checkpoint. Also train although threads, device, precision or
+            versions differ between the ranks.
 
     Raises:
-        TrainingError: A loss or gradient is not finite, a row does not fit in memory, the ranks
-            differ in recipe or data, or another rank ended.
-        CheckpointError: There is no usable checkpoint to resume from, ``out`` holds another run, or
-            a write failed.
-        KeyboardInterrupt: After Ctrl-C, once a checkpoint is saved.
+        TrainingError: A loss, a gradient or the dev loss that selects the model is not finite; a
+            row does not fit in memory; the ranks differ; another rank ended; or the log cannot be
+            written.
+        CheckpointError: There is no usable checkpoint to resume from, or it has another
+            fingerprint; without ``resume``, ``out`` holds checkpoints; or a write failed.
+        ConfigError: Settings contradict each other or do not fit the dev metrics, the device does
+            not exist, or the run would overwrite a file or folder that its recipe names.
+        KeyboardInterrupt: After Ctrl-C or SIGTERM, once a checkpoint is saved.
     """
     recipe = to_mapping(config) if recipe is None else recipe
     with join_ranks() as ranks:
@@ -243,9 +250,9 @@ class _Run:
         return regular or self._stopped() is not None
 
     def _evaluate_start(self, report: Report) -> None:
-        """Report the dev metrics before the first step, which show what the training gains.
+        """Report the dev metrics before the first step, to show what training gains.
 
-        They are not compared with later ones, as there is no checkpoint of step 0 to go back to.
+        They never count as the best metrics, since step 0 has no checkpoint to publish.
         """
         if self.evaluate is not None and self.ranks.first and self.state.step == 0:
             report.dev(0, self._dev_metrics(self.evaluate))
@@ -263,10 +270,10 @@ class _Run:
         """Compute the dev metrics on the first rank.
 
         Returns:
-            Whether the metric that selects the best checkpoint has its best value so far.
+            Whether the selecting metric has its best value so far.
 
         Raises:
-            TrainingError: That metric is a loss, and is not finite.
+            TrainingError: The selecting metric is a loss and is not finite.
         """
         improved, diverged = False, False
         if self.evaluate is not None and self.ranks.first:
@@ -301,7 +308,7 @@ class _Run:
         prune(self.out, self.config.checkpoint.keep, self.state.step, self.state.best_step)
 
     def _stored_verdict(self) -> object:
-        """Return the measurement that chose the precision, now or in the run that is resumed."""
+        """Return the measurement that chose the precision, in this process or before a resume."""
         if self.verdict is not None:
             return to_mapping(self.verdict)
         return None if self.resumed is None else self.resumed.state.get("verdict")

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from sbert_search.runtime.device import to_device
 
 Sum = tuple[Tensor, Tensor | int]
-"""A sum over rows, pairs or tokens, and their number; both add up over batches and ranks."""
+"""A sum over rows, pairs or tokens, and the number of its terms; both add up over batches."""
 
 
 EQUAL_SCORES = "equal_scores"

@@ -1,4 +1,4 @@
-"""AdamW as in BERT: no weight decay of biases and norms, clipped gradients."""
+"""AdamW with clipped gradients, and without weight decay of biases and norms."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ _EMBEDDINGS = re.compile(r"(?:^|(?P<model>.*)\.)encoder\.(embeddings|distances)\
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OptimConfig:
-    """AdamW; the defaults are the fine-tuning values of Devlin et al. 2019, appendix A.3."""
+    """AdamW; the defaults are fine-tuning values of BERT, but for ``eps``, which is that of torch.
+
+    Source: Devlin et al. 2019, appendices A.2 and A.3 (arXiv:1810.04805); ``clip``: their code.
+    """
 
     lr: float = 2e-5  # learning rate after the warm-up
     beta1: float = 0.9  # decay of the mean of the gradients
@@ -84,6 +87,9 @@ def learning_rate_factors(names: Sequence[str], config: OptimConfig) -> list[flo
 
     The factor of the last block of an encoder is 1. The factor of each other block is that of the
     block above it, times ``layer_decay``. The embeddings count as the block below the first one.
+    Other layers of an encoder, such as a pooler, have the factor 1, and parameters outside the
+    encoders have the factor ``head_factor``.
+
     A model with two encoders, such as ELECTRA's generator and discriminator, may have different
     numbers of blocks in them, so the blocks of each encoder are counted on their own.
 
@@ -124,7 +130,7 @@ def gradient_norm(model: nn.Module, further: Sequence[Tensor] = ()) -> Tensor:
 
 
 def clip_divisor(norm: Tensor, max_norm: float) -> Tensor | None:
-    """Return the number by which gradients are divided, so that their norm is at most ``max_norm``.
+    """Return the divisor of all gradients with which their norm is at most ``max_norm``.
 
     Args:
         norm: The norm of all gradients.
@@ -146,8 +152,8 @@ def clipped_step(optimizer: torch.optim.AdamW, norm: Tensor, max_norm: float) ->
     would read and write all gradients once more, even if their norm is small enough.
 
     Args:
-        optimizer: The optimizer, which has the gradients.
-        norm: Their norm.
+        optimizer: The optimizer of the parameters that have the gradients.
+        norm: The norm of all gradients.
         max_norm: Largest norm; 0 turns clipping off.
     """
     if not max_norm:

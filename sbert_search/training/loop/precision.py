@@ -58,7 +58,9 @@ def _measure(model: nn.Module, batches: Batches, ranks: Ranks) -> Verdict | None
     The measured step has about as many tokens as a micro-batch of one rank of this run, or fewer if
     these would take too long. Its longest texts have about the mean number of tokens of a row.
 
-    Returns None if the model has no encoder, or if the blocks are too small to matter.
+    Returns:
+        The measurement; None if the model has no encoder, or its blocks are so small that the
+        precision does not matter.
     """
     encoders = [module for module in model.modules() if isinstance(module, Encoder)]
     if not encoders:

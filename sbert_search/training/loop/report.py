@@ -83,7 +83,7 @@ class Report:
             self._opened = opened.pop_all()
 
     def step(self, state: RunState, metrics: StepMetrics, lr: float) -> None:
-        """Log a step; show a progress line when `ReportConfig.every_s` have passed."""
+        """Log a step; show a progress line after every `ReportConfig.every_s` s of training."""
         if state.micro_size != self._micro_size:
             self._micro_size = state.micro_size
             self.event(
@@ -118,14 +118,14 @@ class Report:
             warn(message)
 
     def show_progress(self, state: RunState) -> None:
-        """Show the progress, mean loss and speed since the previous line."""
+        """Show the progress, and the mean loss and speed since the previous line; log the speed."""
         if not self._losses:
             return
         seconds = max(state.seconds - self._last.seconds, 1e-9)
         tokens_per_s = (state.tokens - self._last.tokens) / seconds
         rows_per_s = (state.rows - self._last.rows) / seconds
         device, dtype, ranks = self.context.device, self.context.dtype, self.context.ranks
-        # The peak rate of the device is not known, so the measured rate of a product is used.
+        # The peak rate of the device is not known, so a matrix product is measured instead.
         gemm = matmul_rate(device, dtype).flops * ranks.world
         share = tokens_per_s * self._flops_per_token / gemm
         memory = memory_bytes(device)
@@ -173,7 +173,7 @@ class Report:
         return min(1.0, self.schedule.done(state) / self.schedule.total)
 
     def _time_left(self, state: RunState) -> str:
-        """Estimate the time left from the average speed so far."""
+        """Estimate the time left, without evaluations, from the average speed so far."""
         done = self._done(state)
         return duration(state.seconds * (1 - done) / done) if done else "?"
 
@@ -188,9 +188,10 @@ class Report:
 def matrix_parameters(model: nn.Module) -> int:
     """Count the parameters of matrix products: all matrices except embedding tables.
 
-    A training step costs about 6 FLOPs per such parameter and token. A matrix that several layers
-    share (ALBERT) counts once. Two kinds of operations are left out: the products that make and
-    apply attention scores, and an output layer that shares the table of embeddings.
+    If all of them are trained, a step costs about 6 FLOPs per such parameter and token. A matrix
+    that several layers share (ALBERT) counts once. Two kinds of operations are left out: the
+    products that compute and apply attention scores, and an output layer that shares the table of
+    embeddings.
 
     Source: Chowdhery et al. 2022, PaLM (arXiv:2204.02311), appendix B, without the attention term.
     """

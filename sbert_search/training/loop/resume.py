@@ -29,9 +29,9 @@ from sbert_search.version import __version__
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
-_WRITTEN = ("log.jsonl", "curves.svg", "model", "model.tmp")  # what a run writes to its folder
+_WRITTEN = ("log.jsonl", "curves.svg", "model", "model.tmp")  # what a run replaces in its folder
 _DEV = "dev data"  # key of the checksum of the dev data in a fingerprint
-# Where these differ, the best dev metric so far cannot be compared with later ones.
+# If one of these differs, the best dev metric so far cannot be compared with later ones.
 _COMPARED = (_DEV, "recipe.evaluation.figure", "recipe.evaluation.higher_is_better")
 _NO_EFFECT = ("checkpoint", "report")  # tables of a recipe that do not affect the weights
 
@@ -65,9 +65,9 @@ def refuse_restart(out: Path, recipe: Mapping[str, object]) -> None:
 
     Raises:
         CheckpointError: The folder holds checkpoints.
-        ConfigError: The run would write over a file or folder that its recipe names, or replace a
-            folder ``model`` that is of no run: its parent has no log of a run. Or the name of a
-            file is not UTF-8, as the saved recipe and safetensors need it.
+        ConfigError: The run would write over a file or folder that its recipe names. Or it would
+            replace a folder ``model`` that no run wrote, since there is no log beside it. Or the
+            name of a file cannot be encoded in UTF-8, which the saved recipe and safetensors use.
     """
     for text in (str(out), *_strings(recipe)):
         try:
@@ -104,14 +104,14 @@ def restore(
     *,
     allow_inexact: bool,
 ) -> RunState:
-    """Load model and optimizer from a checkpoint.
+    """Load model and optimizer from a checkpoint, and return the progress of its run.
 
     Args:
         checkpoint: The newest undamaged checkpoint of the run.
         model: A model of the same shapes; its parameters are overwritten.
         optimizer: The optimizer of these parameters; its state is overwritten.
         current: The `run_fingerprint` of this process.
-        settings: Class of the recipe; a setting that the saved recipe does not have counts as its
+        settings: Class of the recipe; a setting that is absent in the saved recipe counts as its
             default.
         allow_inexact: Resume although the fingerprints differ; the weights then differ from those
             of an uninterrupted run.
@@ -121,7 +121,7 @@ def restore(
     """
     # "circumstances" is the `run_fingerprint` of the saved run.
     saved = _with_defaults(_table(checkpoint, "circumstances"), settings)
-    # Older runs have no such checksum.
+    # Checkpoints of older versions have no checksum of the dev data.
     saved = {**saved, _DEV: saved.get(_DEV) or current.get(_DEV)}
     changed = differences(saved, current)
     if changed:
@@ -175,7 +175,7 @@ def _with_defaults(
         return fingerprint
     try:
         completed = to_mapping(from_mapping(settings, recipe))
-    except ConfigError:  # a setting is unknown or invalid by now: `differences` names it
+    except ConfigError:  # this version does not accept a setting: `differences` names it
         return fingerprint
     return {**fingerprint, "recipe": effective(completed)}
 

@@ -53,9 +53,9 @@ class ScheduleConfig:
 
 
 class Schedule:
-    """Tells from a run's state how much of the budget is used, and the learning rate there.
+    """Computes from the state of a run how much of the budget is used, and the learning rate.
 
-    The budget is in its own unit: steps, tokens or seconds. A budget in epochs counts steps.
+    The unit of the budget is steps, tokens or seconds; epochs are converted to steps.
 
     Attributes:
         total: The whole budget: steps, tokens or seconds.
@@ -76,7 +76,7 @@ class Schedule:
             self.warmup: float = math.ceil(config.warmup)
         else:
             share = config.warmup * self.total
-            # In a run of one step, a warm-up of one step would make the learning rate 0.
+            # At least one step comes after the warm-up; in a run of one step, lr would else be 0.
             self.warmup = min(math.ceil(share), self.total - 1) if self.in_steps else share
 
     def done(self, state: RunState) -> float:
@@ -90,12 +90,12 @@ class Schedule:
         return self.done(state) >= self.total
 
     def factor(self, state: RunState) -> float:
-        """Return the factor of the learning rate for the next step."""
+        """Return the factor of `OptimConfig.lr` for the next step."""
         return lr_factor(self.config.kind, self.done(state), self.total, self.warmup)
 
 
 def lr_factor(kind: ScheduleKind, done: float, total: float, warmup: float) -> float:
-    """Warm up linearly from 0 to 1; then decay to 0 linearly or as a half cosine, or stay at 1.
+    """Rise linearly from 0 to 1; then decay to 0 linearly or as a half cosine, or stay at 1.
 
     Args:
         kind: Shape after the warm-up.

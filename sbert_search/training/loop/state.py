@@ -15,10 +15,10 @@ class RunState:
     tokens: int = 0  # trained on, without padding, over all ranks
     rows: int = 0  # trained on, over all ranks
     seconds: float = 0.0  # of all steps, without evaluations, also before a resume
-    processor_seconds: float = 0.0  # of all threads of the first rank, in the same time
+    processor_seconds: float = 0.0  # CPU time of all threads of the first rank in these steps
     micro_size: int | None = None  # None: as configured; reduced when memory ran out
     best: float | None = None  # best finite value of the dev metric that selects the model
-    best_step: int | None = None  # step of that value; None: there was no finite one
+    best_step: int | None = None  # step of that value; None: there was no finite value
     stale: int = 0  # evaluations since the best value
 
     def advance(self, rows: int, tokens: int, *, ends_epoch: bool) -> None:

@@ -54,7 +54,7 @@ class Stepper:
         self.optimizer = make_optimizer(model, config)
         on_cpu = context.device.type == "cpu"
         self._freed = FreedMemory() if on_cpu else None
-        # Ranks exchange dense gradients. On other devices a dense gradient costs little.
+        # Several ranks need dense gradients, as they sum them; on other devices these cost little.
         by_row = on_cpu and context.ranks.world == 1
         self._tables = TableSteps(model if by_row else nn.Module())
 
@@ -75,8 +75,8 @@ class Stepper:
         """Update the weights once and advance the state.
 
         Raises:
-            TrainingError: A loss or gradient is not finite (the weights are then unchanged), or
-                with one rank, a row does not fit in memory.
+            TrainingError: A loss or gradient is not finite; or, with one rank, a row does not fit
+                in memory; or the losses contradict `Batch.counts`. The weights are then unchanged.
         """
         for group in self.optimizer.param_groups:
             group["lr"] = lr * group["factor"]
@@ -135,7 +135,7 @@ class Stepper:
         config = self.batches.config
         if config.unit == "rows":
             return most_rows // 2
-        # The largest part may be a long row that fits, so the size until now must be halved too.
+        # The largest part may be one row longer than the size; half of it may not lower the size.
         largest = min(max(tokens), planned.micro_size or config.micro_size or max(tokens))
         return max(1, largest // 2)
 

@@ -2,8 +2,8 @@
 
 Most rows of a word table get no gradient in a step. A dense gradient of the words of BERT in 384
 dimensions has 47 MB, which each step would allocate, set to 0 and read. Rows without any gradient
-since the start of a run have moments of 0, so AdamW only multiplies them by its weight decay. The
-updated weights have the same bits as those of torch's AdamW from the dense gradient.
+since the start of a run have moments of 0, so AdamW only applies weight decay to them. The updated
+weights have the same bits as those of torch's AdamW from the dense gradient.
 docs/decisions.md: "Word tables are updated row by row on a CPU".
 """
 
@@ -44,7 +44,8 @@ class TableSteps:
     def sparse_gradients(self) -> Iterator[None]:
         """Return a context in which backward passes give sparse gradients of the tables.
 
-        The gradients of several passes together need little more memory than a dense one.
+        The sum of the sparse gradients of several passes needs little more memory than a dense
+        gradient.
         """
         before = [table.sparse for table in self._tables]
         with ExitStack() as stack:
@@ -105,7 +106,7 @@ class TableSteps:
 
 
 def _join_rows(weight: Tensor) -> None:
-    """Sum rows of equal tokens in a sparse gradient that has more rows than its table."""
+    """Sum the rows of equal tokens if a sparse gradient has more rows than its table."""
     if weight.grad is not None and weight.grad.is_sparse and weight.grad._nnz() > len(weight):
         weight.grad = weight.grad.coalesce()
 
@@ -124,7 +125,7 @@ class _Update:
             self._activate(state[name].any(dim=1).nonzero().flatten())
 
     def step(self, gradient: Tensor, group: Mapping[str, Any], divisor: Tensor | None) -> None:
-        """Update the table by the settings of its parameter group."""
+        """Take one AdamW step with the settings ``group``, the parameter group of the table."""
         rows = gradient.indices()[0]
         self._gradient.index_copy_(0, rows, gradient.values())
         self._activate(rows)
