@@ -29,18 +29,21 @@ Divergence = Callable[[Tensor, Tensor], Tensor]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AdversarialConfig:
-    """Virtual adversarial training; it takes about three times as long as without.
+    """Virtual adversarial training; with one ascent step, training takes about three times as long.
 
-    The values suit normalised embeddings, whose numbers have mean 0 and variance 1.
+    The defaults suit normalised embeddings, whose elements have mean 0 and variance 1.
+
+    Attributes:
+        kind: "none": off. "sift": perturb the embeddings after their layer norm. "smart": perturb
+            the word embeddings, before that norm.
     """
 
-    # "sift" perturbs embeddings after their normalisation, "smart" word embeddings as they are.
-    kind: Literal["none", "sift", "smart"] = "none"  # none: off; sift or smart
+    kind: Literal["none", "sift", "smart"] = "none"
     weight: float = 1.0  # factor of this loss beside the loss of the task
     noise: float = 0.01  # standard deviation of the first perturbation
-    step: float = 0.01  # largest change of a number in one ascent step
+    step: float = 0.01  # largest change of an element in one ascent step
     steps: int = 1  # ascent steps
-    radius: float = 0.05  # largest perturbation of a number
+    radius: float = 0.05  # largest perturbation of an element
 
     def __post_init__(self) -> None:
         for name in ("weight", "noise", "step", "radius"):
@@ -60,18 +63,18 @@ def virtual_adversarial(
     tokens: PackedTokens,
     config: AdversarialConfig,
 ) -> Tensor:
-    """Find a perturbation that changes the output of a model much, and return the change.
+    """Perturb the embeddings so that the output of a model changes much; return the change.
 
     Args:
         forward: Computes the output of the model for the batch.
-        clean: That output without a perturbation.
+        clean: The output without a perturbation.
         divergence: Measures how two outputs differ.
         encoder: The encoder of the model, whose embeddings are perturbed.
         tokens: The batch.
         config: The settings.
 
     Returns:
-        Sum of the divergences of the rows, with a gradient for the weights of the model.
+        Sum of the divergences of all rows, a scalar with a gradient.
     """
     shape = (tokens.total, encoder.config.table_size)
     delta = config.noise * torch.randn(shape, device=tokens.input_ids.device)
@@ -94,7 +97,7 @@ def _perturbed(encoder: Encoder, delta: Tensor, config: AdversarialConfig) -> It
     layer: nn.Module = embeddings.norm if config.kind == "sift" else embeddings.word
 
     def add(module: nn.Module, inputs: object, output: Tensor) -> Tensor:
-        # The norm scales normalised embeddings by its weight, so their perturbation is scaled too.
+        # The layer norm scales normalised embeddings by its weight, and so the perturbation too.
         scale = embeddings.norm.weight if config.kind == "sift" else 1.0
         return output + (delta * scale).to(output.dtype)
 
@@ -106,17 +109,20 @@ def _perturbed(encoder: Encoder, delta: Tensor, config: AdversarialConfig) -> It
 
 
 def symmetric_kl(logits: Tensor, others: Tensor) -> Tensor:
-    """Sum over the rows of KL(p || q) + KL(q || p) of the softmax of two logits (n, classes)."""
+    """Sum over all rows of KL(p || q) + KL(q || p) of the softmax of two logits (..., classes)."""
     log_p, log_q = logits.float().log_softmax(-1), others.float().log_softmax(-1)
     return ((log_p.exp() - log_q.exp()) * (log_p - log_q)).sum()
 
 
 def symmetric_binary_kl(logits: Tensor, others: Tensor) -> Tensor:
-    """Symmetric KL divergence of independent classes, averaged over classes, summed over rows."""
+    """Symmetric KL divergence of independent classes, averaged over the classes, summed over rows.
+
+    Both logits are (n, classes); the probability of a class is the sigmoid of its logit.
+    """
     x, y = logits.float(), others.float()
     return ((x.sigmoid() - y.sigmoid()) * (x - y)).mean(-1).sum()
 
 
 def squared_difference(logits: Tensor, others: Tensor) -> Tensor:
-    """Sum of the squared differences of predicted numbers."""
+    """Sum of the squared differences of predicted numbers, (n, 1)."""
     return (logits.float() - others.float()).square().sum()

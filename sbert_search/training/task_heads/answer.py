@@ -60,7 +60,7 @@ def train_answerer(
         recipe: All settings.
         out: Folder of the run.
         resume: Resume from the newest checkpoint in ``out``.
-        allow_inexact: Resume although data, recipe, threads or versions differ.
+        allow_inexact: As for `training.loop.loop.train`.
 
     Raises:
         ConfigError: Settings contradict each other, or the run would write over a file or folder
@@ -219,7 +219,7 @@ def _evaluation(
 
 
 def _choose_threshold(dev: Sequence[Question], recipe: AnswerRecipe, folder: Path) -> None:
-    """Choose the threshold of "no answer" of a saved model on dev data."""
+    """Choose the threshold of "no answer" of a saved model on dev data, and store it."""
     model, config = QuestionAnswerer.load(folder), recipe.windows
     model.to(resolve_device(recipe.device))
     found = find_answers(model, dev, WindowRows.of(model, dev, config), config)

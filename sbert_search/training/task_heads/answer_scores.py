@@ -17,7 +17,7 @@ from sbert_search.tokens.batching import TOKENS_AT_ONCE, token_batches
 from sbert_search.tokens.windows import Window
 from sbert_search.training.task_heads.answer_windows import WindowConfig, WindowRows
 
-ALWAYS = 1e6  # a threshold with which every question is answered
+ALWAYS = 1e6  # threshold of "no answer" with which every question is answered
 
 
 class Found(NamedTuple):
@@ -41,7 +41,14 @@ def find_answers(
     rows: WindowRows,
     config: WindowConfig,
 ) -> list[Found]:
-    """Find the best span of each question over all its windows, in fp32."""
+    """Find the best span of each question over all its windows, in fp32.
+
+    Args:
+        model: The model, in evaluation mode.
+        questions: The questions.
+        rows: The windows of these questions.
+        config: Gives the maximum tokens of an answer.
+    """
     best = [Found("", -np.inf, np.inf)] * len(questions)
     device = model.out.weight.device
     with torch.no_grad():
@@ -78,7 +85,7 @@ def best_threshold(
         margins: For each question, the score of "no answer" minus that of the best span. The
             question is answered if this margin is at most the threshold.
         answered: Score of each question if it is answered.
-        none: Score of each question if it is not.
+        none: Score of each question if it is not answered.
 
     Returns:
         `ALWAYS` if nothing is gained by leaving questions unanswered.
@@ -97,9 +104,13 @@ def best_threshold(
 def score_answers(
     found: Sequence[Found], questions: Sequence[Question], threshold: float | None = None
 ) -> tuple[float, float, float]:
-    """Return F1, exact match and the threshold of "no answer".
+    """Return the mean F1, the mean exact match, and the threshold of "no answer" that they use.
 
-    If ``threshold`` is None, the threshold with the highest F1 is used.
+    Args:
+        found: The best span of each question.
+        questions: The questions with their accepted answers.
+        threshold: Threshold of "no answer"; None: the one with the highest F1, or `ALWAYS` if all
+            questions have an answer.
     """
     golds = [[answer.text for answer in question.answers] for question in questions]
     f1 = [answer_f1(each.text, gold) for each, gold in zip(found, golds, strict=True)]
@@ -116,7 +127,10 @@ def score_answers(
 def answer_metrics(
     model: QuestionAnswerer, questions: Sequence[Question], config: WindowConfig | None = None
 ) -> dict[str, float]:
-    """Compute F1 and exact match of the answers, at the model's threshold of "no answer"."""
+    """Compute F1 and exact match of the answers, at the model's threshold of "no answer".
+
+    If ``config`` is None, windows have the default settings, not those stored with the model.
+    """
     config = WindowConfig() if config is None else config
     rows = WindowRows.of(model, questions, config)
     found = find_answers(model, questions, rows, config)

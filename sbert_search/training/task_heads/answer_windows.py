@@ -95,7 +95,13 @@ class WindowRows:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class WindowInputs:
-    """Some windows, and the states of their tokens if the encoder is frozen."""
+    """Some windows, with the hidden states of their tokens if the encoder is frozen.
+
+    Attributes:
+        tokens: The tokens of the windows.
+        states: Hidden states of these tokens, float32 (tokens, hidden); None: the encoder computes
+            them.
+    """
 
     tokens: PackedTokens
     states: Tensor | None

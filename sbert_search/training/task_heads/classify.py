@@ -131,20 +131,21 @@ def train_classifier(
 
     The model with the best dev metric, or without dev data the last one, is written to
     ``out/model``, a folder that transformers loads as a sequence classifier. With dev data, the
-    temperature of its probabilities is fitted to them.
+    temperature of the probabilities of classes is fitted to these data.
 
     Args:
         recipe: All settings.
         out: Folder of the run.
         resume: Resume from the newest checkpoint in ``out``.
-        allow_inexact: Resume although data, recipe, threads or versions differ.
+        allow_inexact: As for `training.loop.loop.train`.
 
     Raises:
         ConfigError: Settings contradict each other, or the run would write over a file or folder
             that it reads.
         CorpusError: The data cannot be read or used.
         ModelError: The encoder to start from cannot be loaded.
-        TrainingError: As for `training.loop.loop.train`, or all rows have the same label.
+        TrainingError: As for `training.loop.loop.train`; or all training rows have the same label,
+            or all dev rows the same number.
         CheckpointError: As for `training.loop.loop.train`.
     """
     with starting(recipe, out, resume=resume) as (ranks, resume):
@@ -224,7 +225,7 @@ def _labels(recipe: ClassifyRecipe, rows: Sequence[LabelledText]) -> tuple[str, 
 
 
 class ClassifyBatches(Batches):
-    """Batches of tokenised rows, or of their states if only a head is trained."""
+    """Batches of tokenised rows, or of the states of rows if only a head is trained."""
 
     def __init__(
         self,

@@ -19,7 +19,7 @@ from sbert_search.training.loop.batching import Rows
 
 
 class CachedStates:
-    """The encoder's output states of the training rows, which a head reads, in a mapped file.
+    """The encoder's output states of the training rows, which a head reads, memory-mapped.
 
     Attributes:
         states: The states of all rows, float32 (states, hidden).
@@ -47,7 +47,7 @@ class CachedStates:
             compute: Returns the states of some rows, float (states of these rows, hidden).
             lengths: Number of tokens of each row.
             items: Number of states of each row.
-            encoder: The encoder that computes them.
+            encoder: The encoder that computes the states.
             path: A temporary file. Its name is removed at the end; the system frees its space when
                 the states are no longer used.
         """
@@ -57,7 +57,8 @@ class CachedStates:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.unlink(missing_ok=True)
         try:
-            # The file keeps the order of the rows; those of a block are computed sorted by length.
+            # The file has the states in the order of the rows. Within each block of 1024 rows,
+            # rows of similar length are computed together.
             with (
                 files.NewFile(path) as file,
                 progress("Encoding", len(lengths), "rows") as advance,
@@ -79,7 +80,7 @@ class CachedStates:
         return cls(states, starts, _weights_digest(encoder))
 
     def fingerprint(self, data: str) -> str:
-        """Add the encoder to the checksum of the data: a run cannot go on with another encoder."""
+        """Add the encoder to the checksum of the data: no run resumes with another encoder."""
         return f"{data}, frozen encoder {self.encoder}"
 
     def take(self, rows: Rows) -> Tensor:

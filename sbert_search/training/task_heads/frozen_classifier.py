@@ -14,12 +14,12 @@ from sbert_search.training.task_heads.frozen import CachedStates, train_only
 
 
 class FrozenClassifier(nn.Module):
-    """A classifier whose encoder is fixed: its head, or a linear layer in its place, is trained.
+    """A classifier whose encoder is frozen; its head, or a linear layer in its place, is trained.
 
     Attributes:
         classifier: The classifier.
         probe: The linear layer; it starts with the weights of the classifier's last layer.
-        is_probe: Whether ``probe`` is trained; otherwise both layers of the classifier's head are.
+        is_probe: Whether ``probe`` is trained; if not, both layers of the classifier's head are.
     """
 
     def __init__(self, classifier: SequenceClassifier, *, probe: bool) -> None:
@@ -39,7 +39,7 @@ class FrozenClassifier(nn.Module):
         return logits
 
     def complete(self) -> SequenceClassifier:
-        """Return the classifier, with the probe in it."""
+        """Return the classifier; a trained probe is first written into its head."""
         if self.is_probe:
             self.classifier.become_linear(self.probe)
         return self.classifier
@@ -52,7 +52,7 @@ class FrozenClassifier(nn.Module):
 def cached_states(
     model: SequenceClassifier, table: TokenTable, device: torch.device, out: Path, rank: int
 ) -> CachedStates:
-    """Compute the states of all rows with the encoder, in evaluation mode."""
+    """Compute the state of each row that the head reads, by the encoder without dropout."""
     model.to(device).eval()
     return CachedStates.compute(
         lambda rows: model.states(table.pack(rows).to(device)),

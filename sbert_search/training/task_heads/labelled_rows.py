@@ -74,7 +74,11 @@ def targets_of(model: SequenceClassifier, rows: Sequence[LabelledText]) -> NDArr
 def check_targets(
     kind: LabelKind, rows: Sequence[LabelledText], targets: NDArray[np.generic]
 ) -> None:
-    """Refuse targets that are all equal, from which nothing can be learned."""
+    """Refuse targets that are all equal, from which nothing can be learned.
+
+    Raises:
+        TrainingError: All targets are equal.
+    """
     if len(np.unique(targets, axis=0)) < 2:
         what = "number" if kind == "number" else "label"
         raise TrainingError(

@@ -80,7 +80,7 @@ def split_rows(
         data: The settings ``held_out`` and ``limit``.
 
     Raises:
-        CorpusError: No row is left on one of the sides.
+        CorpusError: No row is left to train on, or ``held_out`` is above 0 and no row is held out.
     """
     share = 0.0 if data.dev else data.held_out
     hashes = [xxhash.xxh3_64_intdigest(key.encode()) / 2**64 for key in keys]
@@ -105,9 +105,8 @@ def class_weights(
     Args:
         chosen: "none", "balanced", or the weight of each class. The balanced weight of a class is
             1 / (number of items with the class). If an item may have several classes, it is
-            (number of items without the class) / (number with it). A number of 0 counts as 1 here.
-        kind: Whether an item's label is one class, several classes or a number, which has no
-            class and so no weight.
+            (number of items without the class) / (number with it). A count of 0 is replaced by 1.
+        kind: What the label of an item is. A number has no class, so the result is None.
         labels: Names of the classes.
         targets: Class of each item, int (n,), or 1 for each of its classes, (n, labels).
 

@@ -72,9 +72,9 @@ class TagDataConfig(HeadDataConfig):
     """The data files of a tagger, and how their rows are read."""
 
     columns: TagColumns = field(default_factory=TagColumns)
-    scheme: Scheme | None = None  # scheme of the files; None: BILOU if a tag has L- or U-
+    scheme: Scheme | None = None  # scheme of the files; None: BIO, or BILOU if a tag has L- or U-
     to: Scheme = "bio"  # scheme of the model
-    bad_tags: Literal["refuse", "repair"] = "refuse"  # what to do where tags break the scheme
+    bad_tags: Literal["refuse", "repair"] = "refuse"  # what to do if tags break the scheme
     types: tuple[str, ...] = ()  # types of entities; (): all types of the files
 
 
@@ -98,20 +98,22 @@ def train_tagger(
     """Train a tagger of entities.
 
     The model with the best dev metric, or without dev data the last one, is written to
-    ``out/model``, a folder that transformers loads as a token classifier.
+    ``out/model``, a folder that transformers loads as a token classifier. With dev data and
+    without a CRF, the temperature of its probabilities is fitted to these data.
 
     Args:
         recipe: All settings.
         out: Folder of the run.
         resume: Resume from the newest checkpoint in ``out``.
-        allow_inexact: Resume although data, recipe, threads or versions differ.
+        allow_inexact: As for `training.loop.loop.train`.
 
     Raises:
         ConfigError: Settings contradict each other, or the run would write over a file or folder
             that it reads.
         CorpusError: The data cannot be read or used.
         ModelError: The encoder to start from cannot be loaded.
-        TrainingError: As for `training.loop.loop.train`, or no token is in an entity.
+        TrainingError: As for `training.loop.loop.train`; or no token is in an entity, or an entity
+            has a type that is not in ``data.types``.
         CheckpointError: As for `training.loop.loop.train`.
     """
     with starting(recipe, out, resume=resume) as (ranks, resume):
@@ -151,7 +153,11 @@ def _read(recipe: TagRecipe) -> tuple[list[TaggedTokens], list[TaggedTokens]]:
 
 
 def _labels(recipe: TagRecipe, rows: Sequence[TaggedTokens]) -> tuple[str, ...]:
-    """Return the tags of the model: those of the types that are set, or of all types found."""
+    """Return the tags of the model: for the types in ``data.types``, or for all types of the files.
+
+    Raises:
+        TrainingError: No token is in an entity, or a type is not in ``data.types``.
+    """
     sources = {split_tag(tag)[1]: row.source for row in rows for tag in row.tags if tag != OUTSIDE}
     if not sources:
         raise TrainingError(
@@ -169,7 +175,7 @@ def _labels(recipe: TagRecipe, rows: Sequence[TaggedTokens]) -> tuple[str, ...]:
 
 
 class TagBatches(Batches):
-    """Batches of tokenised sentences, or of the states of their words."""
+    """Batches of tokenised sentences, or of the states of their words if only a head is trained."""
 
     def __init__(
         self,
@@ -217,7 +223,7 @@ def _training(
             f"{rows[0].source}: the tokenizer of the model makes no token of any sentence; use a "
             "model for the language of the data."
         )
-    if len(used) < len(rows):  # a sentence without a token has nothing to learn from
+    if len(used) < len(rows):  # nothing can be learned from a sentence without tokens
         rows = [rows[n] for n in used]
         word_rows = WordRows.of(model, rows)
     targets = _targets(model, rows, word_rows)
@@ -259,7 +265,7 @@ def _targets(
 
 
 def _shortened(tags: Sequence[str], words: Sequence[int], scheme: Scheme) -> tuple[str, ...]:
-    """Return new tags of the words with the indices ``words``; entities lose all other words."""
+    """Return tags of only the words with the indices ``words``; entities lose their other words."""
     spans = [
         (kind, bisect_left(words, start), bisect_left(words, end))
         for kind, start, end in entities(tags, scheme)
@@ -271,7 +277,7 @@ def _shortened(tags: Sequence[str], words: Sequence[int], scheme: Scheme) -> tup
 def _cached(
     model: TokenClassifier, rows: WordRows, device: torch.device, out: Path, rank: int
 ) -> CachedStates:
-    """Compute the states of all words with the encoder, in evaluation mode."""
+    """Compute the states of all words with the encoder, without dropout."""
     model.to(device).eval()
 
     def compute(part: Rows) -> Tensor:

@@ -1,4 +1,4 @@
-"""Tokenise sentences of tagged words, and compute emissions and metrics of them."""
+"""Tokenise sentences of tagged words, and compute their emissions (logits) and metrics."""
 
 from __future__ import annotations
 
@@ -28,8 +28,9 @@ class WordRows:
 
     Attributes:
         table: Token ids of the sentences.
-        first: For each sentence, the index of the first token of each of those words, int64.
-        words: For each sentence, the index of each of those words among all its words, int64.
+        first: For each sentence, the index in the sentence's tokens of the first token of each word
+            that has a token, int64.
+        words: For each sentence, the indices of these words among all its words, int64.
     """
 
     table: TokenTable
@@ -110,7 +111,7 @@ def tag_metrics(
     Args:
         model: The tagger.
         gold: The sentences with their true tags. A word without a token is predicted as outside.
-        rows: The tokenised sentences; None: they are tokenised here.
+        rows: The tokenised sentences; None: this function tokenises them.
     """
     rows = WordRows.of(model, gold) if rows is None else rows
     predicted = []
