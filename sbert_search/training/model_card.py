@@ -71,7 +71,10 @@ def publish(
         recipe: The resolved recipe.
         n_rows: Number of training rows, for the card.
         kind: Kind of the model; the card shows how to use a model of this kind.
-        finish: Changes the folder of the model before it is renamed.
+        finish: Changes the files in the temporary folder before it is renamed.
+
+    Raises:
+        CheckpointError: As for `publish_copy`.
     """
     card = _card(result, result.best or result.last, data, recipe, n_rows, kind)
     publish_copy(result, folder, card, finish)
@@ -83,13 +86,13 @@ def publish_copy(
     card: str | None = None,
     finish: Callable[[Path], None] | None = None,
 ) -> None:
-    """Copy the same model as `publish` to a folder of its own, with any model card or none.
+    """Copy the model that `publish` copies to a folder of its own, with or without a model card.
 
     Args:
         result: How the run ended.
         folder: Where the model is published.
         card: Text of the model card; None: no card.
-        finish: Changes the folder of the model before it is renamed.
+        finish: Changes the files in the temporary folder before it is renamed.
 
     Raises:
         CheckpointError: A file of the checkpoint is missing or damaged.
@@ -156,7 +159,7 @@ def _card(
 
 
 def describe_data(data: Sequence[Path], recipe: Mapping[str, object]) -> list[str]:
-    """Return a line of the model card for each training file and the dev file, with its SHA-256."""
+    """Return lines of the model card: name and SHA-256 of each training file and the dev file."""
     named = [("train", path) for path in data]
     match recipe["data"]:
         case {"dev": str(dev)}:
@@ -189,16 +192,16 @@ def changes(folder: Path, recipe: TrainConfig, data: Sequence[Path]) -> list[str
 
 
 def _sha256(path: Path) -> str:
-    """Hash a file, or those files of a folder that are read as data."""
+    """Hash a file, or the files of a folder that are read as data."""
     return sha256_of(path) if path.is_file() else content_sha256([classify(path)])
 
 
 def table_of_scores(log: Sequence[LogLine], chosen: str) -> str:
-    """Return the dev figures of a run as a Markdown table, or a sentence if it has none.
+    """Return the dev metrics of a run as a Markdown table; a sentence if there are none.
 
     Args:
         log: The log of the run.
-        chosen: Name of the folder of the published checkpoint, whose line is marked.
+        chosen: Name of the folder of the published checkpoint; its line in the table is marked.
     """
     evaluations = [line for line in log if line["kind"] == "dev"]
     if not evaluations:
@@ -207,7 +210,7 @@ def table_of_scores(log: Sequence[LogLine], chosen: str) -> str:
             "None: the log of the run has no evaluation on dev data. "
             f"This is the model of step {step:,}."
         )
-    # A resumed run may have other figures, if its data have another form.
+    # If a run resumes with dev data of another form, its later evaluations have other metrics.
     names = list(dict.fromkeys(name for line in evaluations for name in line["figures"]))
     lines = [f"| step | {' | '.join(names)} |", "|---" * (len(names) + 1) + "|"]
     for line in evaluations:

@@ -1,4 +1,4 @@
-"""Shared by the training of bi-encoders, cross-encoders and task heads: ranks, loop, publishing."""
+"""Start a run, train and publish, for bi-encoders, cross-encoders and task heads alike."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ from sbert_search.training.run_lock import sole_run
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Training:
-    """What is trained, and what is published of it.
+    """What a run trains, with which loss and data, and how its model is published.
 
     Attributes:
-        kind: Kind of recipe.
+        kind: Kind of the model.
         model: The model that is trained.
         objective: The loss.
         batches: The training data.
         files: Files that the training data come from, for the model card.
         n_rows: Number of training rows, for the model card.
-        dev: Computes the dev metrics; None: there is no dev data.
+        dev: Computes the dev metrics; None: there are no dev data.
         save_model: Writes the model into a new folder.
-        calibrate: Stores settings that are fitted to dev data, such as a temperature, in the
-            published folder; None: there are none.
+        calibrate: Fits settings such as a temperature to the dev data, and stores them in the
+            published folder; None: there are no such settings.
     """
 
     kind: Kind
@@ -62,6 +62,7 @@ def starting(recipe: TrainConfig, out: Path, *, resume: bool) -> Iterator[tuple[
     Raises:
         CheckpointError: Another run writes to the folder, or the folder holds checkpoints.
         ConfigError: As for `refuse_restart`.
+        TrainingError: The ranks have different recipes or folders, or do not find each other.
     """
     with join_ranks() as ranks, sole_run(out, ranks):
         require_agreement(ranks, {"recipe": to_mapping(recipe), "out": str(out), "resume": resume})
@@ -80,8 +81,14 @@ def train_and_publish(
     resume: bool,
     allow_inexact: bool,
 ) -> Result:
-    """Train a model and publish the best one, or without dev data the last one."""
-    # Hashed here, as a file may have changed or be gone when the run ends.
+    """Train a model, and publish the best one, or without dev data the last one, in ``out/model``.
+
+    Raises:
+        TrainingError: As for `training.loop.loop.train`.
+        CheckpointError: As for `training.loop.loop.train`, or as for `publish`.
+        ConfigError: As for `training.loop.loop.train`.
+    """
+    # Files are hashed before the run, since they may be changed or deleted while it runs.
     data = describe_data(training.files, to_mapping(recipe)) if ranks.first else []
     result = run_loop(
         training.objective,

@@ -1,4 +1,4 @@
-"""Recipes: TOML files of settings, shipped with the package or your own, with overrides."""
+"""Read recipes: TOML files of settings, shipped or of the user, with overrides."""
 
 from __future__ import annotations
 
@@ -39,7 +39,11 @@ def load_recipe(cls: type[T], kind: Kind, recipe: str, overrides: Iterable[str] 
 
 
 def read_recipe(kind: Kind, recipe: str, overrides: Iterable[str] = ()) -> dict[str, object]:
-    """Read the values of a recipe as `load_recipe` does, but do not check their names."""
+    """Read the values of a recipe as `load_recipe` does, but do not check the settings.
+
+    Raises:
+        ConfigError: There is no such recipe or size, or the file or an override cannot be read.
+    """
     values = read_toml(find_recipe(kind, recipe))
     sizes = _table(values.pop("sizes", {}), "sizes")
     overrides = list(overrides)
@@ -54,7 +58,11 @@ def read_recipe(kind: Kind, recipe: str, overrides: Iterable[str] = ()) -> dict[
 
 
 def describe_recipe(kind: Kind, recipe: str) -> str:
-    """Return the comment at the start of a recipe's file; its first sentence is a summary."""
+    """Return the comment at the start of a recipe's file; its first sentence is a summary.
+
+    Raises:
+        ConfigError: There is no such recipe, or the file cannot be read.
+    """
     path = find_recipe(kind, recipe)
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
@@ -65,7 +73,11 @@ def describe_recipe(kind: Kind, recipe: str) -> str:
 
 
 def find_recipe(kind: Kind, recipe: str) -> Path:
-    """Find a recipe's file: a path if the name ends in ``.toml``, otherwise a shipped recipe."""
+    """Find a recipe's file: a path if the name ends in ``.toml``, otherwise a shipped recipe.
+
+    Raises:
+        ConfigError: No shipped recipe has this name; the message suggests the nearest.
+    """
     if recipe.endswith(".toml"):
         return Path(recipe)
     names = shipped_recipes(kind)
@@ -86,7 +98,7 @@ def _table(value: object, name: str) -> dict[str, object]:
 
 
 def _clear_budget(values: dict[str, object], path: list[str]) -> None:
-    """Empty the budget table that an override sets, so that it never has two units at once."""
+    """Empty a budget table that an override sets, so that the unit in the recipe does not stay."""
     *tables, table, _ = ["", *path] if len(path) < 2 else path
     place: object = values
     for name in tables:

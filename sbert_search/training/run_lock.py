@@ -19,7 +19,7 @@ def sole_run(out: Path, ranks: Ranks) -> Iterator[None]:
     """Hold the lock of a run's folder. The first rank creates the folder and locks it.
 
     A folder that cannot be locked, as on some network file systems, is used without a lock. A new
-    folder is removed again if the run wrote nothing to it, such as after an error in its data.
+    folder is removed at the end if the run wrote nothing to it, such as after an error in its data.
 
     Raises:
         CheckpointError: Another run writes to the folder.

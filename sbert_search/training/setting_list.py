@@ -24,10 +24,12 @@ class Setting:
 
     Attributes:
         name: Dotted name, such as ``optim.lr``.
-        value: Its value as TOML holds it; None: it is not set.
-        origin: Whether the recipe sets the value, it is the default, or the user must set it.
-        meaning: What the setting means, from the source of its dataclass; "" if that is not there.
-        choices: The values that it may have, if these are few.
+        value: Value as in a TOML file; None: the setting is not set.
+        origin: "recipe": the recipe sets the value; "default": the value is the default;
+            "required": the setting has no default, and the recipe does not set it.
+        meaning: What the setting means, from the source of its dataclass; "" if the source has no
+            description or is not installed.
+        choices: The values that its ``Literal`` types allow; (): it has no such type.
     """
 
     name: str
@@ -120,7 +122,7 @@ def _meanings(cls: type) -> dict[str, str]:
 
 
 def _comments(cls: type) -> dict[str, str]:
-    """Return the comments behind the fields of a class; none if its source is not installed."""
+    """Return the comments after the fields of a class; none if its source is not installed."""
     try:
         source = textwrap.dedent(inspect.getsource(cls))
     except OSError:
@@ -137,7 +139,7 @@ def _comments(cls: type) -> dict[str, str]:
 
 
 def _attributes(docstring: str) -> dict[str, str]:
-    """Return the texts below "Attributes:" in a docstring, without the marks of code."""
+    """Return the texts below "Attributes:" in a docstring, without double backticks."""
     section = re.search(r"^Attributes:\n((?: +.*\n?|\n)+)", docstring, re.MULTILINE)
     if not section:
         return {}
