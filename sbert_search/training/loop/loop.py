@@ -59,7 +59,7 @@ class TrainConfig:
     """Settings of every training run; `training/recipes` holds TOML examples."""
 
     budget: BudgetConfig
-    seed: int = 0  # decides data order, dropout and random draws of a batch, such as masks
+    seed: int = 0  # decides random weights, data order, dropout and random draws, such as masks
     device: str = "auto"  # auto, cpu, cuda, cuda:N or mps
     precision: Literal["auto", "fp32", "bf16"] = "auto"  # of matrix products; auto: the faster
     batching: BatchingConfig = field(default_factory=BatchingConfig)

@@ -21,7 +21,7 @@ _EMBEDDINGS = re.compile(r"(?:^|(?P<model>.*)\.)encoder\.(embeddings|distances)\
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OptimConfig:
-    """AdamW; the defaults are fine-tuning values of BERT, but for ``eps``, which is that of torch.
+    """AdamW; the defaults are fine-tuning values of BERT, except ``eps``, which is torch's default.
 
     Source: Devlin et al. 2019, appendices A.2 and A.3 (arXiv:1810.04805); ``clip``: their code.
     """
@@ -130,7 +130,7 @@ def gradient_norm(model: nn.Module, further: Sequence[Tensor] = ()) -> Tensor:
 
 
 def clip_divisor(norm: Tensor, max_norm: float) -> Tensor | None:
-    """Return the divisor of all gradients with which their norm is at most ``max_norm``.
+    """Return the divisor that reduces the norm of all gradients to ``max_norm``.
 
     Args:
         norm: The norm of all gradients.

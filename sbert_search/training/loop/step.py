@@ -33,7 +33,7 @@ class PlannedStep:
     epoch: int
     rows: Rows  # over all ranks
     ends_epoch: bool
-    micro_size: int | None  # `BatchingConfig.micro_size` with which the batches were made
+    micro_size: int | None  # `RunState.micro_size` with which the batches were made
     parts: list[Rows]  # rows of each micro-batch of this rank
     batches: list[Batch]
 

@@ -1,4 +1,4 @@
-"""AdamW steps of large embedding tables on a CPU, which compute only the rows that need it.
+"""AdamW steps on a CPU that compute only the rows of large embedding tables that need it.
 
 Most rows of a word table get no gradient in a step. A dense gradient of the words of BERT in 384
 dimensions has 47 MB, which each step would allocate, set to 0 and read. Rows without any gradient

@@ -187,7 +187,7 @@ def _objective(recipe: AnswerRecipe) -> Objective:
                 inputs.tokens,
                 config,
             )
-            # The change is the sum of those of start and end; the loss above is the mean of both.
+            # The change is a sum over start and end, but the loss above is a mean of the two.
             sums[adversarial.LOSS] = (change / 2, len(losses))
         return Losses(sums, weights={adversarial.LOSS: config.weight})
 

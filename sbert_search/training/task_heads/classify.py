@@ -106,7 +106,7 @@ class ClassifyRecipe(HeadRecipe):
     task: LabelKind = "class"  # label of a text: one class, any number of classes, or a number
     data: ClassifyDataConfig
     pooling: Pooling = "cls"  # state that the head reads; transformers always reads cls
-    class_weights: ClassWeights = "none"  # weights of the classes in the loss
+    class_weights: ClassWeights = "none"  # weights of classes in the loss, or a list of them
 
     def __post_init__(self) -> None:
         super().__post_init__()

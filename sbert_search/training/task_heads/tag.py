@@ -84,7 +84,7 @@ class TagRecipe(HeadRecipe):
 
     data: TagDataConfig
     crf: bool = False  # score neighbouring tags, and forbid those that the scheme forbids
-    class_weights: ClassWeights = "none"  # weights of the tags in the loss
+    class_weights: ClassWeights = "none"  # weights of tags in the loss, or a list of them
 
     def __post_init__(self) -> None:
         super().__post_init__()
