@@ -78,7 +78,7 @@ class LossTotals:
         """Copy all values to the host in one transfer, and sum losses and metrics over the ranks.
 
         Args:
-            norm: Norm of the gradient, which is already that of all ranks; a scalar tensor.
+            norm: Norm of the gradient that is summed over the ranks, a scalar tensor.
 
         Raises:
             TrainingError: The number of terms of a loss differs from `Batch.counts`.

@@ -81,7 +81,7 @@ class Result:
     state: RunState
     stopped: Stopped
     last: Path  # checkpoint of the last step
-    # Checkpoint with the best dev metric. None: no finite metric, or this rank is not rank 0.
+    # Checkpoint with the best dev metric, on rank 0; None: no finite metric was computed.
     best: Path | None
 
 

@@ -23,7 +23,7 @@ _EMBEDDINGS = re.compile(r"(?:^|(?P<model>.*)\.)encoder\.(embeddings|distances)\
 class OptimConfig:
     """AdamW; the defaults are fine-tuning values of BERT, except ``eps``, which is torch's default.
 
-    Source: Devlin et al. 2019, appendices A.2 and A.3 (arXiv:1810.04805); ``clip``: their code.
+    Source: Devlin et al. 2019, appendices A.2 and A.3 (arXiv:1810.04805). ``clip``: BERT's code.
     """
 
     lr: float = 2e-5  # learning rate after the warm-up

@@ -83,7 +83,7 @@ class Report:
             self._opened = opened.pop_all()
 
     def step(self, state: RunState, metrics: StepMetrics, lr: float) -> None:
-        """Log a step; show a progress line after every `ReportConfig.every_s` s of training."""
+        """Log a step; show a progress line every `ReportConfig.every_s` seconds of training."""
         if state.micro_size != self._micro_size:
             self._micro_size = state.micro_size
             self.event(

@@ -66,8 +66,8 @@ def refuse_restart(out: Path, recipe: Mapping[str, object]) -> None:
     Raises:
         CheckpointError: The folder holds checkpoints.
         ConfigError: The run would write over a file or folder that its recipe names. Or it would
-            replace a folder ``model`` that no run wrote, since there is no log beside it. Or the
-            name of a file cannot be encoded in UTF-8, which the saved recipe and safetensors use.
+            replace a folder ``model`` that no run wrote (there is no log beside it). Or the name of
+            a file cannot be encoded in UTF-8, which the saved recipe and safetensors use.
     """
     for text in (str(out), *_strings(recipe)):
         try:
