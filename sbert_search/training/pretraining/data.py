@@ -32,7 +32,7 @@ from sbert_search.training.pretraining.objectives import PretrainingObjective, U
 Sources = str | tuple[str, ...]
 
 _DEV_SEED = 0  # the same held-out examples and masks for every seed of a run
-_DEV_ROWS = 32  # examples of one forward pass
+_DEV_ROWS = 32  # held-out examples per forward pass
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -42,7 +42,7 @@ class DataConfig:
     Attributes:
         train: One or several sources of text, in the form of SOURCE on the command line.
         dev: Sources of the held-out text; None: the last documents of ``train``.
-        held_out: Share of the documents of ``train`` to hold out if ``dev`` is None.
+        held_out: Share of the documents of ``train`` to hold out if ``dev`` is None; 0: none.
         dev_examples: Maximum number of held-out examples, chosen at even intervals.
         text_field: Name of the text field; None: detected.
         wrapped: Whether lines inside a paragraph are wrapped, as in plain-text books.
@@ -83,21 +83,23 @@ def prepare(
     seed: int,
     ranks: Ranks,
 ) -> Corpora:
-    """Tokenise the text to disk, once, and make examples from the tokens.
+    """Tokenise the text to disk, unless the tokens are there, and make examples from the tokens.
 
     Args:
         data: The text.
         tokenizer: The tokenizer.
         segments: How the text is cut into examples.
-        masks: How examples are masked; held-out examples always get the same masks.
+        masks: How examples are masked; held-out examples get the same masks in every evaluation.
         out: Folder of the run.
-        seed: Seed of the cutting, pairing and masking.
+        seed: Seed with which the training text is cut, paired and masked. The held-out text has a
+            fixed seed.
         ranks: The first rank writes the tokens, the others wait for it.
 
     Raises:
         CorpusError: The text cannot be read, or has too few documents or sentences; or this rank
             does not see the folder with the tokens.
         ConfigError: No text is named.
+        ModelError: The tokenizer lacks a special token that pre-training needs.
     """
     if not data.train:
         raise ConfigError("No training text; name it with --set data.train=SOURCE.")

@@ -33,17 +33,17 @@ class ObjectiveConfig:
     Attributes:
         kind: ``masked``: masked language modelling. ``replaced``: replaced token detection.
             ``distilled``: masked language modelling with a teacher.
-        replaced_weight: λ, the weight of the discriminator's loss.
+        replaced_weight: Weight of the discriminator's loss, λ in the ELECTRA paper.
         replaced_at: Whether the discriminator's loss is over all tokens, or over the masked ones
-            only, which is "ELECTRA 15%" of the paper's ablation.
+            only, which is "ELECTRA 15%" in the paper's ablation.
         temperature: Temperature of the teacher's and the student's distributions.
         soft_weight: Weight of the divergence from the teacher's distribution; 0 turns it off.
         mlm_weight: Weight of the MLM loss when distilling; 0 turns it off.
         cosine_weight: Weight of the cosine loss of last hidden states; 0 turns it off.
         soft_at: Whether the distributions are compared at masked tokens or at all tokens.
 
-    Sources: Clark et al. 2020, ELECTRA, section 3.1; the weights and the temperature of
-    huggingface/transformers' distillation example for DistilBERT.
+    Sources: Clark et al. 2020, ELECTRA, section 2 (arXiv:2003.10555); for distillation, the weights
+    and the temperature of huggingface/transformers' example for DistilBERT.
     """
 
     kind: Literal["masked", "replaced", "distilled"] = "masked"
@@ -136,7 +136,8 @@ class ReplacedObjective:
         at: Whether that loss is over all tokens or over the masked ones; the metrics are always
             over all tokens.
 
-    Source: Clark et al. 2020, ELECTRA, section 3.1, and 3.4 for the masked tokens alone.
+    Source: Clark et al. 2020, ELECTRA (arXiv:2003.10555), section 2, and 3.5 for the loss over
+    masked tokens only.
     """
 
     weight: float = 50.0
@@ -180,7 +181,7 @@ class ReplacedObjective:
 class DistilledObjective:
     """Distillation: the student learns a teacher's token distributions and last hidden states.
 
-    Source: Sanh et al. 2019, DistilBERT, section 3 (arXiv:1910.01108).
+    Source: Sanh et al. 2019, DistilBERT, section 2 (arXiv:1910.01108).
     """
 
     def __init__(self, teacher: MaskedLanguageModel, config: ObjectiveConfig) -> None:

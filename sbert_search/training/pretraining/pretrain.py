@@ -128,10 +128,10 @@ def pretrain(
         allow_inexact: As for `training.loop.loop.train`.
 
     Returns:
-        How the run ended. The best model, or the last one if there are no dev metrics, is in the
-        folder ``model`` of ``out``. transformers loads it, and the folder ``model`` of each
-        checkpoint, with the class that its ``config.json`` names; a bi-encoder can be trained from
-        it.
+        How the run ended. The best model, or the last one if there are no dev metrics, is in
+        ``out/model``. transformers can load this folder, and the folder ``model`` of each
+        checkpoint, as the class that its ``config.json`` names. The training of a bi-encoder can
+        start from each of these folders.
 
     Raises:
         ConfigError: Settings contradict each other.
@@ -193,7 +193,7 @@ def _teacher_sha256(recipe: PretrainRecipe) -> str:
 
 
 def build(recipe: PretrainRecipe) -> tuple[PretrainedModel, PretrainingObjective]:
-    """Make the model and the objective of a recipe; new weights depend only on its seed.
+    """Make the model and the objective of a recipe; random weights depend only on its seed.
 
     Raises:
         ConfigError: Settings contradict each other, or ``config.json``, which is written with the
@@ -311,7 +311,8 @@ def _shape_for(config: EncoderConfig, tokenizer: TextTokenizer) -> EncoderConfig
 
 def _warn_of_ignored(recipe: PretrainRecipe, model: PretrainedModel) -> None:
     """Warn of settings of a new model that differ from those of the model to start from."""
-    # Without a table ``model``, a recipe has a pooler; with one, only if the table sets ``pooler``.
+    # The values of settings that the recipe leaves out: without a table ``model``, those of
+    # EncoderConfig(pooler=True); with such a table, those of EncoderConfig().
     unset, own = (EncoderConfig(pooler=True), EncoderConfig()), model.encoder.config
     ignored = [
         f"model.{name} = {getattr(recipe.model, name)} (the model has {getattr(own, name)})"
