@@ -46,7 +46,8 @@ def dev_evaluator(
     - ``spearman``, if the pairs have scores: correlation of the cosines with the scores;
     - ``accuracy``, if the loss has a classifier: share of pairs with the right label;
     - ``triplets``, if ``data.form`` is "triplets" or "sections" (triplets drawn from sections of
-      documents): share of anchors that are nearer to their positive than to their first negative;
+      documents): share of anchors whose Euclidean distance to their positive is smaller than that
+      to their first negative;
     - ``found``, otherwise: share of anchors for which a search in the positives of all rows ranks
       one of the anchor's own positives first. The search leaves out texts equal to the anchor. An
       anchor's own positives are the positives of all rows with the same anchor or the same group.

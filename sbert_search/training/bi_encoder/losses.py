@@ -103,7 +103,7 @@ class LossKind:
     Attributes:
         fewest: Minimum number of texts in a row.
         most: Maximum number of texts in a row.
-        target: Kind of target of a row.
+        target: Kind of target that each row of the data files must have.
         in_batch: Whether the loss compares the rows of a batch with each other. Such a loss is not
             a sum over rows.
         no_duplicates: Whether texts of other rows are negatives. Equal texts must then not share a

@@ -1,4 +1,4 @@
-"""Train a sentence encoder on files of pairs or triplets, with the settings of a recipe."""
+"""Train a sentence encoder with the settings of a recipe."""
 
 from __future__ import annotations
 
@@ -54,12 +54,12 @@ class BiEncoderRecipe(TrainConfig):
     data: DataConfig
     loss: LossConfig
     model: str = ""  # folder or name of a bi-encoder or encoder; or a preset for new weights
-    tokenizer: str | None = None  # folder or name of a model with a tokenizer; presets need it
+    tokenizer: str | None = None  # folder or name of a model with a tokenizer, for a preset
     pooling: tuple[str, ...] | None = None  # None: as in the model; mean for an encoder alone
     max_len: int | None = None  # maximum tokens of a text; None: as in the model
     unit_length: bool | None = None  # whether embeddings have norm 1; None: as in the model
     prompts: Mapping[str, str] = field(default_factory=dict)  # by name; added to those of the model
-    prompt_names: tuple[str, ...] = ()  # for 1st, 2nd, ... text of a row; (): the default prompt
+    prompt_names: tuple[str, ...] = ()  # of the 1st, 2nd, ... text of a row; (): the default prompt
     mining: MiningConfig = field(default_factory=MiningConfig)  # adds hard negatives
     teacher: str | None = None  # model whose embeddings or scores are the targets
     first: BiEncoderRecipe | None = None  # preliminary run; this run starts from its model
@@ -98,15 +98,20 @@ def train_bi_encoder(
             of ``recipe.first``.
         resume: Resume from the newest checkpoint in ``out``. If only the preliminary run has a
             checkpoint, resume the preliminary run.
-        allow_inexact: Resume although data, recipe, threads or versions differ.
+        allow_inexact: As for `training.loop.loop.train`. Also use a finished preliminary model that
+            was made with other settings or data.
+
+    Returns:
+        How the run ended.
 
     Raises:
         ConfigError: The loss does not fit the data, a setting has an invalid value, or the run
             would write over a file or folder that it reads.
         CorpusError: A file, a column or a row cannot be used; the message names it.
-        ModelError: The model cannot be loaded.
+        ModelError: The model or the teacher cannot be loaded.
         TrainingError: A loss or gradient is not finite, a row does not fit in memory, processes of
-            the run differ or end, or all rows have the same target.
+            the run differ or end, all rows have the same target, all dev rows have the same score,
+            or the loss has a teacher and rows have different numbers of texts.
         CheckpointError: There is no usable checkpoint to resume from, ``out`` holds another run, or
             a write failed.
     """

@@ -60,8 +60,8 @@ _LOSSES_OF_EQUAL_SCORES: Mapping[LossName, Callable[[Sizes, int], float]] = {
     "list_net": lambda sizes, n_rows: sum(map(math.log, sizes)),
     "list_softmax": lambda sizes, n_rows: sum(map(math.log, sizes)),
 }
-"""Functions that compute the loss of a batch if all candidates of a query get the same score. The
-arguments are the number of pairs of each row, and the number of terms of the loss."""
+"""Functions that compute the summed loss of a batch if all candidates of a query get the same
+score. The arguments are the number of pairs of each row, and the number of terms of the loss."""
 
 _LOSSES_OF_TASK: Mapping[PairTask, tuple[LossName, ...]] = {
     "classes": ("cross_entropy",),
@@ -77,7 +77,7 @@ class CrossEncoderRecipe(TrainConfig):
     task: PairTask  # what the model predicts
     loss: LossName  # loss of the predictions; each task has its own losses
     data: PairDataConfig
-    model: str | None = None  # folder or name of an encoder; None: the installed all-MiniLM-L6-v2
+    model: str | None = None  # folder or name of an encoder; None: all-MiniLM-L6-v2
     max_len: int = 256  # maximum tokens of a pair
     mining: MiningConfig = field(default_factory=MiningConfig)  # mining of hard negatives
 
@@ -138,15 +138,19 @@ def train_cross_encoder(
         recipe: All settings.
         out: Folder of the run.
         resume: Resume from the newest checkpoint in ``out``.
-        allow_inexact: Resume although data, recipe, threads or versions differ.
+        allow_inexact: As for `training.loop.loop.train`.
+
+    Returns:
+        How the run ended.
 
     Raises:
         ConfigError: Settings contradict each other, or the run would write over a file or folder
             that it reads.
         CorpusError: The data cannot be read or used.
-        ModelError: The encoder to start from cannot be loaded.
+        ModelError: The encoder to start from, or a model for mining, cannot be loaded.
         TrainingError: A loss or gradient is not finite, a row does not fit in memory, processes of
-            the run differ or end, or all rows have the same target.
+            the run differ or end, all rows have the same target, or all dev rows have the same
+            score.
         CheckpointError: There is no usable checkpoint to resume from, ``out`` holds another run, or
             a write failed.
     """
