@@ -57,7 +57,7 @@ class DataConfig:
     columns: ColumnNames = field(default_factory=ColumnNames)
     labels: tuple[str, ...] = ()  # classes, in order; (): all labels of the files, sorted
     rename: Mapping[str, str] = field(default_factory=dict)  # maps labels in files to `labels`
-    skip_labels: tuple[str, ...] = ("-",)  # rows with these labels are skipped
+    skip_labels: tuple[str, ...] = ("-",)  # rows with these labels in the file are skipped
     score_range: tuple[float, float] = (0.0, 5.0)  # lowest and highest score; scaled to 0..1
     split: str = "train"  # name of the relevance judgements of a BEIR folder
     per_document: int = 4  # triplets drawn from the sections of one document
@@ -96,7 +96,7 @@ class Example:
     Attributes:
         texts: The texts, the anchor first.
         target: A label, or a score from 0 to 1; None: the example has no target.
-        source: File and line, ``file:line``.
+        source: Origin of the example, for messages, such as ``file:line``.
         group: Rows with the same group, such as the pairs of one query, have texts that are
             positives of each other. "": the row is in no group.
     """
@@ -226,7 +226,7 @@ def _triplets(path: Path, data: DataConfig, target: TargetKind) -> list[Example]
 
 
 def _sections(path: Path, data: DataConfig, target: TargetKind) -> list[Example]:
-    """Draw triplets from sections of documents; a file with a column of negatives has triplets."""
+    """Draw triplets from sections of documents; read a file that has negatives as triplets."""
     if negative_columns(field_names(classify(path)) or []):
         return _triplets(path, data, target)
     examples: list[Example] = []
@@ -283,10 +283,11 @@ def _groups(path: Path, data: DataConfig, target: TargetKind) -> list[Example]:
 
 
 def _texts(path: Path, data: DataConfig, target: TargetKind) -> list[Example]:
-    """Pair every distinct text with itself; in a file of pairs, both texts of a pair are used.
+    """Pair every distinct text with itself.
 
-    If the settings name only one text column, and the file has no second one with a usual name, the
-    texts of the named column are used.
+    Both texts of a pair are used if the file has two text columns. If the settings name only one
+    text column, and the file has no second one with a usual name, the texts of the named column are
+    used. If the settings name none, a file without two text columns is read as documents.
     """
     one, two = data.columns.text1, data.columns.text2
     try:

@@ -113,8 +113,8 @@ def mine_negatives(
     related = _related(examples, others)
     passages = list(dict.fromkeys(_passages(examples, config)))
     search_model = str(resolve_model(config.model or model).path)
-    # Some of the mined texts may be negatives of their row already. So mine more texts than are
-    # asked for: as many more as a row has negatives at most.
+    # A mined text may already be a negative of its row. So as many more texts are mined as the row
+    # with the most negatives has.
     count = config.negatives + max((len(example.texts) - 2 for example in examples), default=0)
     key = {"mining": to_mapping(config), "model": _state(search_model), "passages": passages}
     if config.reranker:

@@ -77,7 +77,7 @@ class _Queue:
         while heads:
             key = heapq.heappop(heads)[1]
             if key in taken:
-                continue  # all rows that wait for this key wait longer
+                continue  # all rows that wait for this key stay in its heap
             place = heapq.heappop(self.waiting[key])
             if self.waiting[key]:
                 heapq.heappush(heads, (self.waiting[key][0][0], key))

@@ -94,8 +94,8 @@ def read_rows(
         data: The files and how they are read.
         task: The training task.
         seed: Seed of the order in which irrelevant texts are distributed over rows.
-        positives: Whether files without a run hold only positive pairs. Their rows are returned
-            without negatives, which the caller mines.
+        positives: Whether all pairs of files without a run are relevant. The rows of these files
+            are then returned without further negatives, which the caller mines.
 
     Raises:
         CorpusError: A file cannot be used, or no query has both relevant and irrelevant texts.
@@ -250,7 +250,7 @@ class PairBatches(TextBatches):
         table = TokenTable.of(rows.texts, tokenizer, ranks)
         tokens = RowTokens(table, rows.text_ids)
         super().__init__(rows, tokens, config, seed=seed, summed=loss, weights=weights)
-        # A length in `table` includes the special tokens of a text alone; a pair has other ones.
+        # A length in `table` counts the special tokens of a single text; a pair has another number.
         extra = tokenizer.pair.size - 2 * tokenizer.single.size
         ids = (rows.text_ids[row][: rows.sizes[row]] for row in range(len(rows.text_ids)))
         lengths = (table.lengths[texts] for texts in ids)

@@ -38,8 +38,7 @@ def score_by_teacher(rows: TextRows, teacher: str, *, device: str) -> TextRows:
     """Set the targets to the teacher's logits of the pairs of each row.
 
     The first text of a row is paired with each other text; targets are float32 (n, pairs of a row).
-    A sigmoid after the logits would make nearly all large differences 1 (Hofstätter et al. 2020,
-    section 3, arXiv:2010.02666).
+    No sigmoid is applied: it would map most large differences of two logits to almost 1.
 
     Raises:
         TrainingError: Rows have different numbers of candidates.

@@ -69,7 +69,7 @@ class TextRows:
             text must not share a batch, rows of one group must not either.
         file_ids: Number of the file of each row, int16 (n,).
         targets: Target of each row, (n, ...); None: the rows have no targets.
-        sources: ``file:line`` of each row.
+        sources: `Example.source` of each row.
     """
 
     texts: list[str]
