@@ -35,7 +35,7 @@ class ObjectiveConfig:
             ``distilled``: masked language modelling with a teacher.
         replaced_weight: Weight of the discriminator's loss, λ in the ELECTRA paper.
         replaced_at: Whether the discriminator's loss is over all tokens, or over the masked ones
-            only, which is "ELECTRA 15%" in the paper's ablation.
+            only, which is "ELECTRA 15%" in table 5 of the paper.
         temperature: Temperature of the teacher's and the student's distributions.
         soft_weight: Weight of the divergence from the teacher's distribution; 0 turns it off.
         mlm_weight: Weight of the MLM loss when distilling; 0 turns it off.
@@ -136,8 +136,8 @@ class ReplacedObjective:
         at: Whether that loss is over all tokens or over the masked ones; the metrics are always
             over all tokens.
 
-    Source: Clark et al. 2020, ELECTRA (arXiv:2003.10555), section 2, and 3.5 for the loss over
-    masked tokens only.
+    Source: Clark et al. 2020, ELECTRA (arXiv:2003.10555), section 2, and "ELECTRA 15%" in table 5
+    for the loss over masked tokens only.
     """
 
     weight: float = 50.0
