@@ -48,6 +48,11 @@ class BiEncoder(nn.Module):
         similarity: Similarity function for the embeddings: cosine, dot, euclidean or manhattan.
         truncate_dim: Number of leading dimensions of an embedding that users of the model should
             keep; None: all. It is only stored; `forward` returns all dimensions.
+
+    Raises:
+        ConfigError: A pooling mode is unknown or cannot be combined with the others, or a Dense
+            module does not fit the module before it.
+        ModelError, WeightsError: As for `check_tokenizer`.
     """
 
     def __init__(
@@ -172,7 +177,8 @@ class BiEncoder(nn.Module):
             ModelError: The folder contains no such model, or `Encoder` does not implement its
                 architecture.
             WeightsError: The weights are damaged or do not fit the model's settings.
-            ConfigError: The settings of a Dense module are invalid, or a pooling mode is unknown.
+            ConfigError: The settings of a Dense module are invalid or do not fit the module before
+                it, or a pooling mode is unknown.
         """
         return cls.from_folder(read_folder(Path(path)))
 
@@ -215,7 +221,7 @@ def _check_widths(width: int, head: Sequence[Dense | Normalize]) -> None:
 
 
 def check_tokenizer(encoder: Encoder, tokenizer: TextTokenizer) -> None:
-    """Refuse a tokenizer that belongs to another model.
+    """Refuse a tokenizer that does not fit an encoder.
 
     Raises:
         ModelError: The tokenizer adds no special tokens.

@@ -12,11 +12,11 @@ from torch import Tensor, nn
 from sbert_search.losses.crf import ChainScores, crf_negative_log_likelihood
 from sbert_search.tag_schemes import Scheme, may_follow
 
-_FORBIDDEN = -1e4  # score of what a scheme forbids; finite, so that gradients are finite
+_FORBIDDEN = -1e4  # score of forbidden labels and transitions; finite, so gradients are finite
 
 
 class LinearChainCrf(nn.Module):
-    """Scores of the first, the last and of neighbouring labels of a sequence.
+    """Scores of the first label, of the last label and of neighbouring labels of a sequence.
 
     Attributes:
         start: Score of each label as the first one, (labels,).
@@ -44,9 +44,9 @@ class LinearChainCrf(nn.Module):
         self.register_buffer("allowed", torch.from_numpy(allowed), persistent=False)
 
     def chain(self) -> ChainScores:
-        """Return the scores, with -10,000 for what the scheme forbids.
+        """Return the scores, with -10,000 for labels and transitions that the scheme forbids.
 
-        It can forbid a label as the first or the last one, and a label after another.
+        A scheme can forbid a label at the start, at the end, or directly after another label.
         """
         allowed = self.get_buffer("allowed")
         return ChainScores(
@@ -67,8 +67,9 @@ class LinearChainCrf(nn.Module):
             emissions: Score of each label of each item, float (items, labels).
 
         Returns:
-            The label of each item. If several paths are best, the one with the smallest last label
-            is taken; if several have that, the one with the smallest label before it, and so on.
+            The index of the label of each item. Of several best paths, the one with the smallest
+            last label is taken; of several such paths, the one with the smallest label before it,
+            and so on.
         """
         start, moves, end = (part.float().cpu().numpy() for part in self.chain())
         given = emissions.float().cpu().numpy() if isinstance(emissions, Tensor) else emissions

@@ -48,6 +48,8 @@ def fill_mask(model: MaskedLanguageModel, text: str, *, k: int = 5) -> list[Fill
 
     Raises:
         QueryError: The text has no mask or more tokens than the model reads, or ``k`` is below 1.
+        CorpusError: The text has a lone surrogate, which UTF-8 cannot encode.
+        ModelError: As for `SpecialTokens.of`.
     """
     special = SpecialTokens.of(model.tokenizer)
     text = text.replace("[MASK]", special.mask)

@@ -1,8 +1,8 @@
 """A bi-encoder over padded batches, for export as a graph of fixed operations (ONNX).
 
 It shares the embeddings, blocks and head of a `BiEncoder`, which computes packed batches without
-padding. Attention and pooling combine the tokens of a text. So this module has its own code for
-both, in which a mask excludes the padding.
+padding. Only attention and pooling combine the tokens of a text. So this module has its own code
+for both, in which a mask excludes the padding.
 """
 
 from __future__ import annotations

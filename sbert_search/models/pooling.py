@@ -89,7 +89,7 @@ def _sum(states: Tensor) -> Tensor:
 def _weighted_mean(states: Tensor) -> Tensor:
     """Average the states of each text; the weight of a token is its position, counted from 1.
 
-    Source: Muennighoff 2022, SGPT, section 3.1 (arXiv:2202.08904).
+    Source: Muennighoff 2022, SGPT, equation 2 (arXiv:2202.08904).
     """
     length = states.shape[1]
     weights = torch.arange(1, length + 1, device=states.device, dtype=torch.float32)

@@ -45,7 +45,7 @@ class MaskedBatch:
 
     @classmethod
     def of(cls, examples: MaskedExamples, *, segments: bool) -> MaskedBatch:
-        """Make tensors of examples; if ``segments`` is false, the batch has no segment ids."""
+        """Convert examples to tensors; if ``segments`` is false, the batch has no segment ids."""
         tokens = PackedTokens(
             torch.from_numpy(examples.input_ids),
             tuple(examples.lengths.tolist()),
@@ -106,7 +106,7 @@ class MaskedLanguageModel(nn.Module):
             ConfigError: ``pairs`` is true, but the layout has no classifier of pairs or the encoder
                 has no pooler. Or ``mask_decoder`` is true, but the layout has no mask decoder or
                 the encoder has position embeddings.
-            WeightsError: The tokenizer does not fit the encoder.
+            ModelError, WeightsError: As for `check_tokenizer`.
         """
         super().__init__()
         check_tokenizer(encoder, tokenizer)
@@ -215,8 +215,9 @@ class MaskedLanguageModel(nn.Module):
         """Add heads to the encoder of a checkpoint; load the head weights that the checkpoint has.
 
         Raises:
-            ConfigError: As for `__init__`.
-            WeightsError: A weight does not fit, or the output matrix is not the embedding table.
+            ConfigError, ModelError: As for `__init__`.
+            WeightsError: A weight or the tokenizer does not fit, or the output matrix is not the
+                embedding table.
         """
         layout = TOKEN_HEADS[read.encoder.config.layout]
         model = cls(

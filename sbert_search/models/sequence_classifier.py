@@ -246,7 +246,7 @@ class SequenceClassifier(nn.Module):
             path: A model folder.
             labels: Names of the classes.
             kind: What the model predicts.
-            max_len: Most tokens of a text or pair; None: the limit of the model in ``path``.
+            max_len: Maximum number of tokens of a text or pair; None: as in the model in ``path``.
             side: Settings of the head that ``config.json`` cannot hold; None: the defaults.
             random_weights: Whether to replace the weights of the encoder in ``path`` by random
                 weights of the same shape.
@@ -304,7 +304,7 @@ def with_pooler(encoder: Encoder, pooler: bool) -> Encoder:
 
 
 def read_labels(read: Checkpoint, out: str, path: Path) -> list[str]:
-    """Names of the classes. If class n has no name, it is called LABEL_n, as in transformers.
+    """Return the names of the classes; class n without a name is LABEL_n, as in transformers.
 
     Args:
         read: The weights and settings of the model folder.
@@ -347,7 +347,8 @@ def fill_head(layers: Mapping[str, nn.Linear], read: Checkpoint, path: Path) -> 
 def _kind(read: Checkpoint, n_labels: int, path: Path) -> LabelKind:
     """Return the kind of label that a model predicts.
 
-    ``problem_type`` in ``config.json`` decides; without this key, the number of labels decides.
+    ``problem_type`` in ``config.json`` decides. Without this key, a model with one label predicts a
+    number, and a model with several labels predicts one class.
     """
     stated = read.settings.get("problem_type")
     if stated is None:

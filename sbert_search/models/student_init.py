@@ -81,7 +81,7 @@ def alternate(layers: int, chosen: int) -> list[int]:
     """Choose ``chosen`` of ``layers`` layers, evenly spaced from the first to the last.
 
     Returns:
-        Numbers of the chosen layers, from 0. For 6 of 12 layers: 0, 2, 4, 7, 9, 11.
+        Numbers of the chosen layers, from 0. For 6 of 12 layers: 0, 2, 4, 7, 9, 11. For 1 layer: 0.
     """
     if chosen == 1:
         return [0]

@@ -182,7 +182,7 @@ class PerTokenModel(nn.Module):
         Args:
             path: A model folder.
             labels: Names of the outputs.
-            max_len: Most tokens of a text or pair; None: the limit of the model in ``path``.
+            max_len: Maximum number of tokens of a text or pair; None: as in the model in ``path``.
             side: Settings of the head that ``config.json`` cannot hold; None: the defaults.
             random_weights: Whether to replace the weights of the encoder in ``path`` by random
                 weights of the same shape.
@@ -221,7 +221,7 @@ class TokenClassifier(PerTokenModel):
         self.crf = LinearChainCrf(self.labels, self.scheme) if self.side.crf else None
 
     def decode(self, emissions: Tensor | NDArray[np.float32]) -> list[int]:
-        """Choose the label of each word of one text.
+        """Return the index of the label of each word of one text.
 
         Args:
             emissions: The logits of the words, float (words, labels).

@@ -21,17 +21,17 @@ class TokenHeadLayout:
     """The names that one layout gives to the heads for pre-training.
 
     Attributes:
-        masked: Class in transformers that has the token head only.
+        masked: Name of the class in transformers that has only the token head.
         dense: Name of the layer before the output matrix.
         norm: Name of the layer norm after ``dense``.
         biases: Names of the bias over the vocabulary; a checkpoint has one or more of them, and
             `MaskedLanguageModel.save` writes the first.
         decoder: Name of the output matrix, which equals the embedding table.
         activation: Activation after ``dense``; None: the activation of the encoder.
-        paired: Class in transformers that also classifies pairs of segments; None: the layout has
-            no such class.
+        paired: Name of the class in transformers that also classifies pairs of segments; None: the
+            layout has no such class.
         pair: Name of the classifier of segment pairs in ``paired``, which reads the output of the
-            pooler; None: as for ``paired``.
+            pooler; None: the layout has no such classifier.
         settings: Keys of ``config.json`` that the head needs, with their values.
         positions: Name of the position table of DeBERTa's enhanced mask decoder, which adds
             absolute positions before the token head; None: the layout has no such decoder.

@@ -24,7 +24,7 @@ def extend_vocabulary(read: Checkpoint, old: TextTokenizer, new: TextTokenizer) 
     bias of the head are extended in the same way.
 
     Args:
-        read: The model; its tensors do not change.
+        read: The model. It is not changed; the result shares its other tensors.
         old: The tokenizer of the model.
         new: The tokenizer with the extended vocabulary.
 

@@ -84,8 +84,9 @@ class ModelDescription:
         """Return the text of a prompt, "" if there is none.
 
         Args:
-            name: Name of the prompt; None: the default prompt. The names query and document are
-                allowed even if the model has no such prompt.
+            name: Name of the prompt; None: the default prompt or, if no default is named, the
+                prompt with the name "". The names query and document are allowed even if the model
+                has no such prompt.
 
         Raises:
             ConfigError: The model has no prompt of this name, and the name is neither query nor
@@ -302,7 +303,7 @@ def _tokens(name: str, limit: object) -> int:
 
 
 def _weight_files(path: Path, folder: str) -> list[str]:
-    """Paths of the weight files of one module, relative to ``path``."""
+    """Return the paths of the weight files of one module, relative to ``path``."""
     names = sorted(str(file.relative_to(path)) for file in (path / folder).glob("*.safetensors"))
     pickles = [f for end in ("bin", "pt", "pth") for f in (path / folder).glob(f"*.{end}")]
     if pickles and not names:

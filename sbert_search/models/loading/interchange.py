@@ -126,7 +126,8 @@ class LibraryEncoder:
 
     Raises:
         ConfigError: ``model`` is not a SentenceTransformer.
-        ModelError: The modules of the model compute no vector of a text.
+        ModelError: The modules of the model compute no vector of a text, or its tokenizer is not
+            one of the tokenizers library.
     """
 
     def __init__(self, model: SentenceTransformer) -> None:
@@ -176,6 +177,10 @@ class LibraryPairScorer:
         num_labels: Number of outputs per pair.
         labels: Names of the outputs.
         architecture: ``model_type`` of the model's Transformer.
+
+    Raises:
+        ConfigError: ``model`` is not a CrossEncoder.
+        ModelError: The model's tokenizer is not one of the tokenizers library.
     """
 
     def __init__(self, model: CrossEncoder) -> None:

@@ -29,7 +29,8 @@ _READ = {
     "Normalize": set[str](),
 }
 _HIDDEN = {"text": {"method": "forward", "method_output_name": "last_hidden_state"}}
-# Prefixes of names of tokenizer classes that return no segment ids in transformers 5.
+# Prefixes of the names, in lower case, of tokenizer classes that return no segment ids in
+# transformers 5, and of the architectures with such tokenizers.
 _WITHOUT_SEGMENTS = ("albert", "roberta", "distilbert")
 # Settings that the native modules do not read, each with its neutral value. A setting with its
 # neutral value does not change the result.
@@ -184,7 +185,7 @@ def _truncation_side(folder: ModelFolder) -> object:
 
 
 def _unusual(modules: Sequence[Module]) -> str | None:
-    """Return a message on a setting that the native modules do not support, or None."""
+    """Return which setting the native modules do not support; None if they support all."""
     for module in modules:
         path = module.settings.get("activation_function", _TANH)
         if path not in ACTIVATIONS:

@@ -28,7 +28,8 @@ class PushOptions(TypedDict, total=False):
     Attributes:
         scores: Files with the output of ``sbert-search eval ... --json`` for this model, which
             become a table in the card and metadata of the hub.
-        private: Whether a new repository is private; default False.
+        private: Whether a new repository is private; default: public, unless the settings of its
+            owner, an organisation, say otherwise.
         token: Access token; default: that of ``hf auth login`` or of HF_TOKEN.
         message: Message of the commit; default: one that names this package.
     """
@@ -56,7 +57,8 @@ def push_folder(
     Raises:
         ConfigError: The scores cannot be read, or were measured with other weights.
         ModelError: The model has no folder or no safetensors file, the hub does not allow such a
-            name, or the hub cannot be reached or refuses the upload. Nothing is published then.
+            name, or the hub cannot be reached or refuses the upload. No file is published then; a
+            new repository may exist already.
     """
     if folder is None:
         raise ModelError("The model is in memory; save it to a folder and open that to publish it.")
