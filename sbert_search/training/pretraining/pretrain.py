@@ -65,8 +65,8 @@ class PretrainRecipe(TrainConfig):
         model: Shape of a new encoder or student; the vocabulary size always comes from the
             tokenizer.
         generator: Shape of the generator, for the objective ``replaced``.
-        mask_decoder: Whether a new model gets DeBERTa's enhanced mask decoder. With ``init_from``,
-            the model has it if the checkpoint does.
+        mask_decoder: Whether a new model gets DeBERTa's enhanced mask decoder, for the objective
+            ``masked``. With ``init_from``, the model has it if the checkpoint does.
         data: The text.
         segments: How the text is cut into examples.
         mask: Which tokens are masked.
