@@ -68,7 +68,7 @@ def families(n_rows: int, dim: int) -> list[Family]:
     exact = Family("Flat")
     if n_rows < MIN_ANN_ROWS:
         return [exact]
-    half = dim // 2 if dim % 2 == 0 else dim
+    half = dim // 2 if dim % 2 == 0 else dim  # sub-vectors of PQ; FAISS requires a divisor of dim
     return [
         exact,
         Family("IVF{lists},Flat"),

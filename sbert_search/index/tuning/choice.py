@@ -20,9 +20,9 @@ class Candidate:
     Attributes:
         measured: Measurements of the family on the sample.
         trial: The best of these measurements, as `fastest` chooses it.
-        latency_ms: Predicted median latency over all rows.
-        build_s: Predicted seconds to build over all rows.
-        size_bytes: Predicted bytes of the FAISS files.
+        latency_ms: Predicted median latency of a single query over all rows.
+        build_s: Predicted seconds to build over all rows; 0 for an exact scan.
+        size_bytes: Predicted bytes of the FAISS files; 0 for an exact scan.
         refused: Why the family exceeds the budget, or "".
     """
 
@@ -35,17 +35,22 @@ class Candidate:
 
 
 def predict_costs(measured: Iterable[MeasuredFamily], budget: Budget) -> list[Candidate]:
-    """Predict the cost over all rows of each family that reaches the recall, fastest first."""
+    """Predict the cost over all rows of each family that reached the recall on the sample.
+
+    Returns:
+        The families with the lowest predicted latency first.
+    """
     predicted = [_predicted(m, budget) for m in measured if _best(m, budget)]
     return sorted(predicted, key=lambda f: f.latency_ms)
 
 
 def finalists(candidates: Sequence[Candidate]) -> list[Candidate]:
-    """Take at most two candidates to build over all rows, if possible of different structures.
+    """Choose at most two candidates to build over all rows, if possible of different structures.
 
-    The first is the fastest candidate within the budget. The second is the fastest of another
-    structure; if there is none, the second fastest of all. A structure is an HNSW graph, inverted
-    lists, or none (an exact scan). Candidates slower than an exact scan are not taken.
+    The first is the fastest candidate within the budget. The second is the fastest candidate of
+    another structure within the budget; if there is none, the second fastest of the same structure.
+    A structure is an HNSW graph, inverted lists, or none (an exact scan). Candidates slower than an
+    exact scan are not chosen.
 
     A prediction from a sample may be wrong in the same way for all graphs, or for all inverted
     lists. Two finalists of one structure could therefore both fail (docs/decisions.md: The two
@@ -78,6 +83,9 @@ def fastest(trials: Iterable[Trial], recall: float, latency_ms: float | None) ->
         trials: Measured trials.
         recall: Target recall.
         latency_ms: Limit of the median latency of a single query. None: no limit.
+
+    Returns:
+        The trial; None if no trial is within the targets.
     """
     good = [t for t in trials if reaches(t, recall) and t.p50_ms <= (latency_ms or float("inf"))]
     if not good:

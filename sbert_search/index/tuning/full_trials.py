@@ -22,17 +22,17 @@ from sbert_search.index.tuning.sweep import climb, measure, unmeasured
 from sbert_search.runtime.progress import note, progress
 from sbert_search.runtime.provenance import library_versions, machine
 
-FEWEST_QUERIES = 50  # fewest queries that choose an index; at least as many others verify it
+FEWEST_QUERIES = 50  # lack of time lowers the number of queries of each half no further than this
 TRUTH_SHARE = 0.2  # share of the remaining time for finding exact neighbours over all rows
 
 
 @dataclass(frozen=True, slots=True)
 class Built:
-    """An index of one spec over all rows, which is not committed.
+    """An index of one spec over all rows, not yet committed.
 
     Attributes:
-        manifests: The state of the index, or of each shard.
-        search_by: Returns the search with the parameters of another spec.
+        manifests: The new state of the index; of a sharded index, the new state of each shard.
+        search_by: Returns a function that searches this index with the search parameters of a spec.
     """
 
     manifests: tuple[Manifest, ...]
@@ -45,10 +45,10 @@ class Built:
 
 
 class FullTrials:
-    """Builds finalists over all rows, tries their search parameters and verifies the best.
+    """Builds finalists over all rows, tries their search parameters and verifies the best one.
 
     Attributes:
-        built: The best trial of each finalist.
+        built: The best trial of each finalist that was built.
         tuning: The result; None before `decide`.
     """
 
@@ -66,7 +66,7 @@ class FullTrials:
     ) -> tuple[Built, Tuning]:
         """Build the finalists, and return the best one with its measurements.
 
-        If no finalist reaches the targets, the best one has no FAISS files, and searches are exact.
+        If no finalist reaches the targets, the result is an exact scan, without FAISS files.
 
         Args:
             chosen: The finalists.
@@ -103,6 +103,7 @@ class FullTrials:
         if full is None:
             self.built.append(self._exact_trial(choosing, build))
             return
+        # The first finalist is always built, the second one only if the time suffices.
         if self.built and (why := self._budget.time_refusal(finalist.build_s)):
             note(f"{full.spec.factory} is not built: {why}.")
             return
@@ -133,7 +134,7 @@ class FullTrials:
     def find_ground_truths(self) -> tuple[GroundTruth, GroundTruth]:
         """Find exact neighbours over all rows, for the choosing and for the verifying queries.
 
-        If the time does not suffice for all of them, only the first queries of both are used.
+        If the time does not suffice for all queries, only the first ones of each half are used.
         """
         k, queries = self._budget.settings.k, self._queries
         search = partial(self._snapshot.search, exact=True)
@@ -155,6 +156,6 @@ class FullTrials:
 
 
 def bare(manifest: Manifest, spec: IndexSpec) -> Manifest:
-    """Return a state with another spec and without FAISS files."""
+    """Return a copy of a state with another spec and without FAISS files."""
     bare = manifest.without({s.ann.name for s in manifest.segments if s.ann})
     return replace(bare, settings=replace(bare.settings, spec=spec))

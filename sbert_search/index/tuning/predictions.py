@@ -39,25 +39,29 @@ class BuildTime:
 
 
 def assign_seconds(vectors: NDArray[np.float32]) -> float:
-    """Measure the seconds that this machine needs to compare one vector with one centroid."""
+    """Measure the seconds that this machine needs to compare one vector with one centroid.
+
+    Args:
+        vectors: Some vectors of the index, float32 (n, dim); a part of them serves as centroids.
+    """
     faiss = import_faiss()
     rows, lists = vectors[:4096], vectors[:512]
-    faiss.knn(rows[:512], lists, 1)
+    faiss.knn(rows[:512], lists, 1)  # warm-up
     start = time.perf_counter()
     faiss.knn(rows, lists, 1)
     return (time.perf_counter() - start) / (len(rows) * len(lists))
 
 
 def predict(known: BuildTime, spec: IndexSpec, n_rows: int, assign_s: float) -> BuildTime:
-    """Predict the time of a build from a build with another number of rows.
+    """Predict the time of a build from a measured build with another number of rows.
 
-    Building an HNSW graph of n rows takes time in proportion to n log n. An IVF is trained in two
-    steps, k-means and the training of codes. The time of k-means follows from ``assign_s``, and
-    that of the codes does not depend on the number of rows. To add a row to an IVF, FAISS compares
-    it with each centroid and encodes it.
+    The model of the costs: An HNSW graph of n rows takes time in proportion to n log n. The
+    training of an IVF is k-means, whose time follows from ``assign_s``, and then the training of
+    the codes, whose time does not depend on the number of rows. To add a row to an IVF, FAISS
+    compares it with each centroid and encodes it.
 
     Args:
-        known: A measured build of the same kind of index.
+        known: The measured build, of the same kind of index.
         spec: The spec of the index to build.
         n_rows: Number of rows of the index to build.
         assign_s: Result of `assign_seconds`.
@@ -76,6 +80,10 @@ def predict_latency(
     known_ms: float, spec: IndexSpec, known_rows: int, segments: list[int]
 ) -> float:
     """Predict the latency in ms of a query that searches several segments one by one.
+
+    In a segment of n rows, the latency grows with log n for HNSW and with n for an exact scan. For
+    IVF with a fixed nprobe it grows with the square root of n, as do the number of lists and the
+    length of a list (see `candidates.lists_for`).
 
     Args:
         known_ms: Latency measured on a sample.

@@ -39,7 +39,13 @@ class GroundTruth:
 
 @dataclass(frozen=True, slots=True)
 class Speed:
-    """The speed of a search: latencies of single queries, and queries per second in batches."""
+    """The speed of a search on one thread.
+
+    Attributes:
+        p50_ms: Median latency of a single query, in milliseconds.
+        p99_ms: 99th percentile of the latency of a single query, in milliseconds.
+        qps: Queries per second if many queries are searched together.
+    """
 
     p50_ms: float
     p99_ms: float
@@ -53,12 +59,12 @@ def find_ground_truth(
     exact: Search,
     advance: Advance = lambda n: None,
 ) -> GroundTruth:
-    """Find the exact k-th neighbour of each query; there must be at least one query.
+    """Find the score of the exact k-th neighbour of each query.
 
-    If a query has fewer than ``k`` neighbours, the ground truth has that smaller k.
+    If a query has fewer than ``k`` neighbours, the ground truth of all queries has that smaller k.
 
     Args:
-        queries: float32 (n_queries, dim).
+        queries: At least one query, float32 (n_queries, dim).
         own: As in `GroundTruth`.
         k: The k of recall@k.
         exact: The exact search.

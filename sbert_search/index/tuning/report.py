@@ -14,12 +14,12 @@ _TOP, _HEIGHT = 26, 380  # pixels of the plot's panel
 
 
 def tables(report: TuneReport) -> dict[str, list[tuple[str, ...]]]:
-    """Return the tables of a report by their titles: the sample's, and that of all rows.
+    """Return the tables of a report by title: one of the sample, and one of all rows.
 
-    The first table has a row for each kind of index that was measured, with the trial that `_best`
-    chooses. The second table has a row for each index that was built over all rows, and one for the
-    chosen index on other queries; after a dry run it is missing. Predicted bytes and seconds are in
-    brackets.
+    The first table has a row for each kind of index that was measured, with its best trial. The
+    second table has a row for each index that was built over all rows, and one for the chosen index
+    on held-out queries; after a dry run there is no second table. Predicted bytes and seconds are
+    in parentheses.
     """
     best = [_best(measured, report) for measured in report.measured if measured.trials]
     by_title = {f"On a sample of {best[0].n_rows:,} rows": [_row(trial) for trial in best]}
@@ -32,10 +32,11 @@ def tables(report: TuneReport) -> dict[str, list[tuple[str, ...]]]:
 
 
 def remarks(report: TuneReport) -> list[str]:
-    """Return a sentence for each kind of index that needs one.
+    """Return a sentence for each kind of index that was not built or that reached the recall.
 
-    If the kind was not built, the sentence gives the reason. For a kind that reached the recall on
-    the sample, it gives the predicted latency and build time over all rows.
+    For a kind that was not built on the sample, the sentence gives the reason. For a kind that
+    reached the recall on the sample, it gives the predicted latency and build time over all rows,
+    or the reason why it exceeds the budget.
     """
     skipped = [
         f"{measured.family.name} was not built: {measured.skipped}."
@@ -47,7 +48,7 @@ def remarks(report: TuneReport) -> list[str]:
 
 
 def verdict(tuning: Tuning) -> str:
-    """Summarise the chosen index and its measurements in a line."""
+    """Return the chosen index and its measurements on held-out queries as one line."""
     trial = tuning.verified
     return (
         f"{how(trial.spec)}: recall@{tuning.k} {trial.recall:.3f} ± {trial.recall_error:.3f} on "

@@ -1,4 +1,4 @@
-"""Sampling the rows and the queries by which a tuning compares kinds of index."""
+"""Drawing the rows and the queries with which a tuning compares kinds of index."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from sbert_search.index.tuning.sweep import Sample
 
 @dataclass(frozen=True, slots=True)
 class QuerySplit:
-    """Queries by which an index is chosen, and held-out queries that verify the choice.
+    """Queries to choose an index with, and held-out queries to verify the choice with.
 
     Attributes:
         choosing, verifying: Each is a pair of arrays. The first has the queries, float32
@@ -40,8 +40,19 @@ def draw(
 ) -> tuple[QuerySplit, Sample]:
     """Draw rows for the sample and, unless queries are given, other rows as queries.
 
-    The queries are then split into two halves, to choose an index by and to verify it with. The
-    sample takes at most a quarter of the memory budget.
+    The queries are then split into two halves, to choose an index with and to verify it with. The
+    vectors of the sample take at most a quarter of the memory budget.
+
+    Args:
+        snapshot: The state of the index.
+        settings: Targets and limits of the tuning.
+        queries: Queries of the user, float32 (n_queries, dim), of which at most ``n_queries`` of
+            the settings are drawn. None: rows of the index serve as queries.
+        origin: Where the queries came from, in words.
+        rng: Source of random numbers.
+
+    Raises:
+        IndexStoreError: There are fewer than 2 queries.
     """
     n_drawn = 0 if queries is not None else min(settings.n_queries, max(snapshot.n_rows // 2, 2))
     n_sample = min(settings.sample_rows, snapshot.n_rows - n_drawn)

@@ -22,14 +22,17 @@ class TuneSettings:
     Attributes:
         recall: Target recall@k.
         k: The k of recall@k.
-        memory_bytes: Memory limit of the process. All FAISS files together may not be larger
-            either. None: no limit.
+        memory_bytes: Memory limit of the process, in bytes. All FAISS files together may not be
+            larger either. None: no limit.
         latency_ms: Limit for the median latency of one query by one thread; None: no limit.
         max_minutes: Time limit of the tuning. A kind of index is not built if the build is
             predicted to take too much of the remaining time.
-        n_queries: Number of queries, half to choose an index by and half to verify it with.
+        n_queries: Largest number of queries, half to choose an index with and half to verify it.
         sample_rows: Number of rows in the sample on which kinds of index are compared.
         seed: Seed for drawing the sample and the queries.
+
+    Raises:
+        ConfigError: A value has another type or is out of range.
     """
 
     recall: float = 0.95
@@ -60,7 +63,7 @@ class TuneSettings:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Budget:
-    """The time and memory that are left for building.
+    """The limits of time and memory of a tuning, applied to the segments of an index.
 
     Attributes:
         segments: Number of rows in each segment of the index.
@@ -96,7 +99,12 @@ class Budget:
         return sum(spec.predicted_bytes(n, self.dim) for n in self.ann_segments)
 
     def memory_refusal(self, spec: IndexSpec, n_rows: int) -> str:
-        """Return why an index of ``n_rows`` does not fit into the memory budget; "" if it does."""
+        """Return why a FAISS index does not fit into the memory budget; "" if it does.
+
+        Args:
+            spec: Spec of the index.
+            n_rows: Number of rows of the segment that is built.
+        """
         limit, room = self.settings.memory_bytes, memory.room(self.settings.memory_bytes)
         if limit is None or room is None:
             return ""

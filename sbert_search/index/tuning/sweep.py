@@ -1,4 +1,4 @@
-"""Measuring kinds of index on a sample, with more and more costly search parameters.
+"""Measuring kinds of index on a sample, with search parameters from cheap to costly.
 
 A family is a kind of index. A ladder is a list of its specs with ascending search parameters.
 """
@@ -84,7 +84,7 @@ def sweep(
 ) -> Iterator[MeasuredFamily]:
     """Measure each family on the sample, and yield the result as soon as it is known.
 
-    A family whose build would exceed the budget, or whose training takes more rows than the sample
+    A family whose build would exceed the budget, or whose training needs more rows than the sample
     has, is not built; its result gives the reason.
 
     Args:
@@ -128,13 +128,13 @@ def climb(
 ) -> list[Trial]:
     """Raise the search parameters until the recall is reached, then find the lowest that reach it.
 
-    The recall is reached if it exceeds the target by one standard error. The search parameters are
-    nprobe or ef_search. They are raised anew for each value of ``refine``, the number of candidates
-    per result that are scored again with the vectors. The trials end when a value of ``refine``
-    gives no faster search than an earlier value.
+    The target is reached if the recall minus its standard error is at least the target, or if the
+    recall is 1. The search parameter is nprobe or ef_search. It is raised anew for each value of
+    ``refine``, the number of candidates per result that are scored again with the stored vectors.
+    The trials end when a value of ``refine`` gives no faster search than an earlier value.
 
     Args:
-        search_by: Returns the search by a spec.
+        search_by: Returns a function that searches with the search parameters of a spec.
         ladders: The specs to try, a list for each value of ``refine``.
         truth: Queries by which recall and speed are measured, with their exact neighbours.
         recall: Target recall.
@@ -158,7 +158,7 @@ def climb(
 
 
 def reaches(trial: Trial, recall: float) -> bool:
-    """Whether a trial exceeds the recall by one standard error, or has a recall of 1."""
+    """Whether the recall of a trial, less its standard error, is at least a target; or is 1."""
     return trial.recall - trial.recall_error >= recall or trial.recall == 1.0
 
 
@@ -241,11 +241,11 @@ def _climb_one(
 
 
 def measure(search: Search, spec: IndexSpec, truth: GroundTruth, unmeasured_trial: Trial) -> Trial:
-    """Measure a search with a spec.
+    """Measure recall and speed of a search.
 
     Args:
         search: The search.
-        spec: Its spec, which is recorded.
+        spec: Its spec, which the trial records.
         truth: Queries by which recall and speed are measured, with their exact neighbours.
         unmeasured_trial: A trial with the size and the build time of the index.
     """
@@ -263,7 +263,7 @@ def measure(search: Search, spec: IndexSpec, truth: GroundTruth, unmeasured_tria
 
 
 def unmeasured(spec: IndexSpec, n_rows: int) -> Trial:
-    """Return a trial without measurements."""
+    """Return a trial whose measurements are all 0, to be filled in by `measure`."""
     return Trial(
         spec=spec, n_rows=n_rows, recall=0.0, recall_error=0.0, p50_ms=0.0, p99_ms=0.0, qps=0.0
     )

@@ -30,8 +30,8 @@ from sbert_search.index.writer import IndexWriter
 from sbert_search.runtime.progress import note, progress
 
 CommitBest: TypeAlias = Callable[[IndexWriter, FullTrials, Sequence[Candidate], int | None], None]
-"""Builds finalists over all rows by a writer, and commits the best; the last argument is the memory
-limit in bytes."""
+"""Builds finalists over all rows with a writer, and commits the best one. The last argument is the
+memory limit in bytes; None: no limit."""
 
 LOCK_WAIT_S = 60.0  # seconds to wait for other writers before the measurements are given up
 
@@ -43,9 +43,9 @@ class TuneReport:
     Attributes:
         measured: Measurements of each family (kind of index) on the sample, or why there are none.
         outlook: Predictions over all rows for the families that reached the recall.
-        built: The best measurement of each index built over all rows, on the queries by which one
+        built: The best measurement of each index built over all rows, on the queries with which one
             of these indexes is chosen. Empty after a dry run.
-        tuning: The chosen index, measured on other, held-out queries. None after a dry run.
+        tuning: The chosen index, measured on held-out queries. None after a dry run.
         seconds: Duration of the tuning.
     """
 
@@ -73,7 +73,7 @@ def tune(
     """Find the fastest spec that reaches a recall, and commit it with its FAISS files.
 
     A spec is a FAISS factory string with search settings. The index does not change before the
-    commit at the end. An interrupt therefore loses only the measurements.
+    commit at the end, so an interrupt loses only the measurements.
 
     Args:
         store: The index.
@@ -82,11 +82,12 @@ def tune(
             queries, and none of them counts as its own neighbour.
         origin: Where the queries came from, in words.
         dry_run: Measure on the sample, predict, and change nothing.
-        commit_best: Builds finalists by a writer, and commits the best; None: `_commit_best`.
+        commit_best: Builds the finalists and commits the best one; None: as for an index without
+            shards.
 
     Raises:
-        IndexStoreError: The index is too small, no kind of index that reaches the recall is within
-            the budget, or the folder cannot be written.
+        IndexStoreError: The index is too small, there are fewer than 2 queries, no kind of index
+            that reaches the recall is within the budget, or the folder cannot be written.
         IndexLocked: Another process is writing.
     """
     if not dry_run:
@@ -173,7 +174,7 @@ def _sizes(snapshot: Snapshot) -> tuple[int, ...]:
 
 
 def budget_of(snapshot: Snapshot, settings: TuneSettings) -> Budget:
-    """Return the limits of a tuning that starts now.
+    """Return the limits of a tuning that starts now; note if the index should be compacted first.
 
     Raises:
         IndexStoreError: The index is too small.
@@ -209,7 +210,7 @@ def _sweep(
 
 
 def _sample_queries(query_split: QuerySplit) -> tuple[Floats, NDArray[np.int64]]:
-    """Return the queries to choose an index by, with -1 for each: none is a row of the sample."""
+    """Return the queries to choose an index with, and -1 for each, since the sample lacks them."""
     return query_split.choosing[0], np.full(len(query_split.choosing[0]), -1, np.int64)
 
 
