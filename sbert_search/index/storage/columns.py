@@ -67,10 +67,9 @@ def schema(columns: Mapping[str, ColumnType]) -> pa.Schema:
 
 
 def unlike(columns: Iterable[str], own: Collection[str], prefix: str = PREFIX) -> dict[str, str]:
-    """Map each metadata column to the name that it gets in a file with other columns.
+    """Map each metadata column to a name that is unique in a file with other columns.
 
-    If the name is taken by another column, the prefix is put before it, once or more often, until
-    the name is free.
+    If the name of a column is taken, the prefix is put before it until the result is free.
 
     Args:
         columns: Names of the metadata columns.
@@ -87,12 +86,12 @@ def unlike(columns: Iterable[str], own: Collection[str], prefix: str = PREFIX) -
 
 
 def textless_table(doc_ids: pa.Array, sources: pa.Array, first_row: int) -> pa.Table:
-    """Make the table of documents without text and metadata, of one passage each.
+    """Make the table of documents that have no text and no metadata, with one passage each.
 
     Args:
-        doc_ids: Their ids, large_string (n_docs,).
-        sources: Where each was read, large_string (n_docs,).
-        first_row: Row, in the index, of the first of them.
+        doc_ids: Ids of the documents, large_string (n_docs,).
+        sources: Where each document was read, large_string (n_docs,).
+        first_row: Row, in the index, of the first document.
     """
     n_rows = len(doc_ids)
     columns = {
@@ -135,7 +134,7 @@ def merge(old: Mapping[str, ColumnType], new: Mapping[str, ColumnType]) -> dict[
 
 
 def metadata_array(documents: Sequence[Document | None], name: str, kind: ColumnType) -> pa.Array:
-    """Make one column; None and a document without a value give null.
+    """Make the array of a metadata column; None, or a document without a value, gives null.
 
     Raises:
         IndexStoreError: A value is not of the column's type.
@@ -164,7 +163,7 @@ def _fitted(document: Document, name: str, kind: ColumnType) -> MetadataValue:
 
 
 def _fitted_list(value: MetadataValue, kind: str) -> list[ScalarValue] | None:
-    """Return a list with values of a type, or None if the value is not such a list."""
+    """Return the value as a list of values of a type; None if it is no list of such values."""
     if not isinstance(value, (list, tuple)):
         return None
     fitted = [_fitted_scalar(item, kind) for item in value]

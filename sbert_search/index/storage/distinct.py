@@ -1,4 +1,4 @@
-"""The distinct values of a metadata column, and the documents that have each of them."""
+"""The distinct values of a metadata column, and which documents have which value."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ class DistinctValues:
 
     Attributes:
         values: The distinct values, ascending; the code of a value is its index.
-        parts: For each segment, the documents with a value and the codes. In a column of lists, a
-            document has one pair for each distinct value in its list.
+        parts: For each segment, the documents with a value and the codes of these values. In a
+            column of lists, a document has one pair for each distinct value in its list.
     """
 
     values: pa.Array
@@ -122,7 +122,7 @@ def _values_of(
 
 
 def _without_repeats(docs: NDArray[np.int64], codes: NDArray[np.int64], n_values: int) -> Pairs:
-    """Drop the repeats of a value in the list of a document."""
+    """Drop pairs of a document and a code that occur more than once."""
     if len(docs) == 0 or (docs[1:] > docs[:-1]).all():
         return docs, codes
     pairs = np.unique(docs * n_values + codes)

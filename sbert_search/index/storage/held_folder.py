@@ -1,6 +1,6 @@
 """The lock of an index, and the check that its folder and files are still those that were opened.
 
-A lock alone is not enough: another program may move or replace the folder while the lock is
+A lock alone is not enough, since another program may move or replace the folder while the lock is
 held.
 """
 
@@ -20,7 +20,7 @@ Stamp = tuple[int, int, int]  # inode, modification time and size of a file
 class HeldFolder:
     """The opened folder of an index and the lock that its writer holds.
 
-    All files are written to the opened folder, even if its path names another folder by then.
+    All files are written to the opened folder, even if its path has come to name another folder.
     Before each commit, `require` refuses a folder that was moved, or whose lock or manifest was
     replaced.
 
@@ -35,10 +35,10 @@ class HeldFolder:
         self._next: Stamp | None = None
 
     def require(self) -> None:
-        """Refuse to commit if the folder, its lock or its manifest was replaced.
+        """Refuse to commit if the folder, a sub-folder, the lock or the manifest was replaced.
 
         Raises:
-            IndexStoreError: One of them was replaced; the index is as before.
+            IndexStoreError: One of them was moved, removed or replaced; nothing was committed.
         """
         problem = self.problem
         if not problem and not self.folder.is_at_its_path():
@@ -71,7 +71,7 @@ class HeldFolder:
 
     @property
     def problem(self) -> str:
-        """What another process replaced or moved inside the folder; "" if nothing."""
+        """What was removed, replaced or moved inside the folder; "" if nothing."""
         if not self._lock.is_in_place():
             return f"{self.folder / manifests.LOCK} was removed or replaced"
         if moved := self.folder.moved_folders():

@@ -1,8 +1,8 @@
 """Finding documents by id: a sorted table of hashes with one column per document.
 
 The table is uint64 (3, n_docs): hash of the id (sorted), row of the document's first passage, hash
-of the document's content. Different ids may have the same hash, so for each column with the hash of
-an id, the caller reads the document's id and compares it.
+of the document's content. Different ids may have the same hash. So for each column with the hash of
+an id, the caller reads the stored id and compares it with the wanted one.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ def hash_content(document: Document) -> int:
 
     An integer and an equal float have the same hash, since an int64 column may become float64. A
     missing value has the same hash as a missing column (docs/decisions.md: A hash of the content is
-    stored with each id). A document made from a whole file has a fingerprint, the hash of that
-    file, which is returned as it is.
+    stored with each id). If the document has a fingerprint (see `Document`), the fingerprint is
+    returned instead.
     """
     if document.fingerprint is not None:
         return document.fingerprint
@@ -49,10 +49,10 @@ def hash_content(document: Document) -> int:
 
 
 def hash_vectors(vectors: NDArray[np.float32]) -> NDArray[np.uint64]:
-    """Hash given vectors (n, dim) with xxh3_64, (n,).
+    """Hash the vectors (n, dim) that the user gave for documents, with xxh3_64, (n,).
 
-    A given vector belongs to the content of its document. The content hash is then ``hash_content``
-    XOR this hash.
+    Such a vector belongs to the content of its document: the content hash is then the result of
+    `hash_content` XOR this hash.
     """
     data = np.ascontiguousarray(vectors, "<f4").view(np.uint8).reshape(-1).data
     step = 4 * vectors.shape[1]
@@ -120,7 +120,7 @@ def _canonical(value: ScalarValue | Sequence[ScalarValue]) -> str:
 
 
 def _canonical_time(moment: datetime) -> str:
-    """Write a time as the float of its seconds, or as microseconds if the float is another time.
+    """Write a time as seconds since 1970, or as microseconds if a float would round the seconds.
 
     More than 2**33 seconds from 1970, floats are further apart than a microsecond.
     """

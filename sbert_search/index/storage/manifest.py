@@ -41,10 +41,10 @@ LOCK = "LOCK"
 FOLDERS = ("seg", "del", "ann", "lex")
 FORMAT = "sbert-search index"
 VERSION = 3  # raised by each change of the format that older versions would misread
-MAX_BYTES = 64 << 20
+MAX_BYTES = 64 << 20  # of the file; the rest of a longer file is not read, so its hash is wrong
 OPEN_TRIES = 5  # attempts to open a state while compactions remove its files
 MAX_ROWS = 1 << 62  # row numbers that an index may ever use
-MAX_FILES = 10**11
+MAX_FILES = 10**11  # file numbers that an index may ever use
 FILE_NAME = re.compile(
     r"seg/\d{6,12}\.(docs\.arrow|vec\.npy|ids\.npy)|del/\d{6,12}\.npy|ann/\d{6,12}\.faiss"
     r"|lex/\d{6,12}\.((terms|pairs|lengths)\.npy|words\.arrow)"
@@ -66,10 +66,10 @@ ColumnType = Literal[
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SelfCheck:
-    """Sample texts and the vectors that the index's model gives them, to recognise that model."""
+    """Sample texts with their vectors from the index's model, by which the model is recognised."""
 
     texts: tuple[str, ...] = ()
-    vectors_base64: str = ""  # little-endian float32 (n_texts, dim)
+    vectors_base64: str = ""  # base64 of little-endian float32 (n_texts, dim)
 
     @classmethod
     def of(cls, texts: Sequence[str], vectors: NDArray[np.float32]) -> SelfCheck:
@@ -133,7 +133,8 @@ class FileRecord:
 class LexicalRecord:
     """The postings of a segment: numbers of terms and of term-document pairs, and the files.
 
-    ``words`` lists the words; None: a small segment, or one written by an older version.
+    The file ``words`` lists the words of the segment. None: the segment is small, or an older
+    version wrote it.
     """
 
     n_terms: int
@@ -156,7 +157,10 @@ class LexicalRecord:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SegmentRecord:
-    """One segment, which holds rows from ``row_start`` up to ``row_end`` (not included)."""
+    """One segment, which holds ``n_rows`` rows from ``row_start`` up to ``row_end`` (excluded).
+
+    ``n_rows`` is less than ``row_end - row_start`` if row numbers between them are unused here.
+    """
 
     row_start: int
     row_end: int

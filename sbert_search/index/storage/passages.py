@@ -51,10 +51,13 @@ def read_passages(
 ) -> Iterator[StoredPassage]:
     """Read the passages at some positions of segments, in this order, with their documents.
 
+    Args:
+        places: Segments, each with positions in it, int64 (n,).
+
     Raises:
         CorruptIndex: A passage or its document cannot be read.
     """
-    wanted = []  # segment, positions, and for each of these the first passage of its document
+    wanted = []  # segment, positions, and for each position that of its document's first passage
     needed = []  # segment, and all positions to read
     for segment, positions in places:
         at = positions.tolist()

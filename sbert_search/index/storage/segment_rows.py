@@ -1,4 +1,4 @@
-"""Turning embedded passages into the content of a segment: vectors, Arrow table, id table."""
+"""Turning embedded passages into the content of a segment: Arrow table, vectors, id table."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class PassageBatch(Protocol):
     def given(self) -> bool:
         """Whether the user gave the vectors, one for each document.
 
-        A document with another vector then counts as changed.
+        If so, a document counts as changed when its vector has changed.
         """
 
 
@@ -73,8 +73,8 @@ def make_part(
 
     Args:
         batch: At least one document.
-        rows: Row, in the index, of the first passage that is kept; the others follow it. Or the row
-            of each passage of the batch, int64 (n_rows,), ascending.
+        rows: Row, in the index, of the first passage that is kept; the other passages get the next
+            rows. Or the row of each passage of the batch, int64 (n_rows,), ascending.
         settings: Settings of the index.
         columns: Metadata columns of the index.
 
@@ -82,9 +82,9 @@ def make_part(
         The rows to write, and the id table of their documents.
 
     Raises:
-        IndexStoreError: Passages and documents do not match, or vectors have another dimension.
-            Or a vector is not finite, or metadata has another type; then the message names the
-            document.
+        IndexStoreError: Passages and documents do not match, or vectors have another dimension or
+            are no real numbers. Or a vector is not finite, or a metadata value does not fit its
+            column.
     """
     _check_shape(batch, settings.dim)
     kept_docs, kept_passages = _last_of_each_id(batch)
@@ -141,7 +141,7 @@ def _check_shape(batch: PassageBatch, dim: int) -> None:
 
 
 def _last_of_each_id(batch: PassageBatch) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return which documents and which passages of the batch to keep: their indexes, ascending."""
+    """Return the indices of the documents and of the passages of the batch to keep, ascending."""
     last = {document.doc_id: i for i, document in enumerate(batch.documents)}
     kept_docs = np.array(sorted(last.values()), np.int64)
     return kept_docs, np.flatnonzero(np.isin(batch.doc_of, kept_docs))

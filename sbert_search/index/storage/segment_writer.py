@@ -23,9 +23,9 @@ class SegmentPart:
     """Some rows to write into a segment.
 
     Attributes:
-        docs: A table with the schema of the segment's columns.
+        docs: The rows of the docs file, with its schema (`columns.schema`).
         vectors: Finite vectors (n_rows, dim), in the type in which they are stored.
-        max_norm: Their largest norm; None: not known yet.
+        max_norm: Largest norm of the vectors; None: not known yet.
     """
 
     docs: pa.Table
@@ -49,8 +49,8 @@ def write_segment(
     Args:
         folder: The index.
         number: An unused file number.
-        parts: Rows in ascending order. While the next part is read, memory holds only those
-            documents of the earlier parts that wait for a full batch.
+        parts: Parts with at least one row each, in ascending order of rows. While the next part is
+            read, memory holds only those rows of earlier parts that wait for a full batch.
         table: Id table of all documents of the segment.
         n_rows: Number of rows of all parts together.
         settings: Settings of the index; gives type and dimension of the vectors.
@@ -109,7 +109,7 @@ class BatchWriter:
             self._write_out(self._n_waiting - self._n_waiting % self._batch_rows)
 
     def close(self) -> None:
-        """Write the rows that wait, and the footer of the file."""
+        """Write the rows that still wait, and the footer of the file."""
         self._write_out(self._n_waiting)
         self._writer.close()
 

@@ -1,4 +1,4 @@
-"""One segment: the mapped documents, vectors and ids of a range of rows."""
+"""One segment: the memory-mapped documents, vectors and ids of a range of rows."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from sbert_search.runtime.disk.folders import Folder
 BATCH_ROWS = 1024  # rows of one Arrow batch, unless the schema of the file records a smaller number
 ROW_BYTES = 1024  # estimated memory of a row without its texts
 READ_BYTES = 16 << 20  # bytes of rows that are converted to Python values together
-HASH_AT_OPEN_BYTES = 64 << 20  # larger files are hashed only by check, backup and merges
+HASH_AT_OPEN_BYTES = 64 << 20  # larger files are hashed later: see `Segment.verify`
 REMAKE = "Searches work without the file; `sbert-search index repair` makes it again."
 """Remedy for damage to a derived file (FAISS index or postings)."""
 
@@ -30,10 +30,10 @@ _BATCH_ROWS_KEY = b"rows_per_batch"  # in the schema metadata of docs files with
 
 
 class Segment:
-    """A segment on disk, mapped and checked when it is opened.
+    """A segment on disk, whose files are memory-mapped and checked when it is opened.
 
     A row is the number of a passage in the index; a position is the index of a row inside the
-    segment, from 0.
+    segment, from 0. A file of more than `HASH_AT_OPEN_BYTES` is not hashed at opening.
 
     Raises:
         FileNotFoundError: A file is gone, for example after a compaction by another process.
@@ -98,6 +98,8 @@ class Segment:
 
     def verify(self, *, vectors: bool = True) -> None:
         """Hash the files that were too large to be hashed when they were opened.
+
+        Merges and the making of postings call it before they write files from this segment.
 
         Args:
             vectors: Whether to hash the vectors too.
@@ -169,7 +171,7 @@ class Segment:
         return self._rounded[name]
 
     def batch(self, index: int) -> pa.RecordBatch:
-        """Read the batch whose first position is ``index * batch_rows``."""
+        """Read the Arrow batch whose first position is ``index * batch_rows``."""
         with self.corruption_named():
             return self._reader.get_batch(index)
 
@@ -183,9 +185,10 @@ class Segment:
         return rows
 
     def max_row_bytes(self, at: int) -> int:
-        """Return an upper bound for the bytes of each row of the batch of a position.
+        """Return an upper bound for the bytes of a row, given its position.
 
-        It is computed once per batch, since `RecordBatch.nbytes` takes 60 microseconds per row.
+        The bound is the same for all rows of an Arrow batch and is computed once per batch, since
+        `RecordBatch.nbytes` of a slice would take 60 microseconds per row.
         """
         index = at // self.batch_rows
         if index not in self._row_bytes:
@@ -194,7 +197,10 @@ class Segment:
         return self._row_bytes[index]
 
     def passages(self, index: int) -> Iterator[dict[str, object]]:
-        """Read the rows of one batch as dictionaries, at most `READ_BYTES` at a time."""
+        """Yield the rows of one batch as dictionaries by column name.
+
+        Rows of at most about `READ_BYTES` together are converted at a time.
+        """
         batch = self.batch(index)
         with self.corruption_named():
             batch.validate(full=True)
@@ -287,9 +293,9 @@ def _batch_rows(schema: pa.Schema) -> int:
 def _max_bytes(column: pa.Array) -> int:
     """Return an upper bound for the bytes of each value of a column."""
     if pa.types.is_large_string(column.type):
-        column.validate()  # the buffer of the offsets is long enough
+        column.validate()  # checks that the buffer of the offsets is long enough
         ends = np.frombuffer(column.buffers()[1], np.int64, len(column) + 1, 8 * column.offset)
-        return int(np.diff(ends).max(initial=0)) + 16  # and two offsets
+        return int(np.diff(ends).max(initial=0)) + 16  # the text and two offsets
     return int(column.nbytes) if pa.types.is_nested(column.type) else 8
 
 
@@ -315,7 +321,7 @@ class _IdBatch(NamedTuple):
 class _CorruptionNamed:
     """Context manager that turns Arrow's read errors into `CorruptIndex` with the file's name.
 
-    It is a class, since `contextlib.contextmanager` takes longer and every read enters it.
+    It is a class because every read enters it, and `contextlib.contextmanager` is slower.
     """
 
     def __init__(self, name: str) -> None:
@@ -338,7 +344,8 @@ def open_checked(
         folder: The index.
         record: The record of the file in the manifest.
         hash_up_to: Size in bytes up to which the file is hashed.
-        remedy: What to do if the file differs; by default, to restore it or build again.
+        remedy: What the user should do if the file differs; "": restore it, or build the index
+            again.
 
     Raises:
         FileNotFoundError: The file is gone.

@@ -1,4 +1,4 @@
-"""One commit: new files get unused names, then the manifest is replaced.
+"""One commit: files are written under unused names, then the manifest is replaced.
 
 Until the manifest is replaced, the old state is intact and the new files can be removed. If a
 failed commit leaves some of its files, they are in no manifest, so a later writer removes them.
@@ -25,7 +25,7 @@ from sbert_search.index.storage.segment_writer import record_of
 from sbert_search.runtime.disk import files
 from sbert_search.runtime.disk.folders import Folder
 
-GRACE_S = 600.0  # age in seconds from which unreferenced files may be removed
+GRACE_S = 600.0  # minimum age in seconds of unreferenced files that are removed
 
 _NUMBERED = re.compile(r"\w+/(\d{6,12})\.")
 
@@ -36,6 +36,8 @@ class Transaction:
     Attributes:
         folder: The index.
         old: The state before the commit.
+        first_number: File number of the first new file.
+        next_number: File number of the next new file.
         committed: The state that was committed; None before the commit.
     """
 
@@ -142,7 +144,7 @@ def remove_unreferenced(
     """Remove files that the manifest does not refer to and that are at least ``grace_s`` old.
 
     Returns:
-        Their names.
+        The names of the removed files.
     """
     needed = {file.name for file in manifest.files}
     strays = [manifests.TEMPORARY, *numbered_names(held_folder.folder)]
@@ -154,6 +156,11 @@ def remove(held_folder: HeldFolder, names: Iterable[str], *, grace_s: float = 0.
 
     Files that cannot be removed are left to the next writer. Only regular files are removed. A file
     with a time in the future counts as old: such a time means that the clock was set back.
+
+    Args:
+        held_folder: The index.
+        names: Names of files to remove.
+        grace_s: Minimum age in seconds of the files that are removed.
 
     Returns:
         The names of the removed files.
@@ -173,7 +180,7 @@ def remove(held_folder: HeldFolder, names: Iterable[str], *, grace_s: float = 0.
 
 
 def numbered_names(folder: Folder) -> list[str]:
-    """List the files in an index's sub-folders whose names match `manifest.FILE_NAME`.
+    """List the files in an index's sub-folders whose names match `manifest.FILE_NAME`, sorted.
 
     Raises:
         IndexStoreError: A sub-folder cannot be read, or is a link.
