@@ -1,8 +1,8 @@
 """SQL comparisons of Arrow arrays that compare integers and floats exactly.
 
-Arrow rounds or refuses an int64 that it compares with a float64. Here the exact values are
-compared, as in sqlite (docs/decisions.md: Filters compare exact numbers). A missing value gives
-NULL.
+Arrow rounds or refuses an int64 that it compares with a float64. This module compares the exact
+values, as sqlite does (docs/decisions.md: Filters compare exact numbers). A comparison with a
+missing value gives NULL.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ def contains(lists: pa.Array, value: Value, change: Change = lambda values: valu
 
 
 def constant(column: pa.Array, value: bool) -> pa.Array:
-    """Return ``value`` for every row where the column has a value, and null for the others."""
+    """Return ``value`` for each row where the column has a value, and null for the other rows."""
     return _where(column.is_valid(), pa.scalar(value))
 
 
@@ -132,7 +132,8 @@ def _same_number(value: int | float, kind: pa.DataType) -> int | float | None:
 def _next_below(value: int | float, kind: pa.DataType) -> int | float | None:
     """Return the largest value of a type that is less than a literal.
 
-    No value of the type equals the literal. None: all values of the type are above the literal.
+    The caller has checked that no value of the type equals the literal. None: all values of the
+    type are above the literal.
     """
     if kind == pa.int64():
         if value < INT64.min:
@@ -148,16 +149,16 @@ def _values(column: pa.Array) -> NDArray[Any]:
 
 
 def _order(integers: NDArray[np.int64], floats: NDArray[np.float64]) -> NDArray[np.int8]:
-    """Return whether each integer is below (-1), equal to (0) or above (1) the float beside it.
+    """Compare each integer with the float in the same row: -1 below, 0 equal, 1 above.
 
     The integer is first rounded to float64. Rounding keeps the order, so if the rounded integer
-    differs from the float, that decides. If they are equal, the float is a whole number, and is
-    compared with the integer as an integer.
+    differs from the float, this comparison is exact. If they are equal, the float is a whole
+    number. It is then converted to an integer and compared with the integer that was not rounded.
     """
     rounded = integers.astype(np.float64)
     order = (rounded > floats).astype(np.int8) - (rounded < floats)
     equal = rounded == floats
-    order[equal & (floats >= ABOVE_INT64)] = -1
+    order[equal & (floats >= ABOVE_INT64)] = -1  # 2**63 is above all int64 and cannot be converted
     ties = equal & (floats < ABOVE_INT64)
     whole = floats[ties].astype(np.int64)
     order[ties] = (integers[ties] > whole).astype(np.int8) - (integers[ties] < whole)

@@ -1,8 +1,8 @@
 """Compiling an SQL condition over metadata into a function of a segment's columns.
 
 `sqlglot` parses the condition. Only these elements are accepted: columns, lower() and upper() of a
-column, literals, comparisons, AND, OR, NOT, IN, BETWEEN, LIKE, ILIKE and IS [NOT] NULL, TRUE or
-FALSE. A missing value is NULL, with SQL's three-valued logic.
+column, literals, comparisons, AND, OR, NOT, IN, BETWEEN, LIKE, ILIKE, and IS or IS NOT with NULL,
+TRUE or FALSE. A missing value is NULL, and the logic is SQL's with three values.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 OWN_COLUMNS: Mapping[str, ColumnType] = {"doc_id": "string", "title": "string"}
 
 Condition = Callable[[Mapping[str, pa.Array]], pa.Array]
-"""Maps columns, by the names in the condition, to true, false or null for each document."""
+"""Takes columns, by their names in the condition; returns true, false or null per document."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +61,11 @@ class Filter:
     def matching(self, segment: Segment) -> NDArray[np.bool_]:
         """Mark the first passages of documents that meet the condition, bool (n_rows,).
 
-        A column that the segment lacks is NULL. Integers of a column that has floats in other
-        segments are compared as integers.
+        A column that the segment lacks is NULL. If a column has integers in this segment and floats
+        in others, its values here are compared as integers.
+
+        Raises:
+            CorruptIndex: A column cannot be read.
         """
         marks = np.zeros(segment.n_rows, bool)
         answers = self.condition(document_columns(segment, self.columns, self.stored))
@@ -76,8 +79,8 @@ def parse(where: str, columns: Mapping[str, ColumnType]) -> Filter:
     Args:
         where: The condition.
         columns: Metadata columns of the index. A condition can name ``doc_id`` and ``title`` as
-            well. If a metadata column has one of these names, such as ``doc_id``, it is written
-            ``meta.doc_id``, and the id of the document ``own.doc_id``.
+            well. If a metadata column has one of these names, such as ``doc_id``, a condition names
+            it ``meta.doc_id``, and the id of the document ``own.doc_id``.
 
     Raises:
         QueryError: The text is not a condition, or has an unknown column or an unsupported element;
@@ -154,7 +157,7 @@ class _Compiler:
         return _inverted(truth) if node.args.get("negate") else truth
 
     def _joined(self, node: exp.And | exp.Or) -> Condition:
-        """Join a whole chain of AND or OR at once, since thousands of nested calls would fail."""
+        """Compile a whole chain of AND or OR in a loop; recursion would fail for thousands."""
         kind, parts = type(node), []
         rest: exp.Expr = node
         while type(rest) is kind:

@@ -19,7 +19,7 @@ Match = Callable[[pa.Array], pa.Array]
 
 
 def like(pattern: str, *, ignore_case: bool) -> Match:
-    """Return a function that marks the texts that match a pattern; null for null.
+    """Return a function that tells for each text whether it matches a pattern; null for null.
 
     Args:
         pattern: The pattern, of at most `MAX_PATTERN` characters.
@@ -40,7 +40,11 @@ def like(pattern: str, *, ignore_case: bool) -> Match:
 
 
 def _parts(pattern: str) -> Iterator[tuple[str, str]]:
-    """Split a pattern into wildcards and the text between them."""
+    """Yield the parts of a pattern: ``(wildcard, "")``, or ``("", text)`` without escapes.
+
+    Raises:
+        ValueError: The pattern ends in a backslash that escapes nothing.
+    """
     text, end = "", 0
     for part in _RUN.finditer(pattern):
         end = part.end()
@@ -58,7 +62,7 @@ def _parts(pattern: str) -> Iterator[tuple[str, str]]:
 
 
 def _simple(parts: list[tuple[str, str]]) -> Match | None:
-    """Match without a regular expression where the only wildcards are ``%`` at the ends."""
+    """Return a function without a regular expression for x, x%, %x and %x%; None for the rest."""
     marks = [mark for mark, _ in parts]
     text = "".join(text for _, text in parts)
     match marks:

@@ -48,7 +48,7 @@ def read_literal(node: exp.Expr, kind: ColumnType, text: FilterText) -> Value:
 
 
 def _number(node: exp.Expr, kind: ColumnType, text: FilterText) -> int | float:
-    """Read a literal as int if it is an integer within int64, else as the nearest float64."""
+    """Read a number as int if it is written as an integer within int64, else as a float64."""
     negative = isinstance(node, exp.Neg)
     digits = node.this if negative else node
     if not isinstance(digits, exp.Literal) or digits.is_string:
@@ -66,12 +66,16 @@ def _number(node: exp.Expr, kind: ColumnType, text: FilterText) -> int | float:
 
 
 def _time(text: str) -> datetime:
-    """Read a time, in UTC if it names no zone; refuse more than six decimals of a second."""
+    """Read an ISO 8601 time or date, in UTC if it names no zone, and convert it to UTC.
+
+    Raises:
+        ValueError: The text is no time, or has more than six decimals of a second.
+        OverflowError: The time in UTC is before year 1 or after year 9999.
+    """
     if re.search(r"[.,][0-9]{7}", text):
         raise ValueError("beyond microseconds")
-    if (
-        text.isdecimal() and len(text) > 8
-    ):  # Python reads 13 digits, such as milliseconds, as a time
+    # Python would read some numbers of 13 digits, such as milliseconds since 1970, as a time.
+    if text.isdecimal() and len(text) > 8:
         raise ValueError("digits only")
     moment = datetime.fromisoformat(text)
     return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).astimezone(UTC)

@@ -1,4 +1,4 @@
-"""Columns in a filter, alone or in lower() or upper()."""
+"""Operands of a filter: columns, alone or inside lower() or upper()."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Operand:
     Attributes:
         name: Name of the column in the condition.
         kind: Type of the column.
-        case: The function around the column.
+        case: The function around the column; "": none.
     """
 
     name: str
@@ -41,11 +41,11 @@ class Operand:
         return _ITEMS.get(self.kind)
 
     def values(self, columns: Mapping[str, pa.Array]) -> pa.Array:
-        """Return the values of a column that is no list."""
+        """Return the values of a column that is no list, with the case changed if asked for."""
         return self.cased(columns[self.name])
 
     def cased(self, texts: pa.Array) -> pa.Array:
-        """Change the case of texts, character by character as Unicode's simple case mapping."""
+        """Apply `case` to texts, by Unicode's simple case mapping of single characters."""
         return _CASES[self.case](texts) if self.case else texts
 
 
@@ -56,8 +56,8 @@ class Columns:
         text: The condition, for errors.
         types: Types of the columns by their names in a condition.
         ambiguous: Names of metadata columns that are also fields of every document.
-        colliding: Names of metadata columns that also mean another column by its prefixed name. A
-            column "meta.year" is one, if there is a column "year".
+        colliding: Names of metadata columns that equal the prefixed name of another column. If
+            "title" is a metadata column, a metadata column "meta.title" or "own.title" collides.
 
     Attributes:
         used: The columns that were read, with their types.
@@ -78,7 +78,8 @@ class Columns:
         """Return the column that a node names.
 
         Raises:
-            QueryError: The node is no column, or no column that can be used here.
+            QueryError: The node is no column, the column is unknown, its name is ambiguous, or
+                lower() or upper() is applied to a column that is no text.
         """
         if isinstance(node, exp.Lower | exp.Upper):
             operand = self.read(node.this)
@@ -133,7 +134,8 @@ class Columns:
             )
 
 
-_VALUES = ("expression", "expressions", "low", "high")  # places where most filters have a value
+# Arguments of a node that mostly hold a value. An unknown name there may be a text in wrong quotes.
+_VALUES = ("expression", "expressions", "low", "high")
 _ITEMS: Mapping[str, ColumnType] = {
     "list[string]": "string",
     "list[int64]": "int64",

@@ -1,4 +1,4 @@
-"""The text of a filter: parse it by `sqlglot`, check each node, show where an error is."""
+"""The text of a filter: parse it with `sqlglot`, check each node, show where an error is."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sqlglot import exp
 from sbert_search.errors import QueryError
 
 MAX_CHARACTERS = 100_000
-_OPERATOR = re.compile(r"(?i)AND|OR|NOT|IN|I?LIKE|BETWEEN|IS|[<>=!]+")  # needs something after it
+_OPERATOR = re.compile(r"(?i)AND|OR|NOT|IN|I?LIKE|BETWEEN|IS|[<>=!]+")  # needs an operand after it
 SHOWN_CHARACTERS = 160  # characters of the filter that an error shows
 KNOWN = (
     "filters support columns, values, =, <>, <, >, AND, OR, NOT, IN, BETWEEN, LIKE, IS NULL, "
@@ -48,7 +48,7 @@ _READ: Mapping[type[exp.Expr], set[str]] = {
     exp.Null: set(),
     exp.Boolean: {"this"},
 }
-"""For each kind of node, the arguments that `conditions` compiles. Any other argument is refused,
+"""For each kind of node, the arguments that `conditions` compiles. Each other argument is refused,
 because a new version of sqlglot may introduce an argument that changes the meaning of a node, as
 sqlglot 30 did with `negate`."""
 
@@ -61,7 +61,7 @@ class FilterText:
         columns: Names of the available columns.
 
     Raises:
-        QueryError: The text is empty, too long or not valid Unicode.
+        QueryError: The condition is no string, is empty or too long, or has a lone surrogate.
     """
 
     def __init__(self, where: str, columns: Iterable[str]) -> None:
@@ -137,7 +137,7 @@ class FilterText:
         raise QueryError(f"The filter cannot be used: {reason}{stop}\n  {shown}\n  {mark}")
 
     def _quotes_missing(self) -> str:
-        """Return a hint that names columns of the filter that need double quotes; "" if none do."""
+        """Return a hint to put the unquoted column names that need it in double quotes, or ""."""
         bare = re.sub(r"""'[^']*'|"[^"]*\"""", "", self._where)
         named = filter(None, self._columns)
         used = (n for n in named if re.search(rf"(?<!\w){re.escape(n)}(?!\w)", bare))
@@ -146,7 +146,7 @@ class FilterText:
 
 
 def _is_name(name: str) -> bool:
-    """Whether SQL reads a word as a column name without quotes."""
+    """Whether SQL reads a text without quotes as the name of a column."""
     try:
         return isinstance(sqlglot.parse_one(name, into=exp.Condition), exp.Column)
     except (sqlglot.errors.SqlglotError, RecursionError):
@@ -154,7 +154,7 @@ def _is_name(name: str) -> bool:
 
 
 def shortened(text: str) -> str:
-    """Shorten a text for a message."""
+    """Shorten a text for a message to half of `SHOWN_CHARACTERS`."""
     return text if len(text) <= SHOWN_CHARACTERS // 2 else text[: SHOWN_CHARACTERS // 2] + "..."
 
 
