@@ -1,4 +1,4 @@
-"""The best answer to a question in the windows of a text."""
+"""Choosing the best answer to a question from the logits of all windows of a text."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ Floats = NDArray[np.float64]
 
 @dataclass(slots=True)
 class AskedText:
-    """A text with a question, and the logits of its windows, which are filled in later.
+    """A text in which a question is answered, and the logits of its windows, filled in later.
 
     Attributes:
         text: The text.
         windows: Overlapping parts of the text, each encoded together with the question.
-        logits: Logits of start and end by the index of the window, float32 (1 + tokens of the text
-            in the window, 2); the first row stands for "no answer".
+        logits: Start and end logits of each window, by the index of the window: float32
+            (1 + tokens of the text in the window, 2). The first row stands for "no answer".
     """
 
     text: str
@@ -45,15 +45,15 @@ def rows_of(window: Window) -> list[int]:
 def best_answer(
     model: QuestionAnswerer, asked: AskedText, *, max_tokens: int, threshold: float
 ) -> TextAnswer:
-    """Choose the span with the highest score among the spans of all windows.
+    """Choose the span with the highest score among the spans of all windows, or "no answer".
 
     The score of a span is the start logit of its first token plus the end logit of its last token.
-    The score of "no answer" is its lowest score in any window. In a window without the answer, the
-    score of "no answer" is rightly high, even if another window contains the answer.
+    The score of "no answer" is the lowest of its scores in the windows: a window without the answer
+    rightly gives it a high score, even if another window contains the answer.
 
     Args:
-        model: The model, which gives the temperature.
-        asked: A text of which all windows have logits.
+        model: The model, whose temperature divides the logits for the probability.
+        asked: A text with the logits of all its windows.
         max_tokens: Maximum number of tokens of an answer.
         threshold: There is no answer if the score of "no answer" exceeds the score of the best span
             by more than this threshold.
@@ -81,10 +81,16 @@ def best_answer(
 
 
 def _chance(tables: Sequence[Vectors], score: float, null: float, temperature: float) -> float:
-    """Probability of a span: the probability of its start times the probability of its end.
+    """Return the probability of a span: that of its start times that of its end.
 
     Both are softmax probabilities over the tokens of all windows and "no answer". "No answer"
     counts as one more start and one more end, each with the logit ``null / 2``.
+
+    Args:
+        tables: Logits of each window, as in `AskedText`.
+        score: Score of the span; or ``null``, for the probability of "no answer".
+        null: Score of "no answer".
+        temperature: Divides the logits.
     """
     logs = 0.0
     for column in (0, 1):
@@ -94,5 +100,5 @@ def _chance(tables: Sequence[Vectors], score: float, null: float, temperature: f
 
 
 def _log_sum(values: Floats) -> float:
-    top = float(values.max())
+    top = float(values.max())  # subtracted before exp, which could overflow otherwise
     return top + float(np.log(np.exp(values - top).sum()))

@@ -35,10 +35,10 @@ _RELEVANCE = ("0", "1")  # labels of pairs (unrelated, related) for a model with
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """The fitted temperature of a model.
+    """The fitted temperature of a model, and how well its probabilities fit before and after.
 
     Attributes:
-        texts: Number of labelled texts.
+        texts: Number of labelled texts or pairs.
         temperature: Divides the logits of the model.
         error_before: Expected calibration error with the temperature that the model had, which is 1
             before the first calibration.
@@ -54,9 +54,10 @@ class Calibration:
 def calibrate(model: Path, source: Path, *, device: str = "auto") -> Calibration:
     """Fit the temperature of a model to labelled texts, and store it in the model's folder.
 
-    The most probable class of a text and the order of the scores do not change. If a text can have
-    several labels, a threshold other than 0.5 can now give it other labels. Take texts that the
-    model was not trained on.
+    The most probable class of a text does not change, and neither does the order in which a
+    cross-encoder with a single score ranks pairs. A model that gives several labels can give a text
+    other labels than before, unless its threshold is 0.5. Take texts that the model was not trained
+    on.
 
     Args:
         model: Folder of a classifier, or of a cross-encoder.
@@ -65,9 +66,13 @@ def calibrate(model: Path, source: Path, *, device: str = "auto") -> Calibration
         device: Device that computes the logits.
 
     Raises:
-        ConfigError: The model is no folder, or its outputs are no probabilities.
+        ConfigError: The model is no folder, tags words or answers questions, or its outputs are no
+            probabilities.
         CorpusError: A row of the source is bad, or the label of a row is not a class of the model.
         ModelError: The model cannot be loaded.
+
+    Source: Guo et al. 2017, On calibration of modern neural networks, section 4.2, temperature
+    scaling (arXiv:1706.04599).
     """
     if not model.is_dir():
         raise ConfigError(f"{model} is no folder of a model; the temperature is stored there.")
@@ -139,6 +144,6 @@ def _error(
     logits: NDArray[np.float32], gold: NDArray[np.float64], kind: LabelKind, temperature: float
 ) -> float:
     chances = probabilities(logits, kind, temperature)
-    if kind == "several":
+    if kind == "several":  # each label of each text is a prediction of its own
         return expected_calibration_error(chances.ravel(), gold.ravel())
     return expected_calibration_error(chances.max(axis=1), chances.argmax(axis=1) == gold)

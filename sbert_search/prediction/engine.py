@@ -1,4 +1,4 @@
-"""Open a task head on a device, and compute the logits of batches."""
+"""Open a model with a task head on a device, and compute the logits of batches."""
 
 from __future__ import annotations
 
@@ -40,16 +40,16 @@ _LOADERS: dict[str, Callable[[ModelFolder], Head]] = {
     "ForTokenClassification": TokenClassifier.from_folder,
     "ForQuestionAnswering": QuestionAnswerer.from_folder,
 }
-# Largest allowed difference from the logits on the CPU in fp32. The difference is divided by the
-# largest absolute value of the logits on the CPU, or by 1 if this value is below 1.
+# Largest allowed difference from the logits on the CPU in fp32, relative to the largest absolute
+# value of the logits on the CPU, or to 1 if this value is below 1.
 _TOLERANCES = {"fp32": 1e-3, "bf16": 0.1, "fp16": 0.05}
 
 
 class HeadEngine(PackedEngine):
-    """Runs a task head on packed batches.
+    """Runs a model with a task head on packed batches.
 
     Attributes:
-        model: The model: an encoder with the task head.
+        model: The encoder with its task head.
         task: What the head does: classify, tag or qa.
     """
 
@@ -69,8 +69,8 @@ class HeadEngine(PackedEngine):
         if isinstance(self.model, SequenceClassifier):
             super().move(device, dtype)
             return
-        # `PackedEngine.move` may record CUDA graphs, whose output has one row for each text. This
-        # model has one row for each token in its output, so it runs without CUDA graphs.
+        # `PackedEngine.move` may record CUDA graphs, whose output has one row for each text. The
+        # output of this model has one row for each token, so it runs without CUDA graphs.
         freeze(self.model.to(device).encoder.to(dtype))
         self._use_device(device)
 
@@ -102,9 +102,10 @@ class HeadEngine(PackedEngine):
 def open_head(
     model: str | Path | Head, *, device: str, precision: Precision
 ) -> OpenedModel[HeadEngine]:
-    """Find a task head, load it, move it to its device and check its logits.
+    """Find a model with a task head, load it, move it to its device and check its logits.
 
-    A model in memory stays on its device and in its precision, in evaluation mode.
+    A model in memory is put into evaluation mode. It stays on its device and in its precision, and
+    its logits are not checked.
 
     Raises:
         ConfigError: The device or the precision is not available, or a model in memory has another
@@ -168,17 +169,18 @@ def per_token_logits(
     launcher: BatchLauncher,
     windows: Iterable[tuple[Sequence[int], Sequence[Ids], Sequence[Ids] | None, Rows]],
 ) -> Iterator[tuple[int, Vectors]]:
-    """Compute the logits of some tokens of each text, in batches that the launcher cuts.
+    """Compute the logits of some tokens of each text, in batches that the launcher forms.
 
     Args:
-        engine: A head that gives logits for each token.
-        launcher: Cuts texts into batches.
+        engine: An engine whose model gives logits for each token.
+        launcher: Forms batches of texts.
         windows: Groups of texts. A group has four sequences with one item for each text: its
             number, its token ids, its segment ids (None: all are 0 in this group), and the indices
             of its tokens whose logits are needed.
 
     Yields:
-        The number of a text and its logits, float32 (rows, labels), in any order.
+        The number of a text and its logits, float32 (tokens needed, labels). The order of the texts
+        is that of the batches.
 
     Raises:
         ModelError: A logit is not finite.
@@ -199,7 +201,7 @@ def per_token_logits(
                 [rows[i] for i in chosen],
             )
 
-        waiting = None
+        waiting = None  # a batch is split only after the next one has started on the device
         for batch in launcher.launch(lengths, start):
             if waiting is not None:
                 yield from _split(*waiting)
@@ -211,7 +213,12 @@ def per_token_logits(
 def _split(
     finish: Callable[[], Vectors], texts: Sequence[tuple[int, int]]
 ) -> Iterator[tuple[int, Vectors]]:
-    """Wait for the logits of a batch and split them by text."""
+    """Wait for the logits of a batch, check them and split them by text.
+
+    Args:
+        finish: Waits for the logits, float32 (tokens, labels).
+        texts: Number of each text, and how many of its tokens have logits.
+    """
     logits, start = require_finite(finish()), 0
     for number, length in texts:
         yield number, logits[start : start + length]

@@ -33,7 +33,7 @@ COLUMNS: Mapping[TaskName, Mapping[str, tuple[str, ...]]] = {
 }
 """Default column names, in order of preference, for each task and each part of an input row."""
 
-_ROWS, _CHARS = 1024, 1 << 22  # most rows and characters that are predicted together
+_ROWS, _CHARS = 1024, 1 << 22  # a batch ends when it has this many rows or characters
 _PLACE = [pa.field("row", pa.int64()), pa.field("id", pa.string())]
 _ENTITY = [
     *(pa.field("label", pa.string()), pa.field("start", pa.int64()), pa.field("end", pa.int64())),
@@ -83,11 +83,11 @@ class PredictedRow:
 # deleted, for which it needs a weak reference to this object.
 @dataclass(slots=True, weakref_slot=True)
 class FilePredictor:
-    """Predicts for the rows of a file, batch by batch.
+    """Predicts for the rows of a file, in batches of limited size.
 
     Attributes:
         predictor: The model.
-        text: Column of the text or question; None: the first column name in `COLUMNS` that occurs.
+        text: Column of the text or question; None: the first name in `COLUMNS` that the file has.
         text2: Column of the second text, or of the text to answer from; None: as for ``text``.
         on_error: "stop": a bad row raises an error; "skip": it is left out with a warning.
         rejected: Number of rows left out so far.
@@ -112,13 +112,15 @@ class FilePredictor:
             )
 
     def rows(self, source: str | Path) -> Iterator[PredictedRow]:
-        """Yield a prediction for each row, in order.
+        """Yield a prediction for each row of a file, in order.
 
         Args:
             source: A file that `read_rows` can read, or ``-`` for JSON lines on standard input.
 
         Raises:
-            CorpusError: The file or a column is absent, or a row is bad and ``on_error`` is "stop".
+            CorpusError: The file or a column is absent, the file has no rows, or a row is bad and
+                ``on_error`` is "stop".
+            ModelError: The model computes values that are not finite.
         """
         yield from self._predicted(self._file(source))
 
@@ -137,7 +139,7 @@ class FilePredictor:
 
         Raises:
             ConfigError: ``out`` is the source, belongs to the model or has another ending.
-            CorpusError: As for `rows`.
+            CorpusError, ModelError: As for `rows`.
             OSError: The disk failed; an older file of that name is unchanged.
         """
         if out.suffix not in (".jsonl", ".parquet"):
@@ -179,8 +181,8 @@ class FilePredictor:
             self.predictor.task, {"text": self.text, "text2": self.text2}, names, file
         )
         if self.predictor.task == "classify" and self.text2 is None and len(columns) > 1:
-            # A model does not say whether it was trained on single texts or on pairs. So the user
-            # is told how the rows are read.
+            # A model does not record whether it was trained on single texts or on pairs, so a note
+            # tells the user how the rows are read.
             note(
                 f"{file.shown}: each row is a pair of texts, of the columns {columns[0]} and "
                 f"{columns[1]}. If the model classifies single texts, remove {columns[1]}."

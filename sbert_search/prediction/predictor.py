@@ -66,8 +66,9 @@ class Predictor:
             object in memory keeps its device and precision; ``device`` and ``precision`` must be
             auto or name the device and precision that it has.
         device: auto, cpu, cuda, cuda:N or mps.
-        precision: fp32, bf16, fp16, or auto: the faster of fp32 and bf16 on the device; fp32 if
-            the logits in bf16 differ too much.
+        precision: fp32, bf16, fp16 or auto. auto is bf16 on a CUDA device that supports it, the
+            faster of fp32 and bf16 on a CPU, and else fp32. It is also fp32 if the logits in bf16
+            differ too much from those in fp32.
         batch_tokens: Maximum tokens of one forward pass; None: a number that is fast on the device.
         no_answer_threshold: For questions: there is no answer if the score of "no answer" minus the
             score of the best span is larger than this threshold. None: the threshold stored with
@@ -79,9 +80,10 @@ class Predictor:
         max_len: Maximum number of tokens that the model reads at once.
 
     Raises:
-        ConfigError: A setting is invalid.
-        ModelError: The model cannot be found or loaded, has no task head, gives two classes the
-            same name, or its logits on this device differ too much from those on the CPU in fp32.
+        ConfigError: A setting is invalid, or the device or the precision is not available.
+        ModelError: The model cannot be found or loaded, has no task head, or is a classifier that
+            gives two classes the same name. Or its logits on this device differ too much from those
+            on the CPU in fp32.
     """
 
     def __init__(
@@ -156,7 +158,7 @@ class Predictor:
         )
 
     def push_to_hub(self, name: str, **options: Unpack[PushOptions]) -> str:
-        """Publish the folder of the model on the Hugging Face hub; see `Embedder.push_to_hub`."""
+        """Publish the model's folder on the Hugging Face hub; see `Embedder.push_to_hub`."""
         from sbert_search.models.loading.publish import push_folder
 
         return push_folder(self.opened.folder, name, self.task, **options)
@@ -174,8 +176,8 @@ class Predictor:
         Raises:
             ConfigError: A text is not a pair although the model answers questions, or is a pair
                 although the model tags words.
-            CorpusError: A text contains a lone surrogate, which UTF-8 cannot encode; or a
-                classifier gets both single texts and pairs; or ``texts`` is one text.
+            CorpusError: A text contains a lone surrogate, which UTF-8 cannot encode; a classifier
+                gets both single texts and pairs; or ``texts`` is one text and not a list.
             ModelError: The model computes values that are not finite.
         """
         texts = _as_list(texts, "texts")
@@ -253,7 +255,8 @@ class Predictor:
         Raises:
             ConfigError: The model does not tag words.
             CorpusError: A text contains a lone surrogate, which UTF-8 cannot encode; or ``texts``
-                is one text.
+                is one text and not a list.
+            ModelError: The model computes values that are not finite.
         """
         model = self._tagger()
         texts = _as_list(texts, "texts")
@@ -267,11 +270,17 @@ class Predictor:
     def tag_words(
         self, sentences: Sequence[Sequence[str]], *, show_progress_bar: bool = False
     ) -> list[list[str]]:
-        """Return the tag of each word of sentences that are already cut into words.
+        """Return the tag of each word of sentences that are already split into words.
+
+        Args:
+            sentences: Lists of words.
+            show_progress_bar: Whether to show progress on stderr.
 
         Raises:
             ConfigError: The model does not tag words.
-            CorpusError: A sentence is a text and not a list of words.
+            CorpusError: A sentence is a text and not a list of words, or a word is no text or
+                contains a lone surrogate.
+            ModelError: The model computes values that are not finite.
         """
         model = self._tagger()
         remedy = "pass a list of words for each sentence, or call tag"
@@ -304,9 +313,11 @@ class Predictor:
             show_progress_bar: Whether to show progress on stderr.
 
         Raises:
-            ConfigError: The model does not answer questions.
+            ConfigError: The model does not answer questions, or ``max_answer_tokens`` is no integer
+                of at least 1.
             CorpusError: A text contains a lone surrogate, which UTF-8 cannot encode; or an element
                 of ``questions`` is no pair of texts.
+            ModelError: The model computes values that are not finite.
         """
         model = self.model
         if not isinstance(model, QuestionAnswerer):

@@ -18,8 +18,8 @@ class TextLabel:
         label: Name of the most probable class. For a model that gives a number, its only label.
         score: Probability of this class, from 0 to 1. For a model that gives a number, the number.
         labels: The classes of the text. For a model that gives several classes, those whose
-            probability is at least the model's threshold, most probable first; otherwise ``label``
-            alone.
+            probability is at least the model's threshold, most probable first (there may be none);
+            otherwise ``label`` alone.
         scores: Probability of every class by name, or the number by the only label.
     """
 

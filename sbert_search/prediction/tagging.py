@@ -1,4 +1,4 @@
-"""Words of a text, their tags, and the entities that the tags denote."""
+"""Find the words of a text, their tags, and the entities that the tags denote."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from sbert_search.tag_schemes import OUTSIDE, entities
 from sbert_search.tokens.tokenizer import Ids
 from sbert_search.tokens.word_spans import TRUNCATED, CharSpan, encode_words
 
-# A word may begin with "@" or "#", and have signs inside, as in "U.S" or "rock'n'roll". Every other
-# character that is no blank is a word of its own.
+# A word is a run of letters, digits and underscores. It may begin with "@" or "#", and have signs
+# inside, as in "U.S" or "rock'n'roll". Every other character that is no blank is a word of its own.
 # A mark, such as a combining accent, a vowel sign or a soft hyphen, belongs to the word before it.
 # A mark alone is no word. `words_of` replaces each mark by `_MARK` before it applies the pattern.
 _MARK = "\u0300"
@@ -44,7 +44,7 @@ def words_of(text: str) -> list[CharSpan]:
 
 @dataclass(slots=True)
 class TaggingText:
-    """A text to tag. If it is too long for the model, its logits are computed part by part.
+    """A text to tag, whose logits are computed part by part if it is too long for the model.
 
     Attributes:
         text: The text.
@@ -53,7 +53,7 @@ class TaggingText:
         logits: Logits of the words, float32 (words, labels).
         known: Whether the logits of each word have been computed, bool (words,). A word that the
             tokenizer turns into no token never gets logits.
-        start: Index of the first word of the part to compute next.
+        start: Index of the first word of the next part; words before ``need`` are its context.
         need: Index of the first word whose logits are still to be computed.
     """
 
@@ -71,13 +71,14 @@ class TaggingText:
 
     @property
     def done(self) -> bool:
-        """Whether no word is left to compute."""
+        """Whether no word is left whose logits are to be computed."""
         return self.need >= len(self.words)
 
     def next_part(self, n_words: int) -> tuple[str, list[CharSpan]]:
-        """Return the text of at most ``n_words`` words from the word `start` on.
+        """Return the part of at most ``n_words`` words that begins with the word ``start``.
 
-        The second result has the span of each of these words in the returned text.
+        Returns:
+            The text of the part, and the span of each of its words in this text.
         """
         words = self.words[self.start : self.start + n_words]
         first, last = words[0][0], words[-1][1]
@@ -92,7 +93,7 @@ class TaggingText:
         """
         if end > self.need:
             self.start, self.need = max(self.start + 1, end - _CONTEXT), end
-        elif self.start < self.need:  # the context fills the model: leave it out
+        elif self.start < self.need:  # the context filled the whole part: go on without it
             self.start = self.need
         else:  # the tokenizer makes no token of these words
             self.start = self.need = self.start + n_words
@@ -101,12 +102,12 @@ class TaggingText:
 def encode_parts(
     model: TokenClassifier, texts: Sequence[TaggingText]
 ) -> tuple[list[Ids], list[list[int]], list[list[int]]]:
-    """Encode the next part of each text, and choose the part of the text after it.
+    """Encode the next part of each text, and move each text on to the part after it.
 
     Returns:
-        Three lists with one item for each text: the token ids of the part; the indices, in the
-        text, of the words whose logits the part gives; and the index, in the token ids, of the
-        first token of each of these words.
+        Three lists with one item for each text: the token ids of the part; the indices of the words
+        of the text whose logits the part gives; and, for each of these words, the index of its
+        first token in the token ids.
     """
     limit = model.tokenizer.max_len  # the model can read no more words than tokens
     parts = [text.next_part(limit) for text in texts]
@@ -127,8 +128,8 @@ def encode_parts(
 def tags_of_words(model: TokenClassifier, text: TaggingText) -> list[tuple[str, float]]:
     """Return the tag of each word and its probability.
 
-    A word that the tokenizer turns into no token has the tag ``O``. If the labels of the model do
-    not mark entities and do not contain ``O``, such a word has the first label.
+    A word that the tokenizer turns into no token has the tag ``O`` with probability 1. If the
+    labels of the model do not mark entities and do not contain ``O``, it has the first label.
     """
     outside = OUTSIDE if OUTSIDE in model.labels or model.scheme else model.labels[0]
     tagged = [(outside, 1.0)] * len(text.words)
@@ -143,7 +144,10 @@ def tags_of_words(model: TokenClassifier, text: TaggingText) -> list[tuple[str, 
 
 
 def entities_of(model: TokenClassifier, text: TaggingText) -> TextEntities:
-    """Return the entities of a text, whose logits must have been computed."""
+    """Return the entities of a text whose logits have been computed.
+
+    If the labels of the model do not mark entities, each word is returned with its tag.
+    """
     tagged = tags_of_words(model, text)
     tags = [tag for tag, _ in tagged]
     if model.scheme is None:
