@@ -81,8 +81,9 @@ class TextAnswer:
         start: Index of the first character of the answer in the text; 0 if there is no answer.
         end: Index after the last character of the answer; 0 if there is no answer.
         score: Probability of the answer, from 0 to 1; or of "no answer", if there is no answer.
-        margin: Score of the best span minus the score of "no answer", in logits. There is no
-            answer if the margin is below ``-no_answer_threshold`` of the `Predictor`.
+        margin: Score of the best span minus the score of "no answer", in logits; 0 if the text has
+            no tokens. There is no answer if the margin is below ``-no_answer_threshold`` of the
+            `Predictor`.
     """
 
     text: str

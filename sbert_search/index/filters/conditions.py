@@ -2,7 +2,7 @@
 
 `sqlglot` parses the condition. Only these elements are accepted: columns, lower() and upper() of a
 column, literals, comparisons, AND, OR, NOT, IN, BETWEEN, LIKE, ILIKE, and IS or IS NOT with NULL,
-TRUE or FALSE. A missing value is NULL, and the logic is SQL's with three values.
+TRUE or FALSE. A missing value is NULL. AND, OR and NOT follow SQL's three-valued logic.
 """
 
 from __future__ import annotations

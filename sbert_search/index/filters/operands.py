@@ -134,7 +134,8 @@ class Columns:
             )
 
 
-# Arguments of a node that mostly hold a value. An unknown name there may be a text in wrong quotes.
+# Arguments of a node that mostly hold a value. An unknown name there may be a text without single
+# quotes.
 _VALUES = ("expression", "expressions", "low", "high")
 _ITEMS: Mapping[str, ColumnType] = {
     "list[string]": "string",

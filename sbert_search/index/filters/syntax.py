@@ -48,7 +48,7 @@ _READ: Mapping[type[exp.Expr], set[str]] = {
     exp.Null: set(),
     exp.Boolean: {"this"},
 }
-"""For each kind of node, the arguments that `conditions` compiles. Each other argument is refused,
+"""For each kind of node, the arguments that `conditions` compiles. All other arguments are refused,
 because a new version of sqlglot may introduce an argument that changes the meaning of a node, as
 sqlglot 30 did with `negate`."""
 

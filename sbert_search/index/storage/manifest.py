@@ -159,7 +159,7 @@ class LexicalRecord:
 class SegmentRecord:
     """One segment, which holds ``n_rows`` rows from ``row_start`` up to ``row_end`` (excluded).
 
-    ``n_rows`` is less than ``row_end - row_start`` if row numbers between them are unused here.
+    ``n_rows`` is less than ``row_end - row_start`` if the segment lacks some rows of this range.
     """
 
     row_start: int

@@ -99,7 +99,7 @@ class Segment:
     def verify(self, *, vectors: bool = True) -> None:
         """Hash the files that were too large to be hashed when they were opened.
 
-        Merges and the making of postings call it before they write files from this segment.
+        Merges and builds of postings call it before they write files from this segment.
 
         Args:
             vectors: Whether to hash the vectors too.

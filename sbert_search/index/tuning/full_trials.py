@@ -22,7 +22,7 @@ from sbert_search.index.tuning.sweep import climb, measure, unmeasured
 from sbert_search.runtime.progress import note, progress
 from sbert_search.runtime.provenance import library_versions, machine
 
-FEWEST_QUERIES = 50  # lack of time lowers the number of queries of each half no further than this
+FEWEST_QUERIES = 50  # fewest queries that are taken of each half if time is short
 TRUTH_SHARE = 0.2  # share of the remaining time for finding exact neighbours over all rows
 
 

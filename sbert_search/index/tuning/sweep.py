@@ -158,7 +158,7 @@ def climb(
 
 
 def reaches(trial: Trial, recall: float) -> bool:
-    """Whether the recall of a trial, less its standard error, is at least a target; or is 1."""
+    """Whether the recall minus its standard error is at least a target, or the recall is 1."""
     return trial.recall - trial.recall_error >= recall or trial.recall == 1.0
 
 
