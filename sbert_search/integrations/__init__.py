@@ -1,1 +1,1 @@
-"""Adapters of other frameworks: one subpackage for each, which needs the extra of its name."""
+"""Adapters for other frameworks: one subpackage for each, which needs the extra of its name."""

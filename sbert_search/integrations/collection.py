@@ -58,8 +58,8 @@ def _is_blank(record: Record) -> bool:
 class Collection:
     """Documents of a framework in an index.
 
-    Every read and every search sees the newest commit, also of another process. Threads may share
-    a collection: they write one after the other and search at the same time.
+    Every read and every search sees the newest commit, also one of another process. Threads may
+    share a collection: they write one after the other and search at the same time.
 
     Args:
         path: Folder of the index, which is created if it does not exist. None: a temporary folder,
@@ -76,8 +76,9 @@ class Collection:
         written: Number of rows that this object has written, by outcome.
 
     Raises:
-        ModelMismatch: The model is not the one that built the index.
-        IndexStoreError: The folder holds files that are no index.
+        ModelMismatch: The model is not the one that built the index. A model given by name is
+            compared at its first use.
+        IndexStoreError: The folder holds files that are not an index.
     """
 
     def __init__(
@@ -140,12 +141,12 @@ class Collection:
 
     @property
     def index(self) -> Index | None:
-        """The index on its newest commit; None: nothing was written yet."""
+        """The index on its newest commit; None: there is no index yet."""
         return None if (engine := self.engine) is None else engine.index
 
     @property
     def seen(self) -> Index | None:
-        """The index as it was opened or refreshed last; None: there was no index yet."""
+        """The index as last opened or refreshed, maybe behind the newest commit; None: no index."""
         return None if self._engine is None else self._engine.index
 
     @property
@@ -269,7 +270,7 @@ class Collection:
         ]
 
     def example(self) -> tuple[str, NDArray[np.float32]] | None:
-        """Return the text of a passage, and its vector; None: no document has a text."""
+        """Return the text and the vector, (dim,), of some passage; None: no document has a text."""
         if (index := self.index) is None:
             return None
         document = next((each for each in index if each.full_text), None)
@@ -279,7 +280,7 @@ class Collection:
         return passage.text, index.state.vectors(np.array([passage.row]))[0]
 
     def documents(self, where: str | None = None, n: int | None = None) -> list[Record]:
-        """Read the documents that match a filter, in the order in which they were added."""
+        """Read the first ``n`` documents that match a filter, in the order of their addition."""
         if (index := self.index) is None:
             return []
         return list(map(record_of, islice(index.documents(where), n)))
@@ -336,8 +337,8 @@ class Collection:
     def answers(self, queries: Sequence[str], options: SearchOptions) -> Iterator[Hits]:
         """Search by several texts, which are embedded together; yield the hits of each.
 
-        The caller can turn the hits of a query into its own objects before the next ones are read.
-        This halves the number of objects that Python's garbage collector looks through.
+        Hits are read query by query, so that the caller can convert those of one query to its own
+        objects before it asks for the next. Fewer objects are then alive at the same time.
         """
         engine = self.engine
         if engine is None or not len(engine.index):

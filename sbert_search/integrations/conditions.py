@@ -54,7 +54,7 @@ class Conditions:
         return kind[5:-1] if kind.startswith("list[") else None
 
     def name(self, column: str) -> str:
-        """Write the name of a column."""
+        """Return the quoted name of a column, with ``meta.`` if it is also a name of the index."""
         prefix = "meta." if column in _OWN and column in self._columns else ""
         return f'{prefix}"{column.replace(chr(34), chr(34) * 2)}"'
 
@@ -87,7 +87,7 @@ class Conditions:
         return any_of([found, self.is_null(column)]) if None in values else found
 
     def compares(self, column: str, order: Ordering, value: object) -> str:
-        """Match documents whose value in a column is above or below a value of the same type."""
+        """Match documents whose value in a column stands in this order to a value of its type."""
         value = plain_value(value)
         if self.kind(column) == "bool" and isinstance(value, (int, float)):
             # To Python, True and False are 1 and 0.
@@ -122,7 +122,7 @@ class Conditions:
 
 
 def literal(value: object) -> str:
-    """Write a value: a text, a number, a flag, a date or a time."""
+    """Return the SQL literal of a text, a number, a flag, a date or a time."""
     if isinstance(value, bool):
         return "TRUE" if value else "FALSE"
     if isinstance(value, datetime):
@@ -153,14 +153,14 @@ def none_of(condition: str) -> str:
 
 
 def _typed(kind: str | None, value: object) -> str:
-    """Write a value that fits a type: 1 as TRUE for a flag, True as 1 for a number."""
+    """Return the SQL literal of a value for a column of a type: 1 as TRUE for a flag column."""
     if kind == "bool":
         return literal(value == 1)
     return literal(int(value) if isinstance(value, bool) else value)
 
 
 def _fits(kind: str | None, value: object) -> bool:
-    """Whether a value can be compared with those of a column."""
+    """Whether a value can be compared with the values of a column of this type."""
     if isinstance(value, float) and math.isnan(value):
         return False
     if kind == "bool":

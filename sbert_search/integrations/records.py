@@ -1,10 +1,10 @@
 """Documents of frameworks as rows of an index, and back.
 
-The metadata of a framework's document are any mapping. The metadata of an index are typed columns,
-by which searches can be filtered. Texts, numbers, flags, dates and lists of one of these types
-become columns. All other values (None, mappings, empty and mixed lists) are kept as JSON in one
-column, and no filter sees them. They come back as JSON has them: a tuple as a list, and the names
-in a mapping as texts.
+A framework's document has metadata of arbitrary types. An index has typed metadata columns, by
+which searches can be filtered. Texts, numbers, flags, dates and lists of one of these types become
+columns. All other values (None, mappings, empty and mixed lists, integers beyond int64, NaN and
+infinities) are stored as JSON in one column, and no filter sees them. They are returned as JSON
+represents them: a tuple as a list, and the keys of a mapping as strings.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Record:
     Attributes:
         doc_id: The id.
         text: The text; "" if it has none.
-        metadata: Any values by name.
+        metadata: The values by name.
     """
 
     doc_id: str
@@ -48,8 +48,8 @@ def row_of(record: Record) -> dict[str, object]:
     """Return the row of an index for a record.
 
     Raises:
-        CorpusError: A name of the metadata is reserved or no string, or a value is of a type that
-            neither a column nor JSON can hold.
+        CorpusError: A name of the metadata is reserved or not a string, or a value is of a type
+            that neither a column nor JSON can hold.
     """
     row: dict[str, object] = {"_id": record.doc_id, "_title": "", "_text": record.text}
     other: dict[str, object] = {}
@@ -72,7 +72,7 @@ def record_of(document: Document) -> Record:
 
 
 def plain_value(value: object) -> object:
-    """Return a value of numpy as one of Python, also in a list, and any other value as it is."""
+    """Convert a NumPy scalar, also inside a list, to a Python value; return other values as is."""
     if isinstance(value, list):
         return [plain_value(item) for item in value]
     return value.item() if isinstance(value, np.generic) else value

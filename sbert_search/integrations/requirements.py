@@ -8,10 +8,10 @@ from contextlib import contextmanager
 
 @contextmanager
 def extra(name: str) -> Iterator[None]:
-    """Name the extra to install if an import in this block fails.
+    """Turn a failed import in this block into an error that names the extra to install.
 
     Args:
-        name: The extra of this package that brings the framework.
+        name: The extra of this package that installs the framework.
 
     Raises:
         ImportError: A package is missing; the message has the command that installs it.

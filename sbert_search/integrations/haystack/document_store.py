@@ -39,7 +39,8 @@ class SbertSearchDocumentStore(ReadableStore):
             never returns embeddings.
 
     Raises:
-        ModelMismatch: The model is not the one that built the index.
+        ModelMismatch: The model is not the one that built the index; this is checked when the model
+            is first used.
     """
 
     def __init__(
@@ -75,8 +76,8 @@ class SbertSearchDocumentStore(ReadableStore):
 
         Args:
             documents: The documents.
-            policy: What to do with an id that the store holds: FAIL and NONE write nothing, SKIP
-                leaves the held document, OVERWRITE replaces it.
+            policy: What to do with a document whose id the store holds: FAIL and NONE raise an
+                error and write nothing, SKIP keeps the held document, OVERWRITE replaces it.
 
         Returns:
             The number of documents that were written.
@@ -84,6 +85,8 @@ class SbertSearchDocumentStore(ReadableStore):
         Raises:
             ValueError: ``documents`` is not a list of documents.
             DuplicateDocumentError: The policy is FAIL or NONE, and an id is held or occurs twice.
+            ModelMismatch: An embedding has another dimension than the store.
+            CorpusError: A value of the metadata cannot be stored, or its name is reserved.
         """
         if not isinstance(documents, list) or not all(isinstance(d, Document) for d in documents):
             raise ValueError("Please provide a list of Documents.")

@@ -13,8 +13,8 @@ from sbert_search.errors import CorpusError
 from sbert_search.integrations.haystack.filters import TIMES, time_of
 from sbert_search.integrations.records import Record
 
-# A column whose value is "none" if the document has no embedding, and "zero" if all numbers of its
-# embedding are 0. For either, the index stores the unit vector (1, 0, ..., 0).
+# A column whose value is "none" if the document has no embedding, and "zero" if all components of
+# its embedding are 0. For both, the index stores the unit vector (1, 0, ..., 0).
 VECTOR = "_vector"
 NORM = "_norm"  # norm of an embedding that is not a unit vector; an index holds unit vectors
 REST = "_document"  # the parts of a document that an index has no columns for
@@ -28,7 +28,7 @@ def record_of(document: Document, *, marks_vector: bool) -> Record:
     Args:
         document: The document.
         marks_vector: Whether to record in the metadata what the index does not keep of an
-            embedding: that it is missing, that all its numbers are 0, or its norm.
+            embedding: that it is missing, that all its components are 0, or its norm.
 
     Raises:
         CorpusError: Metadata have a reserved name.
@@ -83,8 +83,8 @@ def document_of(
     score: float | None = None,
 ) -> Document:
     """Return the document of a record."""
-    # Columns that `record_of` added for the values of mappings. An equal entry of the user's own
-    # cannot be told from these.
+    # Columns that `record_of` added for the values of mappings. If the user's metadata had an equal
+    # entry of the same name, it cannot be distinguished from these and is left out too.
     added: dict[str, object] = {}
     for name, value in metadata.items():
         if isinstance(value, dict):

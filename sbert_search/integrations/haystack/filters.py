@@ -1,8 +1,8 @@
 """Haystack's filters as conditions of an index.
 
 A field is ``id`` or the name of metadata, with or without ``meta.`` before it; ``meta.a.b`` is the
-value ``b`` of the mapping ``a``. ``==`` and ``in`` match a missing value where ``None`` is given.
-Texts can be ordered only if they are ISO dates; the index holds their times in further columns.
+value ``b`` of the mapping ``a``. ``==`` and ``in`` with ``None`` match documents without a value.
+Texts can be ordered only if they are ISO dates, whose times the index stores in further columns.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from haystack.errors import FilterError
 from sbert_search.integrations.conditions import Conditions, all_of, any_of, none_of
 from sbert_search.integrations.records import plain_value
 
-TIMES = "_time."  # with a field's name after it: the column with the times of its ISO dates
+TIMES = "_time."  # prefix of a field's name: the column with the times of its ISO dates
 _OWN = ("content", "blob", "score", "embedding", "sparse_embedding")
 _ORDERS = ("<", "<=", ">", ">=")
 

@@ -128,7 +128,11 @@ class ReadableStore:
         filters: Filters | None = None,
         query_embedding: Sequence[float] | None = None,
     ) -> list[Document]:
-        """Search by a text, a vector or both, as the retrievers do."""
+        """Search by a text, a vector or both, as the retrievers do.
+
+        In a store without a model, dense search leaves out the documents that have no embedding or
+        one with all components 0.
+        """
         where = self._where(filters)
         by_vector = options.mode == "dense" and not self.has_model
         if by_vector and VECTOR in self.collection.columns:
@@ -196,7 +200,7 @@ def _different(documents: Sequence[Document], name: str) -> list[Any]:
 
 @contextmanager
 def _comparing(values: Sequence[object], name: str) -> Iterator[None]:
-    """Name the field if its values turn out not to be comparable."""
+    """Turn the TypeError of a comparison in this block into an error that names the field."""
     try:
         yield
     except TypeError as error:

@@ -1,7 +1,8 @@
-"""LangChain's filters, as most of its vector stores write them, as conditions of an index.
+"""LangChain's filters, in the form of most of its vector stores, as conditions of an index.
 
 ``{"year": {"$gte": 2019}, "kind": "class"}`` means both conditions; ``$and``, ``$or`` and ``$not``
-join filters. A text is a condition of the index itself, such as ``year >= 2019``.
+join filters. ``$like`` and ``$ilike`` look for a substring, without wildcards. A filter that is a
+string is a condition of the index itself, such as ``year >= 2019``.
 """
 
 from __future__ import annotations

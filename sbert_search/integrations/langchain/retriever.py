@@ -22,7 +22,7 @@ from sbert_search.search.options import SearchKeywords, SearchMode
 
 
 class SbertSearchRetriever(BaseRetriever):
-    """Retrieves passages: of a long document, the best passage and not the whole text.
+    """Retrieves documents; the content of a long document is its best passage, not its whole text.
 
     Attributes:
         store: The store to search.
@@ -50,7 +50,7 @@ class SbertSearchRetriever(BaseRetriever):
     ) -> list[list[Document]]:
         """Retrieve for several queries, which are embedded together.
 
-        If callbacks watch the calls, or exceptions are returned, each query is searched by itself.
+        If there are callbacks, or ``return_exceptions`` is set, each query is searched separately.
         """
         if inputs and (return_exceptions or _is_watched(config, len(inputs))):
             found = super().batch(inputs, config, return_exceptions=return_exceptions, **kwargs)
@@ -77,7 +77,7 @@ class SbertSearchRetriever(BaseRetriever):
         filter: Filter | None = None,
         **keywords: Unpack[SearchKeywords],
     ) -> tuple[int, Filter | None, SearchKeywords]:
-        """Return the arguments of a search: those of the call, and else those of this object."""
+        """Return the arguments of a search; those of the call override those of this object."""
         known = cast(
             "SearchKeywords",
             {"mode": self.mode, "full_text": False, **self.search_kwargs, **keywords},
@@ -110,7 +110,7 @@ class SbertSearchRetriever(BaseRetriever):
 
 
 def _is_watched(config: RunnableConfig | list[RunnableConfig] | None, n_calls: int) -> bool:
-    """Whether callbacks, such as those of a tracer, expect to hear of each call.
+    """Whether there are callbacks, such as those of a tracer, to be notified of each call.
 
     Args:
         config: As for `batch`: a list with one config for each call, or one config for all calls.

@@ -113,7 +113,11 @@ class SbertSearchVectorStore(VectorStore):
         return np.array(self.embeddings.embed_documents(texts), np.float32)
 
     def _compare(self) -> None:
-        """Refuse embeddings that give another vector for a text of the index."""
+        """Embed a text of the index again, and compare the new vector with the stored one.
+
+        Raises:
+            ModelMismatch: The vectors differ, so another model has built the index.
+        """
         if self._compared or (example := self.collection.example()) is None:
             return
         text, stored = example
@@ -172,7 +176,7 @@ class SbertSearchVectorStore(VectorStore):
         """Find the documents nearest to a query.
 
         Args:
-            query: Any text.
+            query: The query.
             k: Number of documents to return.
             filter: Condition over the metadata (see `filters`); None: all documents.
             kwargs: Fields of `SearchOptions`, such as ``mode="hybrid"``; the default mode is dense.
@@ -218,13 +222,13 @@ class SbertSearchVectorStore(VectorStore):
         filter: Filter | None = None,
         **kwargs: Unpack[SearchKeywords],
     ) -> list[Document]:
-        """Find documents that are near to a query and unlike each other.
+        """Find documents by maximal marginal relevance: near to a query and unlike each other.
 
         Args:
-            query: Any text.
+            query: The query.
             k: Number of documents to return.
             fetch_k: Number of documents to choose from.
-            lambda_mult: Weight of the nearness, from 0 (most diverse) to 1 (nearest).
+            lambda_mult: Weight of the nearness to the query, from 0 (most diverse) to 1 (nearest).
             filter: As for `similarity_search`.
             kwargs: As for `similarity_search`.
         """
@@ -286,7 +290,11 @@ class SbertSearchVectorStore(VectorStore):
         return self.collection.answers(queries, self.options(k, filter, keywords))
 
     def options(self, k: int, filter: Filter | None, keywords: SearchKeywords) -> SearchOptions:
-        """Return the options of a search."""
+        """Return the options of a search.
+
+        Raises:
+            QueryError: Both ``filter`` and ``where`` are given, or an option is wrong.
+        """
         if filter is not None and keywords.get("where"):
             raise QueryError("Pass either filter or where, which mean the same.")
         merged: SearchKeywords = {"mode": "dense", "syntax": "plain", "full_text": True, **keywords}
@@ -314,7 +322,7 @@ class SbertSearchVectorStore(VectorStore):
         """Return documents with their cosines.
 
         Raises:
-            QueryError: The scores are no cosines.
+            QueryError: The scores are not cosines.
         """
         if kwargs.get("mode", "dense") != "dense" or self.collection.reranker is not None:
             raise QueryError(

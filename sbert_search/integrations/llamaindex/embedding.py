@@ -12,7 +12,7 @@ from sbert_search.embedding.arguments import EmbedderOptions, ModelLike
 from sbert_search.embedding.protocol import TextEmbedder
 from sbert_search.index.ingestion.model_check import as_embedder
 
-BATCH_SIZE = 1024  # texts of a call; the embedder makes batches of its own by their lengths
+BATCH_SIZE = 1024  # texts of a call; the embedder splits them into its own batches by length
 
 
 class SbertSearchEmbedding(BaseEmbedding):

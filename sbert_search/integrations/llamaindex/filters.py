@@ -1,8 +1,8 @@
 """LlamaIndex's metadata filters as conditions of an index.
 
-They match the same nodes as in ``SimpleVectorStore``. A node without a value meets only ``!=``,
-``nin`` and ``is_empty``; ``contains``, ``any`` and ``all`` look for parts of a text and items of a
-list.
+They match the same nodes as in ``SimpleVectorStore``. A node without a value matches only ``!=``,
+``nin`` and ``is_empty``. ``contains``, ``any`` and ``all`` look for substrings in a text column,
+and for items in a list column.
 """
 
 from __future__ import annotations

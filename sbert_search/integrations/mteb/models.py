@@ -130,7 +130,7 @@ class SbertSearchCrossEncoder:
         prompt_type: PromptType | None = None,
         **kwargs: object,
     ) -> NDArray[np.float32]:
-        """Score each first text with the second one at the same place, float32 (n,)."""
+        """Score text n of the first input with text n of the second one, float32 (n,)."""
         pairs = list(zip(texts_of(inputs1), texts_of(inputs2), strict=True))
         return self.reranker.predict(pairs)
 
@@ -156,8 +156,8 @@ def meta_of(
         name: Name of the model; None: that of the identity.
         settings: Hash of further settings, which becomes a part of the revision.
 
-    MTEB takes kept results of the same name and revision as results of the same model. So the
-    revision also has a hash of all settings of the identity, such as pooling and truncation.
+    MTEB reuses cached results of a model with the same name and revision. So the revision also has
+    a hash of all settings of the identity, such as pooling and truncation.
     """
     shown = name or identity.name
     is_encoder = kind != "cross-encoder"

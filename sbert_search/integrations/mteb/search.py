@@ -69,7 +69,7 @@ class SbertSearchModel:
 
     @property
     def _scorer(self) -> object:
-        """What tells the reranker from others, as a JSON value."""
+        """Identity of a reranker of this package, or the class name of another; None: none."""
         if isinstance(self.reranker, BestWindow):
             return [self.reranker.identity.to_mapping(), self.reranker.most]
         if isinstance(self.reranker, Reranker):
@@ -150,9 +150,10 @@ class SbertSearchModel:
 
 
 def _strictly_falling(scores: Mapping[str, float]) -> dict[str, float]:
-    """Lower equal scores a little, since MTEB's metrics order documents of equal score by id.
+    """Lower equal scores slightly, so that MTEB keeps the order of the documents.
 
-    The metrics compare scores in float32, so the new scores differ in float32.
+    MTEB's metrics order documents of equal score by id. They compare scores in float32, so the new
+    scores differ in float32.
     """
     falling: dict[str, float] = {}
     above = np.float32(np.inf)
