@@ -24,7 +24,7 @@ from sbert_search.shards.index import open_index
 
 
 class _Opens(Protocol):
-    """Opens a collection of another engine."""
+    """Connects to an engine, for the upload to the collection ``name``."""
 
     def __call__(
         self, plan: ExportPlan, url: str, name: str, api_key: str | None, /
@@ -36,11 +36,11 @@ class _Engine:
     """How to export to an engine.
 
     Attributes:
-        opens: Connects to a collection of the engine.
+        opens: Connects to the engine, for the upload to one collection.
         query: Returns Python code that searches the exported collection. Its arguments are the
             plan of the export, the URL of the engine and the name of the collection.
         url: Default URL of the engine on this machine, for messages and code.
-        writes: Writes files that the engine can import to a folder. None: the engine cannot import
+        writes: Writes to a folder the files that the engine imports. None: the engine cannot import
             files.
     """
 

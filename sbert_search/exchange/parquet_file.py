@@ -57,7 +57,7 @@ def write_rows(plan: ExportPlan, file: NewFile, *, vectors: bool) -> None:
 
 
 def grouped(blocks: Iterable[Passages]) -> Iterator[list[Passages]]:
-    """Join blocks to row groups; a group is full at `GROUP_ROWS` rows or `GROUP_BYTES` bytes.
+    """Join blocks into row groups; a group is full at `GROUP_ROWS` rows or `GROUP_BYTES` bytes.
 
     Many small row groups would be slow to read.
     """

@@ -97,7 +97,11 @@ class _SegmentReader:
         self._last: tuple[int, pa.RecordBatch] | None = None  # the batch that was read last
 
     def read(self, rows: NDArray[np.int64]) -> Iterator[Passages]:
-        """Yield those of some ascending rows that the segment holds, a batch of it at a time."""
+        """Yield the passages of those rows that the segment holds, one record batch at a time.
+
+        Args:
+            rows: Rows of the index, int64 (n,), ascending and not empty.
+        """
         record, step = self._segment.record, self._segment.batch_rows
         if record.row_start > rows[-1] or record.row_end <= rows[0]:
             return
@@ -112,7 +116,7 @@ class _SegmentReader:
         segment, step = self._segment, self._segment.batch_rows
         start = int(at[0]) // step * step
         chunks = segment.chunks[at]
-        firsts, doc_of = np.unique(at - chunks, return_inverse=True)  # of the first passages
+        firsts, doc_of = np.unique(at - chunks, return_inverse=True)  # of each document's chunk 0
         batch = self._batch(start // step)
         # Only the first document can begin in an earlier batch.
         documents = [

@@ -1,8 +1,8 @@
 """Uploading an index in batches, with retries, and a cursor file to resume an interrupted run.
 
 The id of a passage in the engine depends only on the id of its document and on the number of the
-passage in the document. A batch may be sent twice, because the answer to it was lost or the process
-was killed. Its passages then replace those of the first time.
+passage in the document. If a batch is sent twice, because the answer was lost or the process was
+killed, its passages replace those of the first time.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Receiver(Protocol):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Cursor:
-    """How far an upload has come.
+    """The progress of an upload.
 
     Attributes:
         to: The engine.

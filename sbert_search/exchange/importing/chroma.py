@@ -27,7 +27,7 @@ def found_in_chroma(folder: Path, asked: Asked) -> Found:
 
     Raises:
         ConfigError: chromadb is not installed, or the user gave an option that has no effect here.
-        CorpusError: The collection that the user named does not exist. The user named none, and
+        CorpusError: The collection that the user named does not exist. Or the user named none, and
             the folder does not hold exactly one. Or the user named no metric, and this package does
             not know the metric of the collection.
     """

@@ -1,4 +1,4 @@
-"""Importing FAISS files of unchanged vectors: flat and HNSW indexes, with or without ids."""
+"""Importing FAISS files that store vectors unchanged: flat and HNSW, with or without ids."""
 
 from __future__ import annotations
 

@@ -51,7 +51,8 @@ class Asked:
     """The options of `import_index` that say what to read from a source.
 
     Attributes:
-        ids: A file of ids; None: the file beside the vectors, if there is one.
+        ids: A file of ids; None: the ids that the source holds, else the file of ids beside it, if
+            there is one.
         fields: Names of the fields with the id, the text, the title and the vector. A name that is
             None is detected.
         table: Name of the table or collection; None: the only one in the source.

@@ -1,4 +1,4 @@
-"""Reading the ids of vectors from a second file, beside the file of the vectors or named."""
+"""Reading the ids of vectors from a file that is named, or lies beside the file of vectors."""
 
 from __future__ import annotations
 

@@ -57,8 +57,9 @@ def import_index(
             None: it can only be searched by vectors.
         ids: File with the ids of the vectors of an ``.npy`` or FAISS file: one id in each line, an
             ``.npy`` array, or a Parquet file, whose texts and metadata are indexed too. None: the
-            file ``SOURCE.ids.parquet``, ``SOURCE.ids.npy`` or ``SOURCE.ids.txt`` if there is one.
-            Otherwise the ids in a FAISS file are used, or the numbers of the vectors from 0.
+            ids in the FAISS file (an IDMap); else the file ``SOURCE.ids.parquet``,
+            ``SOURCE.ids.npy`` or ``SOURCE.ids.txt`` if there is one; else the numbers of the
+            vectors from 0.
         table: Name of the Chroma collection or the LanceDB table; None: the only one.
         memory_bytes: Memory limit of the process; None: no limit. If the source has no texts and
             metadata, the limit is ignored with a warning.

@@ -47,7 +47,7 @@ def found_in_lance(folder: Path, asked: Asked) -> Found:
     default.
 
     Raises:
-        ConfigError: lancedb is not installed, or an option has no effect on a table.
+        ConfigError: lancedb is not installed, or the user gave an option that has no effect here.
         CorpusError: There is no such table, it has no column of vectors, or its index compares
             vectors by another metric and the user named none.
     """

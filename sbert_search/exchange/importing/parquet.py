@@ -43,7 +43,7 @@ def found_in_parquet(path: Path, asked: Asked, *, has_vectors: bool = False) -> 
 
     Raises:
         CorpusError: The file cannot be read, or has no column of vectors.
-        ConfigError: An option has no effect on it.
+        ConfigError: The user gave an option that has no effect on the file.
     """
     asked.require_only(str(path), "--ids" if has_vectors else "--vector-field", *FIELDS)
     try:
