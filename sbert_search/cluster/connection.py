@@ -1,7 +1,7 @@
 """The connection to a Ray cluster: its machines, and processes on them. Only this module uses Ray.
 
-Ray starts processes and sends calls to them. It does not repeat a call that failed with an
-exception, so the modules that use this one decide which calls to repeat.
+Ray starts processes and sends calls to them. It does not repeat failed calls, so the modules that
+use this one decide which calls to repeat.
 """
 
 from __future__ import annotations
@@ -20,9 +20,10 @@ from sbert_search.errors import ClusterError, ConfigError
 
 OBJECT_STORE_BYTES = 256 << 20  # memory for shared objects of a cluster that `connected` starts
 MORE_MACHINES = "connect more machines with `ray start --address=...`"  # for error messages
-# Environment variables that are set to 0 while Ray starts, unless the user has set them. By default
-# Ray hides all GPUs from a process with no share of a GPU, and warns that a later version will not
-# hide them. With RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO=0 it hides no GPU and does not warn.
+# Environment variables that are set to 0 while `connected` is open, unless the user has set them.
+# By default Ray hides all GPUs from a process with no share of a GPU, and warns that a later
+# version will not hide them. With RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO=0 it hides no GPU and does not
+# warn.
 _VARIABLES = {"RAY_USAGE_STATS_ENABLED", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO"}
 _CONNECT_S = 10.0
 _FETCH_S = 5.0  # minimum wait for a result: a finished result may still have to be transferred

@@ -1,4 +1,4 @@
-"""Processes on a cluster that hold the shards of indexes: each question goes to all shards once."""
+"""Processes on a cluster that hold the shards of indexes; a question is answered for all shards."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from sbert_search.runtime.progress import note, warn
 CALLS = 4  # questions that a process works on at the same time
 START_S = 120.0  # time in which all processes must have started
 ANSWER_S = 120.0  # time in which a process must answer a question, by default
-OPEN_S = 600.0  # time in which a process must open its shards; it reads whole FAISS files
+OPEN_S = 600.0  # time in which a process must open its shards, FAISS files included
 ATTEMPTS = 5  # a shard is lost if this many processes have ended during one question about it
 LOST_S = 30.0  # time for which a shard may have no process, until it counts as lost
-_AGAIN_S = 0.2  # time between two looks for processes that run again
+_AGAIN_S = 0.2  # time between two checks whether an ended process runs again
 
 
 class Asked(Protocol):
-    """A question to a process, such as a `Call`."""
+    """A started call that asks a process a question, such as a `Call`."""
 
     def result(self, timeout_s: float) -> object:
         """Wait for the answer and return it.
 
         Args:
-            timeout_s: Time that the process has to answer.
+            timeout_s: Time in seconds in which the process must answer.
 
         Raises:
             Lost: The process has ended, or has not answered in time (`Hung`).
@@ -39,7 +39,7 @@ class Asked(Protocol):
 
 
 Question: TypeAlias = Callable[[Process, tuple[int, ...]], Asked]
-"""Begins to ask a process about the shards with the given numbers."""
+"""Starts a call to a process about the shards with the given numbers."""
 
 
 class Answered(NamedTuple):
@@ -61,7 +61,7 @@ class _Ended(NamedTuple):
 
     Attributes:
         call: A call to it, which succeeds when it runs again.
-        since_s: When it ended.
+        since_s: When its end was noticed (`time.monotonic`).
         reason: Why it ended.
     """
 
@@ -73,15 +73,15 @@ class _Ended(NamedTuple):
 class Holders:
     """The processes that hold shards.
 
-    Each shard is held by several processes, so that others answer if one ends. They are on several
-    machines where possible. If a process ends, Ray restarts it on any machine with room. A process
-    that does not answer in time is ended, and another one is started.
+    Each shard is held by ``replicas`` processes, on several machines where possible. If one of them
+    ends, the others answer, and Ray restarts it on any machine with room. A process that does not
+    answer in time is ended, and another one is started in its place.
 
     Args:
         cluster: The cluster.
         share: The number of processes, and what each gets of its machine.
         replicas: Number of processes that hold each shard, from 1 to the number of all processes.
-        timeout_s: Time in which a process must answer a question.
+        timeout_s: Time in seconds in which a process must answer a question.
 
     Raises:
         ClusterError: No machine has room for a process.
@@ -109,7 +109,7 @@ class Holders:
             process.end()
 
     def turn(self) -> int:
-        """Draw the turn of a query; see `ask`."""
+        """Return the next turn, for the argument of `ask`."""
         return next(self._turns)
 
     def ask(
@@ -120,10 +120,11 @@ class Holders:
         Args:
             n_shards: Number of shards.
             question: The question.
-            wait_s: When a shard has had no running process for this time, the shards that have
-                none are lost.
-            turn: Which of the processes of each shard is asked. Questions with the same turn go to
-                the same processes, unless one of these ends. None: the next turn.
+            wait_s: Time in seconds. When a shard has had no running process for this time, all
+                shards without a running process are lost.
+            turn: A number that selects which of the processes of each shard is asked. Questions
+                with the same turn go to the same processes, unless one of these ends. None: the
+                next turn.
 
         Raises:
             Exception: The exception of a process.
@@ -213,7 +214,7 @@ class Holders:
         return results
 
     def _lose(self, holder: int, process: Process, lost: Lost) -> Lost:
-        """Keep in mind that a process has ended, or replace it if it hangs; return the reason."""
+        """Record that a process has ended, and replace it if it hangs; return the reason."""
         with self._lock:
             if self._processes[holder] is not process:
                 return lost  # another thread has replaced it
@@ -233,13 +234,13 @@ class Holders:
             return lost
 
     def _start(self) -> Process:
-        """Start a process as soon as a machine has room."""
+        """Request a process, which starts as soon as a machine has room."""
         return self._cluster.start(
             ShardWorker, self._share, calls=CALLS, own_thread="open", restarts=True
         )
 
     def _of(self, shard: int, turn: int) -> list[int]:
-        """Return the processes that hold a shard; with each turn, the next of them comes first."""
+        """Return the processes that hold a shard, in the order in which this turn asks them."""
         turns = ((turn + i) % self._replicas for i in range(self._replicas))
         return [(shard + i) % len(self._processes) for i in turns]
 

@@ -1,8 +1,8 @@
 """A state of a sharded index whose shards are searched by processes on a cluster.
 
-The process of the command opens the index too. It merges the answers of the processes, and reads
-the frequencies of words and the documents of hits. The processes scan vectors, score documents by
-their words, and test filters.
+This process, which has the search engine, opens the index too. It merges the answers of the
+processes on the cluster, and reads word frequencies and the documents of hits. The processes on the
+cluster compare vectors, compute BM25 scores and evaluate filters.
 """
 
 from __future__ import annotations
@@ -33,9 +33,10 @@ from sbert_search.shards.snapshot import ShardedSnapshot
 
 
 class FilterMask(RowMask):
-    """The rows that a filter over the metadata admits, as the processes count them.
+    """The rows that a filter over the metadata admits, counted by the processes on the cluster.
 
-    The marks of the rows are made in this process, and only if a stage of the search reads them.
+    This process evaluates the filter itself only if a stage of the search reads ``parts`` or
+    ``n_live``.
 
     Args:
         where: The filter.
@@ -107,10 +108,10 @@ class PlacedSnapshot(ShardedSnapshot):
         _tell(message for messages in cast("list[list[str]]", opened) for message in messages)
 
     def for_queries(self, *, complete: bool = False) -> PlacedSnapshot:
-        """Copy this state for some queries, which one replica of each shard then answers.
+        """Copy this state for some queries, all of which go to the same replica of each shard.
 
         Args:
-            complete: Refuse to answer if a shard is lost, also if the index allows partial answers.
+            complete: Raise an error if a shard is lost, even if ``partial`` is set.
         """
         state = copy.copy(self)
         state._for_all, state._turn = self, self._holders().turn()

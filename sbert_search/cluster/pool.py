@@ -15,14 +15,14 @@ from sbert_search.runtime.progress import note, warn
 
 T = TypeVar("T")
 
-CALLS_A_WORKER = 3  # batches that a worker has: one is encoded, one tokenised, one waits
+CALLS_A_WORKER = 3  # batches at a worker: one is encoded, one is tokenised, one waits
 ATTEMPTS = 5  # the build fails if this many processes have ended while they had the same batch
 LOSSES = 4  # processes per worker that may end one after another without a result between them
 SILENT_S = 120.0  # time in which a worker must say how many calls of the model have ended
 STUCK_S = 1_800.0  # time in which a call of the model must end
 _ASK_S = 10.0  # time between two questions to a worker about its number of ended calls
 _POLL_S = 1.0
-_PAUSE_S = 10.0  # time without a look at the calls, after which the limits of time begin again
+_PAUSE_S = 10.0  # if the calls were not checked for this time, the time limits start again
 _NOTE_S, WAIT_S = 20.0, 600.0  # time without any open worker until a note, and until an error
 
 
@@ -82,8 +82,9 @@ class Pool(Generic[T]):
     """Sends batches to workers and returns the results in the order of the batches.
 
     A process that ends is replaced, and its batches are sent again. If no machine has room, the
-    other workers go on, and the new process starts as soon as there is room. A process hangs, and
-    is ended, if it has not answered for `SILENT_S` or its model has computed nothing for `STUCK_S`.
+    other workers continue, and the new process starts as soon as there is room. A process is also
+    ended and replaced if it has not answered for `SILENT_S`, or if no call of its model has ended
+    for `STUCK_S`.
 
     Args:
         cluster: The cluster.
@@ -97,8 +98,8 @@ class Pool(Generic[T]):
         self._workers: list[_Worker[T]] = []
         self._unsent: deque[Job[T]] = deque()
         self._losses = 0  # since the last result
-        self._last_worker_s = time.monotonic()  # when there was one that could work
-        self._looked_s = time.monotonic()  # when the calls were last looked at
+        self._last_worker_s = time.monotonic()  # when a worker last had the model open
+        self._looked_s = time.monotonic()  # when the calls were last checked
         self._has_noted = False
 
     def end(self) -> None:
@@ -116,8 +117,8 @@ class Pool(Generic[T]):
 
         Args:
             jobs: The batches.
-            waiting_bytes: No further batch is read while the batches without a yielded result hold
-                so many bytes.
+            waiting_bytes: No further batch is read while the batches that are read and not yet
+                yielded hold this many bytes, or are ``CALLS_A_WORKER + 1`` for each worker.
 
         Raises:
             ClusterError: Workers cannot be started, or too many have ended.
@@ -218,7 +219,7 @@ class Pool(Generic[T]):
             worker.n_calls, worker.moved_s = n_calls, time.monotonic()
 
     def _replace_hanging(self) -> None:
-        """Ask the workers that have batches how far they are, and replace those that hang."""
+        """Ask the workers that have batches for their progress, and replace those that hang."""
         now = time.monotonic()
         paused, self._looked_s = now > self._looked_s + _PAUSE_S, now
         for worker in [worker for worker in self._workers if worker.jobs]:
@@ -244,7 +245,11 @@ class Pool(Generic[T]):
         self._losses = 0
 
     def _replace(self, worker: _Worker[T], reason: str) -> None:
-        """Start another worker, and send the batches of the lost one again, in their order."""
+        """Start another worker, and queue the batches of the lost one again, in their order.
+
+        Raises:
+            ClusterError: Too many processes have ended, with the same batch or without a result.
+        """
         warn(f"Worker {worker.number + 1} has ended, and another one takes its work: {reason}")
         worker.process.end()
         self._losses += 1

@@ -42,7 +42,7 @@ T = TypeVar("T")
 class RayRunner:
     """Embeds documents, or searches the shards of an index, in processes on a Ray cluster.
 
-    Use it as a context, and pass it as ``runner`` to `Index.build`, `ShardedIndex.build`,
+    Use it as a context manager, and pass it as ``runner`` to `Index.build`, `ShardedIndex.build`,
     `embed_to_parquet` or `SearchEngine`:
 
         with RayRunner("10.0.0.1:6379") as runner:
@@ -51,17 +51,17 @@ class RayRunner:
             hits = SearchEngine("corpus.shards", runner=runner).search("a query")
 
     In a build, this process reads the documents and writes the index. Processes that have opened a
-    model stay until this context ends, for further builds with the same embedder. One that ends is
-    replaced, and its batches are embedded again. The vectors are bit for bit those of a build
-    without Ray, if all machines have the same kind of processor and each process computes with the
-    number of CPU threads that such a build uses.
+    model stay until this context ends, for further builds with the same embedder. A process that
+    ends is replaced, and its batches are embedded again. The vectors are bit for bit those of a
+    build without Ray, if all machines have the same kind of processor and each process computes
+    with the number of CPU threads that such a build uses.
 
     In a search, each process holds some shards, which it opens by the path of the index. Hits and
     scores are those of a search without Ray. A process that ends is started again, and others that
-    hold its shards answer meanwhile. One that does not answer within ``shard_timeout_s`` is ended
-    and replaced. A shard that no process has held for 30 seconds is lost: the search raises
-    `LostShards`, or, with ``partial``, leaves out its documents at once and names it in
-    `Hits.missing`.
+    hold its shards answer meanwhile. A process that does not answer within ``shard_timeout_s`` is
+    ended and replaced. If no process has held a shard for 30 seconds, the search raises
+    `LostShards`. With ``partial``, the search does not wait for such a shard: it leaves out the
+    documents of the shard and names the shard in `Hits.missing`.
 
     A runner has processes for embedding or for searching, not both: a search ends the processes of
     a build, and a build ends those of a search.
@@ -71,8 +71,8 @@ class RayRunner:
             RAY_ADDRESS, or else a cluster of this machine alone.
         workers: Number of processes. None: one for each GPU if the model computes on GPUs, else one
             for each machine.
-        cpus: CPUs of each process, which are its threads if the model computes on CPUs. None: as
-            many as all machines have room for.
+        cpus: CPUs of each process, which are its threads if the model computes on CPUs. None: the
+            largest number with which all processes fit on the machines.
         replicas: Number of processes that hold each shard in a search, at most ``workers``.
         partial: Whether `SearchEngine.search`, `search_many`, `answers` and `similar` may leave out
             lost shards.
@@ -181,7 +181,7 @@ class RayRunner:
                 f"{state.path} has no shards, and --runner ray searches shards. Build the index "
                 "with --shards N, or leave --runner out."
             )
-        # Without the lock, which other threads hold while processes open another state.
+        # Read without the lock, which another thread may hold while processes open another state.
         if (placed := self._placed.get(state)) is not None:
             return placed
         with self._lock:
@@ -211,7 +211,7 @@ class RayRunner:
         self._placed.clear()
 
     def _pool_of(self, embedder: TextEmbedder) -> Pool[T]:
-        """Return the workers of an embedder; those of another embedder end."""
+        """Return the workers of an embedder; end those of another embedder or of a search."""
         cluster = self._connection()
         if self._pool is not None and self._embedder is embedder:
             return cast("Pool[T]", self._pool)

@@ -1,6 +1,7 @@
 """The object in a process that holds shards: it opens them by path and searches them.
 
-It may be started again at any time. It then asks for each commit that it must open again.
+Ray may restart the process at any time. Calls then raise `UnknownCommit` until the caller lets the
+process open the commit again.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from sbert_search.shards.states import open_snapshot
 K = TypeVar("K")
 V = TypeVar("V")
 
-STATES_KEPT = 2  # states of an index that stay open: searches may still use the one before
+STATES_KEPT = 2  # states of an index that stay open: searches may still use the previous one
 COMMITS_KEPT = 16
 PARTS_KEPT = 16  # sets of shards, with the masks and norms that were computed for them
 
@@ -48,8 +49,8 @@ class ShardedCommit(NamedTuple):
         path: The folder of the index.
         record: The manifest of the commit.
         manifests: The manifest of each shard.
-        columns: The metadata columns of all shards; in a shard on its own, a column may be absent
-            or narrower.
+        columns: The metadata columns of all shards; a single shard may lack a column, or have it
+            with a narrower type.
         versions: Versions that the process must have, see `host_and_python`.
     """
 
@@ -156,7 +157,7 @@ class ShardWorker:
         """Return some shards of a commit.
 
         Raises:
-            UnknownCommit: They were never opened in this process, or long ago.
+            UnknownCommit: This process has not opened them, or has closed them since.
         """
         with self._lock:
             if key not in self._commits:
@@ -165,7 +166,7 @@ class ShardWorker:
             part = self._parts.get((key, shards)) or self._joined(commit, root, shards)
             _keep(self._commits, key, (commit, root), COMMITS_KEPT)
             of_index = [own for own, (c, _) in self._commits.items() if c.path == commit.path]
-            for own in list(self._parts):  # the commits used last are at the end of the lists
+            for own in list(self._parts):  # the most recently used commits are the last ones
                 if own[0] not in self._commits or own[0] in of_index[:-STATES_KEPT]:
                     del self._parts[own]
             return _keep(self._parts, (key, shards), part, PARTS_KEPT)
@@ -190,7 +191,7 @@ class ShardWorker:
     def _opened(
         self, commit: ShardedCommit, shards: tuple[int, ...]
     ) -> tuple[Folder, list[Snapshot]]:
-        """Open the folder of an index and some shards; use again what is open.
+        """Open the folder of an index and some shards; shards that are open already are reused.
 
         Raises:
             ClusterError: This machine has other versions, or cannot open the commit.
@@ -242,7 +243,7 @@ def _require_faiss(host: str) -> None:
 
 
 def _keep(kept: dict[K, V], key: K, value: V, most: int) -> V:
-    """Keep a value as the newest one of a dict, and drop the oldest ones."""
+    """Store a value as the newest of a dict, drop all but the ``most`` newest, and return it."""
     kept.pop(key, None)
     kept[key] = value  # dicts keep their order
     for oldest in list(kept)[:-most]:

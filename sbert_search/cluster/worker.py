@@ -30,8 +30,8 @@ class OpenModel(NamedTuple):
 
     Attributes:
         make: Opens the model.
-        identity: Identity of the model in the process of the command; that of a worker must equal
-            it.
+        identity: Identity of the model in the main process, which the model of a worker must match
+            (see `_require_equal`).
         versions: Versions that the worker must have, see `host_and_python`.
         threads: CPU threads of the model, unless OMP_NUM_THREADS is set for the worker.
     """
@@ -43,7 +43,7 @@ class OpenModel(NamedTuple):
 
 
 class Opened(NamedTuple):
-    """Where a worker runs, on which device, and with how many threads if that is the CPU."""
+    """The machine and the device of a worker, and the number of its CPU threads."""
 
     host: str
     device: str
@@ -84,7 +84,7 @@ class EmbeddingWorker:
     """Embeds batches; several threads may call `embed`, and another one `n_calls`.
 
     While one batch is encoded, the threads of other calls tokenise theirs. Only one thread encodes,
-    since each thread that computes would keep CPU threads of its own.
+    since each thread that runs the model would have its own pool of CPU threads.
     """
 
     def __init__(self) -> None:
@@ -146,7 +146,7 @@ class EmbeddingWorker:
 
 
 def _use_threads(threads: int) -> None:
-    """Let torch compute with so many threads, if the model has imported torch."""
+    """Let torch compute with this number of threads, if the model has imported torch."""
     if torch := sys.modules.get("torch"):
         torch.set_num_threads(threads)
 
