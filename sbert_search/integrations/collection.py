@@ -183,8 +183,8 @@ class Collection:
     ) -> RowCounts:
         """Write documents, which are durable when this returns.
 
-        The documents are written in blocks, with one commit for each block. After an interrupt, the
-        index may hold only the first blocks.
+        Many documents are written in several commits. After an interrupt or an error, the index may
+        hold only the first documents.
 
         Args:
             records: The documents.
