@@ -312,8 +312,9 @@ def share_of(
 
     Args:
         machines: The machines.
-        processes: Number of processes. None: one for each GPU if ``on_gpu``, else one for each
-            machine with CPUs.
+        processes: Number of processes. None: the number of GPUs if ``on_gpu``, else the number of
+            machines with CPUs. If the machines differ in size, a large one may get several
+            processes, and a small one none.
         on_gpu: Whether each process gets a GPU.
         cpus: CPUs of each process; None: the largest number with which all processes fit on the
             machines.

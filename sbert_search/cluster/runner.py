@@ -69,8 +69,8 @@ class RayRunner:
     Args:
         address: Address of a cluster that runs, ``HOST:PORT`` or ``auto``. None: the variable
             RAY_ADDRESS, or else a cluster of this machine alone.
-        workers: Number of processes. None: one for each GPU if the model computes on GPUs, else one
-            for each machine.
+        workers: Number of processes. None: the number of GPUs if the model computes on GPUs, else
+            the number of machines.
         cpus: CPUs of each process, which are its threads if the model computes on CPUs. None: the
             largest number with which all processes fit on the machines.
         replicas: Number of processes that hold each shard in a search, at most ``workers``.
