@@ -56,13 +56,15 @@ def _number(node: exp.Expr, kind: ColumnType, text: FilterText) -> int | float:
     written = _NUMBER.fullmatch(digits.name)
     if not written:
         text.refuse(node, f"{shortened(digits.name)!r} is not a number")
-    signed = "-" * negative + digits.name
-    # An int64 has at most 19 digits; Python refuses to parse integers of thousands of digits.
-    if written["int"] and len(digits.name.lstrip("0")) < 20:
-        whole = int(signed)
+    sign = "-" * negative
+    # An int64 has at most 19 digits after leading zeros; Python refuses to parse integers of
+    # thousands of digits.
+    significant = digits.name.lstrip("0") or "0"
+    if written["int"] and len(significant) < 20:
+        whole = int(sign + significant)
         if INT64.min <= whole <= INT64.max:
             return whole
-    return float(signed)
+    return float(sign + digits.name)
 
 
 def _time(text: str) -> datetime:

@@ -218,6 +218,14 @@ def test_what_filters_cannot_do_is_refused_and_pointed_at(where: str, reason: st
     assert mark == "  " + " " * (at - before.rfind("\n") - 1) + "^"
 
 
+def test_leading_zeros_of_a_number_are_ignored(snapshot: Snapshot) -> None:
+    zeros = "0" * 5_000
+    assert matching(snapshot, f"year = {zeros}2005") == matching(snapshot, "year = 2005") != set()
+    assert matching(snapshot, f"year > -{zeros}1 AND year > {zeros}") == matching(
+        snapshot, "year > 0"
+    )
+
+
 def test_long_operators_are_shortened_in_the_message() -> None:
     with pytest.raises(QueryError) as refused:
         conditions.parse("year " + "<=>" * 2_000, COLUMNS)
