@@ -123,6 +123,14 @@ def test_two_ranks_mine_and_train_the_preliminary_model_once(tmp_path: Path) -> 
 
 
 @pytest.mark.distributed
+def test_all_ranks_save_and_stop_if_one_is_asked_to(tmp_path: Path) -> None:
+    with two_ranks("stopped_child", tmp_path):
+        pass
+    assert [path.name for path in sorted(tmp_path.glob("stopped-*"))] == ["stopped-0", "stopped-1"]
+    assert [path.name for path in (tmp_path / "run").glob("ckpt-*")] == ["ckpt-00000005"]
+
+
+@pytest.mark.distributed
 def test_the_first_rank_alone_publishes_the_best_cross_encoder(tmp_path: Path) -> None:
     with two_ranks("cross_encoder_child", tmp_path):
         pass

@@ -226,7 +226,9 @@ class _Run:
                 metrics = self.stepper.take(planned, state, lr)
                 elapsed = state.seconds + time.perf_counter() - started
                 state.processor_seconds += time.process_time() - used
-                state.seconds, interrupted = ranks.from_first([elapsed, interrupt.requested])
+                # All ranks take the time of the first one, and stop if any of them is asked to.
+                first_s = elapsed if ranks.first else 0.0
+                state.seconds, interrupted = ranks.sum([first_s, interrupt.requested])
                 report.step(state, metrics, lr)
 
                 ends = planned.ends_epoch
