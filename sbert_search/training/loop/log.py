@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal, Required, TypedDict, cast
@@ -28,7 +29,8 @@ class LogLine(TypedDict, total=False):
             two kinds may differ.
         step: Optimizer steps done.
         losses: Each loss of a step, by name.
-        figures: Each metric of a step or an evaluation, by name.
+        figures: Each metric of a step or an evaluation, by name; null in the file if it is not
+            finite, such as a correlation with equal numbers.
         gemm_share: Estimated FLOPs per second, divided by those measured for a matrix product.
     """
 
@@ -66,12 +68,12 @@ class Log:
         self.path = path
         kept = [line for line in read_log(path) if line["step"] <= after_step] if after_step else []
         with self._as_training_error():
-            files.replace_file(path, "".join(json.dumps(line) + "\n" for line in kept).encode())
+            files.replace_file(path, b"".join(map(_encoded, kept)))
             self._fd = files.disk.open_append(path)
 
     def write(self, kind: LineKind, step: int, **values: object) -> None:
         """Append one line."""
-        line = json.dumps({"kind": kind, "step": step, **values}).encode() + b"\n"
+        line = _encoded({"kind": kind, "step": step, **values})
         with self._as_training_error():
             if files.disk.write(self._fd, memoryview(line)) < len(line):
                 raise OSError("only a part of a line was written")
@@ -107,5 +109,15 @@ def read_log(path: Path) -> list[LogLine]:
     for data in path.read_bytes().split(b"\n")[:-1]:
         with contextlib.suppress(ValueError):
             if isinstance(line := json.loads(data), dict) and "step" in line:
+                if isinstance(figures := line.get("figures"), dict):
+                    line["figures"] = {n: math.nan if v is None else v for n, v in figures.items()}
                 found.append(line)
     return cast(list[LogLine], found)
+
+
+def _encoded(line: Mapping[str, object]) -> bytes:
+    """Encode a line; a metric that is not finite is null, since JSON has no NaN."""
+    figures = line.get("figures")
+    if isinstance(figures, Mapping):
+        line = {**line, "figures": {n: v if math.isfinite(v) else None for n, v in figures.items()}}
+    return json.dumps(line).encode() + b"\n"

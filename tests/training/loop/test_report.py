@@ -1,4 +1,5 @@
 import builtins
+import math
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -81,6 +82,17 @@ def test_a_log_goes_on_after_its_checkpoint(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes() + garbage + b'{"kind": "st')  # cut off by a kill
     Log(path, after_step=2).close()
     assert [line["step"] for line in read_log(path)] == [1, 2]
+
+
+def test_a_metric_that_is_not_finite_is_null_in_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "log.jsonl"
+    log = Log(path, after_step=0)
+    log.write("dev", 1, figures={"spearman": math.nan, "accuracy": 0.5})
+    log.close()
+    Log(path, after_step=1).close()  # a resumed run writes the kept lines again
+    assert b'{"spearman": null, "accuracy": 0.5}' in path.read_bytes()
+    (line,) = read_log(path)
+    assert math.isnan(line["figures"]["spearman"])
 
 
 @pytest.mark.parametrize("fault", ["enospc", "eio", "short"])
