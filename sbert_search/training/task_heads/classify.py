@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from sbert_search.corpus.labelled.texts import LabelKind, classes_of, read_labelled_texts
 from sbert_search.encoder.packed import PackedTokens
-from sbert_search.errors import ConfigError
+from sbert_search.errors import ConfigError, CorpusError
 from sbert_search.losses.classification import (
     class_cross_entropy,
     several_classes_cross_entropy,
@@ -214,7 +214,21 @@ def _read(recipe: ClassifyRecipe) -> tuple[list[LabelledText], list[LabelledText
     rows = [row for path in data.files for row in read(path)]
     keys = [f"{row.text}\0{row.text2 or ''}" for row in rows]
     rows, held = split_rows(rows, keys, data)
-    return rows, held if data.dev is None else read(data.dev)
+    dev = held if data.dev is None else read(data.dev)
+    _require_alike([*rows, *dev])
+    return rows, dev
+
+
+def _require_alike(rows: Sequence[LabelledText]) -> None:
+    """Refuse single texts beside pairs, as in two files with different columns."""
+    first = rows[0]
+    for row in rows:
+        if (row.text2 is None) != (first.text2 is None):
+            single, pair = (first, row) if first.text2 is None else (row, first)
+            raise CorpusError(
+                f"{single.source} has one text, but {pair.source} has two. Give all files the same "
+                "columns, or name them in data.columns."
+            )
 
 
 def _labels(recipe: ClassifyRecipe, rows: Sequence[LabelledText]) -> tuple[str, ...]:

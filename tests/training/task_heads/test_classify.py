@@ -219,6 +219,14 @@ def test_data_that_cannot_be_learned_from_are_refused(tmp_path: Path) -> None:
         CorpusError, match=r"bad\.jsonl:1.*'nome'.*did you mean 'none'.*data\.labels"
     ):
         train_classifier(recipe(tmp_path, data=data), tmp_path / "run")
+    pairs = [{"sentence1": "a cat", "sentence2": "a dog", "label": n} for n in ("none", "one")]
+    both = write_rows(tmp_path / "both.jsonl", pairs)
+    single = write_rows(tmp_path / "single.jsonl", [{"sentence": "a cat", "label": "one"}])
+    for mixed in ({"train": str(both), "dev": str(single)}, {"train": [str(single), str(both)]}):
+        with pytest.raises(
+            CorpusError, match=r"single\.jsonl:1 has one text, but .*both\.jsonl:1 has two"
+        ):
+            train_classifier(recipe(tmp_path, data=mixed | {"held_out": 0.0}), tmp_path / "run")
     with pytest.raises(ConfigError, match=r"the classes none, one, and .*--set 'data.labels=\[\]'"):
         recipe(tmp_path, "number", data=data)
     data = {"train": str(bad), "held_out": 0.0}
