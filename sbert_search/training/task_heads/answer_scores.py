@@ -124,14 +124,12 @@ def score_answers(
     return float(np.mean(values)), float(np.mean(exact)), threshold
 
 
-def answer_metrics(
-    model: QuestionAnswerer, questions: Sequence[Question], config: WindowConfig | None = None
-) -> dict[str, float]:
-    """Compute F1 and exact match of the answers, at the model's threshold of "no answer".
-
-    If ``config`` is None, windows have the default settings, not those stored with the model.
-    """
-    config = WindowConfig() if config is None else config
+def answer_metrics(model: QuestionAnswerer, questions: Sequence[Question]) -> dict[str, float]:
+    """Compute F1 and exact match of the answers, with the windows and threshold of the model."""
+    side = model.side
+    config = WindowConfig(
+        overlap=side.overlap, max_question=side.max_question, max_answer=side.max_answer
+    )
     rows = WindowRows.of(model, questions, config)
     found = find_answers(model, questions, rows, config)
     f1, exact, _ = score_answers(found, questions, model.no_answer_threshold)
