@@ -56,7 +56,7 @@ def best_answer(
         asked: A text with the logits of all its windows.
         max_tokens: Maximum number of tokens of an answer.
         threshold: There is no answer if the score of "no answer" exceeds the score of the best span
-            by more than this threshold.
+            by more than this threshold, or if that span is blank.
     """
     tables = [asked.logits[number] for number in range(len(asked.windows))]
     null = min(float(table[0].sum()) for table in tables)
@@ -70,13 +70,13 @@ def best_answer(
     score, number, first, last = max(found)
     margin = score - null
     chance = _chance(tables, score, null, model.temperature)
-    if -margin > threshold:
-        return TextAnswer("", 0, 0, _chance(tables, null, null, model.temperature), margin)
     offsets = asked.windows[-number].offsets
     start, end = offsets[first][0], offsets[last][1]
     answer = asked.text[start:end].rstrip()  # tokens may begin or end with a blank
     end = start + len(answer)
     answer = answer.lstrip()
+    if -margin > threshold or not answer:
+        return TextAnswer("", 0, 0, _chance(tables, null, null, model.temperature), margin)
     return TextAnswer(answer, end - len(answer), end, chance, margin)
 
 

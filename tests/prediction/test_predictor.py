@@ -240,6 +240,14 @@ def test_an_answer_has_no_blank_at_its_ends(tmp_path: Path) -> None:
     assert (found.text, found.start, found.end) == ("cat", 4, 7)
 
 
+def test_a_blank_span_is_no_answer(tmp_path: Path) -> None:
+    window = Window([], [], 1, [(0, 3), (3, 5), (5, 8)])
+    logits = np.array([[0, 0], [0, 0], [9, 9], [0, 0]], dtype=np.float32)
+    asked = AskedText("the  cat", [window], {0: logits})
+    found = best_answer(answerer(tmp_path), asked, max_tokens=3, threshold=0)
+    assert (found.text, found.start, found.end) == ("", 0, 0)
+
+
 def test_a_higher_temperature_makes_answers_less_sure_and_no_other(tmp_path: Path) -> None:
     cold, warm = answerer(tmp_path), answerer(tmp_path, SideFile(temperature=4.0))
     asked = [("the dog", LONG), ("cat", "the red sun"), ("cat", " ")]
