@@ -93,7 +93,8 @@ class FilePredictor:
         rejected: Number of rows left out so far.
 
     Raises:
-        ConfigError: ``text2`` is given although the model tags single texts.
+        ConfigError: ``text2`` is given although the model tags single texts, or ``on_error`` has
+            another value.
     """
 
     predictor: Predictor
@@ -105,6 +106,8 @@ class FilePredictor:
     _unwritten: list[Reject] = field(default_factory=list, init=False)  # not yet in the log
 
     def __post_init__(self) -> None:
+        if self.on_error not in ("stop", "skip"):
+            raise ConfigError(f"on_error is {self.on_error!r}; use 'stop' or 'skip'.")
         if self.text2 is not None and self.predictor.task == "tag":
             raise ConfigError(
                 f"{self.predictor.opened.name} tags single texts; name no field of a second text "
@@ -146,7 +149,7 @@ class FilePredictor:
             raise ConfigError(f"{out}: predictions are written as .jsonl or .parquet; rename it.")
         require_possible_output(out)
         file = self._file(source)
-        require_apart(out, [file.path, Path(self.predictor.identity.name)])
+        require_apart(out, [file.path, Path(self.predictor.opened.name)])
         write = self._write_parquet if out.suffix == ".parquet" else self._write_json
         self._log = log = RejectLog(out)
         try:

@@ -81,6 +81,11 @@ def test_a_second_text_for_a_tagger_is_refused(tmp_path: Path) -> None:
         FilePredictor(Predictor(tagger(tmp_path)), text2="answer")
 
 
+def test_another_answer_to_bad_rows_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="on_error is 'Stop'; use 'stop' or 'skip'"):
+        FilePredictor(classifier(tmp_path), on_error="Stop")
+
+
 def test_json_and_parquet_hold_the_same_predictions(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
