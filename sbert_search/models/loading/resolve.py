@@ -56,13 +56,13 @@ def resolve_model(model: str | Path | None = None) -> ResolvedModel:
     """
     if model is None:
         return _packaged_model() or _hub_model(DEFAULT_HUB_NAME)
+    path = Path(os.path.expanduser(model))
+    if path.is_dir():
+        return ResolvedModel(path, str(model), "folder")
     if model == PACKAGED_NAME and (packaged := _packaged_model()):
         return packaged
     if model in _PACKAGED_HUB_NAMES and (packaged := _packaged_model()):
         return replace(packaged, name=str(model))
-    path = Path(os.path.expanduser(model))
-    if path.is_dir():
-        return ResolvedModel(path, str(model), "folder")
     name = str(model)
     if "/" in name and (checkpoints := sorted(path.parent.glob("ckpt-*/model"))):
         raise ModelError(

