@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -22,6 +21,7 @@ from sbert_search.embedding.protocol import TextEmbedder, TokenizedTexts, Vector
 from sbert_search.errors import ClusterError, ModelError, SbertSearchError
 from sbert_search.models.loading.identity import ModelIdentity
 from sbert_search.records import Document
+from sbert_search.runtime.processor.cores import requested_threads
 from sbert_search.tokens.chunking import Chunking
 
 
@@ -109,7 +109,7 @@ class EmbeddingWorker:
         except (SbertSearchError, OSError, RuntimeError, ImportError) as error:
             raise ClusterError(f"{host}: {error}") from error
         _require_equal(model.identity, identity, host)
-        threads = int(os.environ.get("OMP_NUM_THREADS") or model.threads)
+        threads = requested_threads() or model.threads
         self._encoder.submit(_use_threads, threads).result()
         return Opened(host, str(getattr(self._embedder, "device", "cpu")), threads)
 

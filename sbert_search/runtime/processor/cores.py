@@ -29,7 +29,7 @@ def physical_cores() -> int:
 
 def thread_count() -> int:
     """Return OMP_NUM_THREADS if it is set, otherwise the number of usable cores."""
-    return _requested_threads() or usable_cores()
+    return requested_threads() or usable_cores()
 
 
 def torch_threads() -> int:
@@ -39,11 +39,14 @@ def torch_threads() -> int:
     set, torch starts this number of threads. On x86-64, torch is built with MKL, which then limits
     the number to the usable physical cores.
     """
-    requested, limit = _requested_threads() or physical_cores(), physical_cores()
+    requested, limit = requested_threads() or physical_cores(), physical_cores()
     return min(requested, limit) if platform.machine() in ("x86_64", "AMD64") else requested
 
 
-def _requested_threads() -> int:
-    """Return OMP_NUM_THREADS, or 0 if the variable is not set or is no number."""
-    requested = os.environ.get("OMP_NUM_THREADS", "")
+def requested_threads() -> int:
+    """Return OMP_NUM_THREADS, or 0 if the variable is not set or is no number.
+
+    Of a list, which has a number for each level of nesting, the first number counts.
+    """
+    requested = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
     return int(requested) if requested.isdecimal() else 0

@@ -36,5 +36,7 @@ def test_two_cores_of_one_physical_core_get_one_thread(
         for requested, expected in (("2", 2), ("8", most), ("0", 3), ("many", 3)):
             monkeypatch.setenv("OMP_NUM_THREADS", requested)
             assert torch_threads() == expected
+    monkeypatch.setenv("OMP_NUM_THREADS", "5, 2")  # of two levels of nesting
+    assert thread_count() == 5
     monkeypatch.setenv("OMP_NUM_THREADS", "8")
     assert thread_count() == 8
