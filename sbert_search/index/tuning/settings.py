@@ -48,7 +48,7 @@ class TuneSettings:
         require_types(self)  # the manifest stores some of the values
         if not 0 < self.recall <= 1:
             raise ConfigError(f"recall is {self.recall}; it must be above 0 and at most 1.")
-        for name, fewest in (("k", 1), ("n_queries", 2), ("sample_rows", 1), ("seed", 0)):
+        for name, fewest in (("k", 1), ("n_queries", 2), ("sample_rows", 2), ("seed", 0)):
             if getattr(self, name) < fewest:
                 raise ConfigError(f"{name} is {getattr(self, name)}; it must be at least {fewest}.")
         if self.k > MAX_K:

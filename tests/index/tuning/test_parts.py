@@ -127,7 +127,7 @@ def test_families_suit_the_rows_and_the_length() -> None:
     [
         ({"k": 0}, "k is 0; it must be at least 1"),
         ({"n_queries": 1}, "n_queries is 1; it must be at least 2"),
-        ({"sample_rows": -3}, "sample_rows is -3; it must be at least 1"),
+        ({"sample_rows": -3}, "sample_rows is -3; it must be at least 2"),
         ({"seed": -1}, "seed is -1; it must be at least 0"),
         ({"k": 10.0}, r"k is 10\.0; it must be of type int"),
         ({"max_minutes": math.nan}, "max_minutes must be a finite number within 64 bits"),
