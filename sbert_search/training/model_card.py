@@ -29,7 +29,7 @@ _CARD = """---
 
 {data}
 
-{rows:,} rows; {steps:,} steps, {epochs} epochs, {tokens:,} tokens, {minutes:.1f} minutes.
+{rows:,} rows; {steps:,} steps, {epochs} full epochs, {tokens:,} tokens, {minutes:.1f} minutes.
 
 ## Scores on the dev data
 
