@@ -37,9 +37,12 @@ class Family:
         """Return the spec of this kind for an index of ``n_rows`` rows."""
         return IndexSpec(factory=self.pattern.format(lists=lists_for(n_rows)))
 
-    def ladders(self, n_rows: int) -> Iterator[list[IndexSpec]]:
-        """Yield, for each value of refine, a ladder: specs with ascending nprobe or ef_search."""
-        spec = self.spec(n_rows)
+    def ladders(self, spec: IndexSpec) -> Iterator[list[IndexSpec]]:
+        """Yield, for each value of refine, a ladder: specs with ascending nprobe or ef_search.
+
+        Args:
+            spec: A spec of this kind; all specs have its factory string.
+        """
         for refine in self.refines:
             base = replace(spec, refine=refine)
             if spec.n_lists:

@@ -117,7 +117,7 @@ class FullTrials:
             build_s=time.monotonic() - start,
             predicted_build_s=finalist.build_s,
         )
-        ladders = finalist.measured.family.ladders(self._budget.largest)
+        ladders = finalist.measured.family.ladders(full.spec)
         search_by = option.search_by
         with progress(f"Searching {full.spec.factory}", None, "settings") as advance:
             trials = climb(search_by, ladders, choosing, settings.recall, unmeasured_trial, advance)

@@ -175,7 +175,8 @@ def _measured(
         scan = searching(sample, None, settings)
         unmeasured_trial = unmeasured(spec, sample.n_rows)
         return MeasuredFamily(
-            family, tuple(climb(lambda _: scan, family.ladders(1), truth, target, unmeasured_trial))
+            family,
+            tuple(climb(lambda _: scan, family.ladders(spec), truth, target, unmeasured_trial)),
         )
     full_spec = family.spec(budget.largest)
     why = budget.memory_refusal(full_spec, budget.largest) or budget.memory_refusal(
@@ -205,7 +206,7 @@ def _measured(
     )
     trials = climb(
         lambda s: searching(sample, index, replace(settings, spec=s)),
-        family.ladders(sample.n_rows),
+        family.ladders(spec),
         truth,
         target,
         unmeasured_trial,
