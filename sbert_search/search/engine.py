@@ -66,6 +66,7 @@ class ShardRunner(Protocol):
 
         Raises:
             ConfigError: The index has no shards.
+            ClusterError: The processes cannot be started or cannot open the index.
         """
 
 
@@ -82,13 +83,13 @@ class SearchEngine:
         index: An open index, or the folder of an index or sharded index, which the engine opens.
         embedder: An `Embedder` or a ``SentenceTransformer``; or the name or folder of a model,
             which is opened at the first query. None: the model named in the index.
-        reranker: Scores the first hits of every search again. It reads query and passage together.
-        reader: A `Predictor` of a model for questions. It looks for the answer to the query in the
-            first ``answer_depth`` hits and fills `Hit.answer`.
+        reranker: Scores the first hits of every search again, from query and passage together.
+        reader: A `Predictor` of a model for questions, which looks for the answer to the query in
+            the first ``answer_depth`` hits and fills `Hit.answer`.
         runner: Searches the shards of a sharded index on other machines, such as a `RayRunner`;
             None: this process does.
-        allow_inexact: Accept the index's model in another engine or precision even if its vectors
-            of some check texts differ too much from those stored in the index.
+        allow_inexact: Only warn if the index's model, in another engine or precision, gives
+            vectors of check texts that differ too much from those stored in the index.
         options: How to open a model by name: ``device``, ``engine``, ``precision``, ``quick``; see
             `Index.matching_embedder`.
 
@@ -96,6 +97,7 @@ class SearchEngine:
         IndexStoreError: The index cannot be opened, or is an unfinished build.
         ConfigError: The reranker has no ``predict``, the reader has no ``answer``, or there is a
             runner and the index has no shards.
+        ClusterError: The cluster of the runner does not answer.
         ModelMismatch: The embedder is not the model that built the index. A model given by name
             is compared at the first query.
     """
@@ -164,10 +166,13 @@ class SearchEngine:
         return self.index.refresh()
 
     def require_memory(self, memory_bytes: int | None) -> None:
-        """Refuse a memory budget that this process would exceed with its model and a search.
+        """Set the memory budget of this process, in bytes, and open the model of the index.
 
         Raises:
-            ConfigError: The budget is too small; the message says how much of it is left.
+            ConfigError: The process would exceed the budget with its model and a search; the
+                message says how much of the budget is left.
+            ModelError: The model cannot be opened.
+            ModelMismatch: The model is not the one that built the index.
         """
         self._memory_bytes = memory_bytes
         if memory_bytes is not None:
@@ -208,9 +213,12 @@ class SearchEngine:
         Raises:
             QueryError: The query is blank, has only words to exclude, or is neither a text nor a
                 finite vector of the index's dimension; a vector is given without the text that the
-                mode, a reranker or ``highlight`` reads; an option is out of range, the filter is
-                wrong, the index holds no document, or a model returns values that are not finite.
-            ModelMismatch: The index has no model, since its vectors were given without one.
+                mode, a reranker, a reader or ``highlight`` reads; an option is out of range, the
+                filter is wrong, the index holds no document, or a model returns values that are
+                not finite.
+            ModelError: The model cannot be opened.
+            ModelMismatch: The model is not the one that built the index, or the index was built
+                from given vectors, without a model.
             NoLexicalData: The mode or an operator in the query needs lexical data, and the index
                 was built without it.
         """
@@ -300,6 +308,9 @@ class SearchEngine:
         Without ``options``, ``k`` is 100 by default. The default of ``syntax`` is ``plain``. The
         texts of documents are read only if a reranker needs them. ``vectors`` as for `search_many`.
         Other arguments and errors as for `search`.
+
+        Raises:
+            QueryError: Also if ``group=False``, ``diversity`` or ``group_by`` is given.
         """
         return dict(self.rankings(queries, k, vectors=vectors, options=options, **keywords))
 
@@ -356,7 +367,7 @@ class SearchEngine:
                 each column.
 
         Returns:
-            A `Facet` for each column.
+            A `Facet` for each column, by the name of the column.
 
         Raises:
             QueryError: There is no such column, ``n`` is below 1, the filter is wrong, or the query
@@ -414,7 +425,8 @@ class SearchEngine:
 
         Raises:
             QueryError: There is no example, an example is neither the id of a document in the index
-                nor a vector of the index's dimension, k is below 1, or the filter is wrong.
+                nor a finite vector of the index's dimension, the examples cancel out, k is below 1,
+                or the filter is wrong.
         """
         from sbert_search.search.similar import example_query
 
@@ -502,7 +514,7 @@ class SearchEngine:
     ) -> SearchOptions:
         """Combine the options of a call; ``syntax`` replaces a syntax of None.
 
-        Without a reranker, ``rerank_depth`` is 0.
+        Without a reranker, ``rerank_depth`` is set to 0.
         """
         chosen = (options or SearchOptions()).with_keywords(k, **keywords)
         if self.reranker is not None and chosen.rerank_depth < 1:

@@ -34,10 +34,9 @@ def best_sentences(
 ) -> list[str]:
     """Pick from each passage the sentence that best answers a query.
 
-    Each sentence has the sum of the inverse document frequencies of the words that it shares with
-    the query. The sentence with the highest sum is the best. If no sentence of a passage shares a
-    word, the best of the first `SENTENCES` sentences is the one whose vector is nearest to the
-    vector of the query.
+    The score of a sentence is the sum of the inverse document frequencies of the words that it
+    shares with the query. If no sentence of a passage shares a word, the sentence whose vector is
+    nearest to the vector of the query is picked from the first `SENTENCES` sentences.
 
     Args:
         snapshot: The state of the index that has the passages.
@@ -66,7 +65,7 @@ def best_sentences(
 def _by_index(snapshot: Snapshot, query: str) -> Shared:
     """Make the function `Shared` for a query, with document frequencies from the index.
 
-    Words count as shared in any inflection. Stop words are ignored.
+    Words are shared if they have the same stem. Stop words are ignored.
     """
     lexical = snapshot.lexical
     terms = set(lexical.reader.terms(query).tolist()) - {STOP_WORD}
@@ -83,8 +82,8 @@ def _by_index(snapshot: Snapshot, query: str) -> Shared:
 def _by_page(query: str, groups: Sequence[Sequence[str]]) -> Shared:
     """Make the function `Shared` for a query, with frequencies from the sentences of the passages.
 
-    This is for an index without lexical data, which has no document frequencies. Words count as
-    shared only in the same inflection.
+    This is for an index without lexical data, which has no document frequencies. Words are not
+    stemmed, and stop words count too.
     """
     words = _words(query)
     counts = Counter(word for group in groups for text in group for word in words & _words(text))
@@ -111,7 +110,7 @@ def _nearest(
 
 
 def _within_budget(starts: NDArray[np.int64], lengths: NDArray[np.int32]) -> Iterator[int]:
-    """Yield indices of sentences: the first sentence of each passage, then each second, and so on.
+    """Yield indices of sentences: the first sentence of each passage, then the second of each, ...
 
     The function stops before the sentence that would bring the sum of tokens above `TOKENS`.
 

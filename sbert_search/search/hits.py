@@ -10,7 +10,7 @@ from sbert_search.search.ranking import Ranking
 
 
 def read_hits(snapshot: Snapshot, ranking: Ranking, n_before: int = 0) -> list[Hit]:
-    """Read the documents of a ranking and return them as hits, best first.
+    """Read the documents of a ranking and return them as hits, in the same order.
 
     Args:
         snapshot: The state of the index that was searched.

@@ -27,7 +27,7 @@ MAX_FUZZY = 2
 
 
 class SearchKeywords(TypedDict, total=False):
-    """The fields of `SearchOptions` as keyword arguments; ``fusion=None`` means the defaults."""
+    """The fields of `SearchOptions` except ``k``; ``fusion=None`` means the default `Fusion`."""
 
     mode: SearchMode
     where: str | None

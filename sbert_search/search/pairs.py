@@ -119,7 +119,8 @@ def close_pairs(
             approximate way. None: use the exact way only if the index has no FAISS file.
 
     Yields:
-        Blocks of pairs; memory does not grow with the number of pairs.
+        Blocks of pairs. If every document has one passage, the exact way holds the pairs of one
+        tile in memory. In the other cases, all pairs of about `LEFT_ROWS` rows are held.
 
     Raises:
         QueryError: The metric of the index is euclidean, or the threshold is NaN.
@@ -141,7 +142,7 @@ def best_pairs(
 
     Args:
         snapshot: As for `close_pairs`.
-        most: Maximum number of pairs to return.
+        most: Maximum number of pairs to return, at least 1.
         threshold: As for `close_pairs`.
         advance: As for `close_pairs`.
         exact: As for `close_pairs`.
@@ -176,7 +177,8 @@ def clusters(pairs_found: Iterable[Pairs]) -> list[list[int]]:
     parent: dict[int, int] = {}
 
     def root(doc: int) -> int:
-        # Union-find with path halving: every other document on the way points two steps up.
+        # Union-find with path halving: every other document on the path gets its grandparent as
+        # its parent.
         while (above := parent.setdefault(doc, doc)) != doc:
             parent[doc] = doc = parent[above]
         return doc
@@ -247,8 +249,8 @@ def _by_tiles(live: _Rows, start: int, stop: int, limit: _Limit) -> Iterator[Pai
 def _by_search(live: _Rows, start: int, stop: int, limit: _Limit) -> Iterator[Pairs]:
     """Search the index for the neighbours of each row of a block.
 
-    If all neighbours that were found for a row are within the limit, the row may have further
-    neighbours within the limit. The search for this row is then repeated for eight times as many
+    If the scores of all neighbours found for a row reach the lowest score that is kept, the row may
+    have further such neighbours. The search for this row is then repeated for eight times as many
     neighbours.
     """
     snapshot, k = live.snapshot, NEIGHBOURS

@@ -18,8 +18,8 @@ class Ranking:
     Attributes:
         docs: Number of each document, int64 (n,): the row of its first passage.
         rows: Row of each document's best passage, int64 (n,).
-        scores: Score of each document, float64 (n,), descending. Documents that `followed_by` added
-            come after the other documents, also if their scores are higher.
+        scores: Score of each document, float64 (n,). The scores descend, except after diversity,
+            after grouping, and at the documents that `followed_by` added.
         stages: Two arrays for each stage of the search, by its name: the rank that the stage gave
             to each document, int64 (n,), or 0 if the stage did not find the document; and the score
             of each document in the stage, float64 (n,).

@@ -34,7 +34,7 @@ HITS_AT_ONCE = 1 << 14  # hits with their texts
 RESULTS_AT_ONCE = 1 << 17  # documents of which only id and score are kept
 _QUERIES_AT_ONCE = 256
 _PAIRS_AT_ONCE = 16_384  # pairs of query and text for a reranker
-# With ``group_by``: while there are too few groups, this many times as many documents are ranked.
+# With ``group_by``: factor by which the number of ranked documents grows while groups are missing.
 _DEEPER = 4
 # With ``group_by``: as long as fewer documents than this have been ranked, more members of all
 # groups found are searched. After that, only the groups up to the requested page get more members.
@@ -191,13 +191,13 @@ def retrieve(
 def _rankings(
     search: _Search, queries: Sequence[str], vectors: NDArray[np.float32] | None, depth: int
 ) -> list[Ranking]:
-    """Rank ``depth`` documents for each query.
+    """Rank ``depth`` documents for each query, or passages if ``options.group`` is False.
 
     Args:
         search: The state of the index, the options and the mask.
         queries: The queries.
         vectors: The vectors of the queries, (n_queries, dim); None: the search is lexical.
-        depth: Number of documents for each query.
+        depth: Number of documents or passages for each query.
     """
     snapshot, options = search.snapshot, search.options
     if not options.group and snapshot.n_rows > snapshot.n_docs:
@@ -235,7 +235,7 @@ def _passage_rankings(
 
 
 def _near_words(snapshot: Snapshot, options: SearchOptions) -> NearWords | None:
-    """Return a function that finds the words spelt like a given word; None: words must be equal."""
+    """Return a function that finds the words spelt like a given word; None: not a fuzzy search."""
     if not options.fuzzy:
         return None
     from sbert_search.search.words.spelling import near_words
@@ -251,7 +251,7 @@ def _rows(vectors: NDArray[np.float32] | None, n: int) -> Iterable[NDArray[np.fl
 def _for_groups(
     search: _Search, ranking: Ranking, query: str, vector: NDArray[np.float32] | None
 ) -> Ranking:
-    """Find more documents of a query, until there are enough groups with enough documents each.
+    """Find more documents for a query, until there are enough groups with enough documents each.
 
     A group has enough documents if it has ``options.group_size`` of them, or all that match. The
     groups on the pages up to the requested one always get enough documents. A later stage, such as

@@ -105,7 +105,7 @@ class BestWindow:
         return best
 
     def _windows(self, query: str, text: str) -> list[str]:
-        """Cut a text into windows; a window and the query together fit into the model's limit.
+        """Cut a text into at most ``most`` windows that fit into the model together with the query.
 
         If the query leaves too little room, the whole text is returned.
         """

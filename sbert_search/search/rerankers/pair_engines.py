@@ -135,7 +135,7 @@ class LibraryPairEngine:
     def start(
         self, pairs: Sequence[tuple[str, str]], encoded: EncodedPairs
     ) -> Callable[[], Vectors]:
-        """Score the pairs before returning; the returned function has the scores already."""
+        """Score the pairs at once, and return a function that returns the scores."""
         scores = self(pairs, encoded)
         return lambda: scores
 

@@ -37,6 +37,10 @@ class Fusion:
         rerank_weight: Weight of the reranker's score in the final order, from 0 to 1; the weight
             of the score before reranking is ``1 - rerank_weight``. If the weight is below 1, both
             scores are scaled to 0..1 over the reranked documents.
+
+    Raises:
+        QueryError: The method is unknown, a weight is not from 0 to 1, or ``depth`` or ``rrf_k`` is
+            no integer of at least 1.
     """
 
     method: Method = "weighted"

@@ -12,8 +12,8 @@ from sbert_search.errors import QueryError
 from sbert_search.index.lexical.words import indexed_words
 
 # An operator counts only at the start of a word. A phrase ends before a blank or a punctuation
-# mark. + and - are operators only if a letter and one more character follow. So -5 is a number and
-# not an operator.
+# mark. + and - count only before a phrase, or before a letter that another character follows. So
+# -5 is a number.
 _OPERATOR = re.compile(
     r"""(?<!\S)(?P<sign>[+-]?)(?:"(?P<straight>[^"]*)"|“(?P<curly>[^“”]*)”)(?!\w)
       | (?<!\S)(?P<word_sign>[+-])(?P<word>[^\W\d_]\S+)""",

@@ -23,7 +23,8 @@ ODDS = 100
 def near_words(snapshot: Snapshot, edits: int) -> NearWords:
     """Return a function that finds the words of the index within ``edits`` edits of a given word.
 
-    The returned function raises `NoLexicalData` if the index has no list of its words.
+    The function returns the `MOST_NEAR` nearest words. It raises `NoLexicalData` if the index has
+    no list of its words.
     """
 
     @typed_lru_cache(maxsize=1024)
@@ -59,7 +60,10 @@ def suggest(snapshot: Snapshot, query: str) -> str | None:
 
 
 def _corrected(snapshot: Snapshot, word: str) -> str:
-    """Return the word of the index that was probably meant, capitalised like ``word``."""
+    """Return the word of the index that was probably meant, capitalised like ``word``.
+
+    If ``word`` does not seem misspelt, or the index has no similar word, return ``word``.
+    """
     low = folded(word)
     known = _frequency(snapshot, low, 0)
     if not is_listed(low) or known is None or known > RARE:
