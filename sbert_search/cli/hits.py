@@ -76,7 +76,7 @@ def show_facet(facet: Facet) -> None:
 
 
 def show_hits(hits: Iterable[Hit]) -> None:
-    """Print rank, score, title and id of each hit, and a snippet around its best sentence."""
+    """Print each hit: rank, score, title, id, a snippet, and answer, matched words and metadata."""
     console = terminal()
     width = console.width - 4
     for hit in hits:

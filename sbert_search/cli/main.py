@@ -123,7 +123,7 @@ def main() -> NoReturn:
 
 
 def _exit(code: int) -> NoReturn:
-    """End this process without freeing modules; freeing takes a fifth of the time of `search`.
+    """End this process without freeing modules, which would delay the end of short commands.
 
     If other threads still run, Python ends in its usual way, which waits for them.
     """

@@ -49,7 +49,7 @@ def _single_without_collections(function: Callable[..., None]) -> Callable[..., 
     """Switch the cyclic garbage collector off for a single query, but not for a file of queries.
 
     The imports of a search make many objects that stay in use. The collector would search these
-    objects for garbage, which takes about 5 % of the time of the command.
+    objects for garbage again and again.
     """
 
     @wraps(function)
@@ -283,7 +283,7 @@ def _check_question(ctx: click.Context) -> None:
 
 
 def _refuse_without_hits(ctx: click.Context) -> None:
-    """Refuse options without effect because no hits are printed or the query has no words.
+    """Refuse options that have no effect because no hits are printed or the query has no text.
 
     Raises:
         UsageError: Such an option is on the command line.

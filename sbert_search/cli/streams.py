@@ -18,9 +18,9 @@ STDOUT = "standard output"
 def prepare() -> None:
     """Open closed streams on the null device, and escape characters that cannot be encoded.
 
-    Otherwise the next file that is opened would get the descriptor of the closed stream, and output
-    for the stream would go into that file. A write error of standard output has "standard output"
-    as its file name. Write errors of standard error are dropped: they cannot be reported anywhere,
+    If a stream stayed closed, the next file to be opened would get its descriptor, and output for
+    the stream would go into that file. A write error of standard output has "standard output" as
+    its file name. Write errors of standard error are dropped: they cannot be reported anywhere,
     and the work can continue.
     """
     for fd in (0, 1, 2):

@@ -67,9 +67,10 @@ def attention(
     The heads are measured for TEXT, or for the pair TEXT and TEXT2 as a cross-encoder reads it.
     --out writes the probabilities of every layer and head, and a page that shows them.
 
-    With --source, every head is also measured over many texts, and the least important heads are
-    removed, and the model is measured without them. SOURCE is a text file with a sentence in
-    each line, or any file or folder that `index build` reads.
+    With --source, every head is also measured over many texts. With --sts, or if the model predicts
+    masked tokens, the least important heads are then removed and the model is measured again.
+    SOURCE is a text file with a sentence in each line, or any file or folder that `index build`
+    reads.
     """
     from sbert_search.analysis.attention.maps import analyze_attention
 

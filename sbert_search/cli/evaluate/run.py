@@ -69,8 +69,8 @@ def sts(
 ) -> int:
     """Measure textual similarity (STS).
 
-    This is the correlation of cosine similarities, or of the scores of a cross-encoder, with human
-    scores of text pairs.
+    The score is the correlation of cosine similarities, or of the scores of a cross-encoder, with
+    human scores of text pairs.
     """
     if cross_encoder and baselines:
         raise click.UsageError(

@@ -165,6 +165,7 @@ def _on_ray(ctx: click.Context, names: set[str]) -> bool:
     if ctx.params["runner"] != "local":
         return True
     on_line = typed(ctx)
+    # If the command line says --runner local, options from the environment or the file are ignored.
     alone = (on_line if "runner" in on_line else given(ctx)) & names
     for option in ctx.command.params:
         if option.name in alone:

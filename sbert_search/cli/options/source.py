@@ -125,7 +125,7 @@ def overriding(ctx: click.Context) -> dict[str, Any]:
 
 
 def with_read_options(settings: R, ctx: click.Context) -> R:
-    """Replace the settings that `overriding` returns options for; keep the other settings.
+    """Return the settings, with the values of the options that `overriding` returns.
 
     Raises:
         UsageError: A size of chunks is given, but long texts are not split into chunks; or
