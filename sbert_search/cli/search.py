@@ -49,7 +49,7 @@ def _single_without_collections(function: Callable[..., None]) -> Callable[..., 
     """Switch the cyclic garbage collector off for a single query, but not for a file of queries.
 
     The imports of a search make many objects that stay in use. The collector would search these
-    objects for garbage again and again.
+    objects for garbage repeatedly.
     """
 
     @wraps(function)

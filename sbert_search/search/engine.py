@@ -166,7 +166,9 @@ class SearchEngine:
         return self.index.refresh()
 
     def require_memory(self, memory_bytes: int | None) -> None:
-        """Set the memory budget of this process, in bytes, and open the model of the index.
+        """Set the memory budget of this process, in bytes; None: no limit.
+
+        If there is a budget, the model of the index is opened, so that its memory counts.
 
         Raises:
             ConfigError: The process would exceed the budget with its model and a search; the

@@ -110,7 +110,7 @@ def _nearest(
 
 
 def _within_budget(starts: NDArray[np.int64], lengths: NDArray[np.int32]) -> Iterator[int]:
-    """Yield indices of sentences: the first sentence of each passage, then the second of each, ...
+    """Yield indices of sentences: the first of each passage, then the second of each, and so on.
 
     The function stops before the sentence that would bring the sum of tokens above `TOKENS`.
 

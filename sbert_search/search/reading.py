@@ -1,4 +1,4 @@
-"""Read hits with a model that answers questions, and mark the best answer in each."""
+"""Find the answer to a query in each of its hits, with a model that answers questions."""
 
 from __future__ import annotations
 

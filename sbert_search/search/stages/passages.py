@@ -47,8 +47,8 @@ def matching_passages(
         query: The query.
         found: Documents found for the query, best first.
         k: Number of passages to find.
-        near: Finds words of the index that match a word of the query too; None: no other words
-            match.
+        near: Finds further words of the index that match a word of the query; None: only the words
+            of the query match.
 
     Returns:
         A ranking with the rows of the passages as ``docs`` and as ``rows``.

@@ -1,1 +1,1 @@
-"""What a query says about single words: required, excluded, quoted and misspelt ones."""
+"""The words of a query: which are required, excluded, quoted or misspelt."""

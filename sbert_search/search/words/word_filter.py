@@ -1,4 +1,4 @@
-"""The documents that have, or do not have, the words and phrases which a query demands."""
+"""Find the documents that contain the required words of a query and none of the excluded ones."""
 
 from __future__ import annotations
 
