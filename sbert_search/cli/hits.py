@@ -150,7 +150,9 @@ def _snippet(hit: Hit) -> Text:
     # sentence has fewer than SNIPPET_CHARS, the text around it fills the rest: one third before the
     # sentence, two thirds after it. Each cut is moved to a space, so that words stay whole.
     text, best = _line(hit.text), _line(hit.best_sentence)
-    at = max(text.find(best), 0) if best else 0
+    at = text.find(best)
+    if at < 0:  # the best passage has only the title
+        best, at = "", 0
     if hit.answer is not None:
         best = _line(hit.answer.text)
         at = len(_line(f"{hit.text[: hit.answer.start]}.")) - 1

@@ -47,7 +47,7 @@ def within_memory(
             raise ConfigError(
                 f"The documents found for {which} take {memory.mib(n_bytes)}, but "
                 f"only {memory.mib(allowed)}, 1/32 of --memory, may hold documents; allow more "
-                "memory, or ask for fewer documents with -k."
+                "memory, or ask for fewer documents with -k or, with a reranker, --rerank-depth."
             )
         if part and taken + n_bytes > allowed:
             yield part

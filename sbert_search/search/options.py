@@ -164,6 +164,8 @@ class SearchOptions:
         object.__setattr__(self, "boost", boosts)
 
     def _check_order(self) -> None:
+        if not isinstance(self.where, str | None):
+            raise QueryError(f"where is {self.where!r}; pass a filter as a text, or None.")
         if not isinstance(self.group_by, str | None):
             raise QueryError(f"group_by is {self.group_by!r}; pass the name of a column.")
         if not 0 <= self.diversity <= 1:

@@ -148,9 +148,11 @@ def best_pairs(
         exact: As for `close_pairs`.
 
     Raises:
-        QueryError: As for `close_pairs`.
+        QueryError: As for `close_pairs`; or ``most`` is below 1.
     """
     _refuse_nan(threshold)
+    if most < 1:
+        raise QueryError(f"most is {most}; it must be at least 1.")
     live, best = _Rows.of(snapshot), _joined([])
     least = least_score(threshold, snapshot.settings.metric)
     # Largest number of passages of one document. Two documents form at most passages**2 pairs of

@@ -116,6 +116,10 @@ def query_vectors(snapshot: Snapshot, values: object, shown: str) -> NDArray[np.
     except (TypeError, ValueError, RuntimeError) as error:
         raise QueryError(f"{shown} is not a vector: {error}.") from error
     dim = snapshot.settings.dim
+    if vectors.ndim == 1:
+        raise QueryError(
+            f"{shown} has the shape {vectors.shape}; several vectors have (n_queries, {dim})."
+        )
     if vectors.ndim != 2 or vectors.shape[1] != dim:
         raise QueryError(
             f"{shown} has the shape {vectors.shape[1:]}; a vector of this index has ({dim},)."
@@ -132,12 +136,20 @@ def one_query(
 ) -> tuple[QueriesLike, NDArray[np.floating] | None]:
     """Return one query and its vector as the arguments ``queries`` and ``vectors`` of `ask`."""
     is_vector = hasattr(query, "__array__") or isinstance(query, (list, tuple))
-    try:
-        array = np.asarray(query)[None] if is_vector else None
-    except ValueError as error:  # lists of different lengths
-        raise QueryError(f"The query is not a vector: {error}.") from error
+    array = _as_array(query, "The query")[None] if is_vector else None
     queries = [query] if array is None or array.dtype.kind not in "fiu" else array
-    return cast("QueriesLike", queries), None if vector is None else np.asarray(vector)[None]
+    given = None if vector is None else _as_array(vector, "The vector of the query")[None]
+    return cast("QueriesLike", queries), given
+
+
+def _as_array(values: object, shown: str) -> NDArray[np.floating]:
+    """Return values as an array, whose type is not checked."""
+    try:
+        array: NDArray[np.floating] = np.asarray(values)
+    # Lists of different lengths; tensors on a GPU, of bfloat16, or that require a gradient.
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise QueryError(f"{shown} is not a vector: {error}.") from error
+    return array
 
 
 def load_vectors(path: Path) -> NDArray[np.floating]:
@@ -169,7 +181,7 @@ def _with_direction(snapshot: Snapshot, vectors: NDArray[np.float32]) -> NDArray
 
 def _are_vectors(queries: object) -> bool:
     if hasattr(queries, "__array__"):
-        return np.asarray(queries).dtype.kind not in "UO"
+        return _as_array(queries, "The query").dtype.kind not in "UO"
     first = next(iter(queries), "") if isinstance(queries, Sequence) else ""
     return hasattr(first, "__array__") or isinstance(first, (list, tuple))
 

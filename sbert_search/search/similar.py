@@ -56,11 +56,12 @@ def example_query(
 
 def _as_list(examples: Examples) -> list[Example]:
     """Return one example or several as a list; a list with a float is one vector."""
-    if isinstance(examples, np.ndarray):
+    if isinstance(examples, np.ndarray) and examples.ndim:
         return [examples] if examples.ndim == 1 else list(examples)
+    is_scalar = isinstance(examples, np.ndarray) or not isinstance(examples, Iterable)
     if isinstance(examples, (str, int, Integral)):
         return [examples]
-    if isinstance(examples, (bytes, bytearray, memoryview)):
+    if is_scalar or isinstance(examples, (bytes, bytearray, memoryview)):
         raise QueryError(f"{examples!r} is not an id; ids are texts or integers.")
     listed = list(examples)
     if any(isinstance(value, float | np.floating) for value in listed):

@@ -32,6 +32,13 @@ def test_a_short_text_is_shown_whole() -> None:
     assert str(_snippet(hit("One. Two.", "Two."))) == "One. Two."
 
 
+def test_a_sentence_that_is_not_in_the_text_is_not_marked() -> None:
+    for best in ("A title.", ""):
+        assert _snippet(hit("One. Two.", best)).spans == []
+    (marked,) = _snippet(hit("One. Two.", "Two.")).spans
+    assert (marked.start, marked.end) == (5, 9)
+
+
 def test_lists_are_shown_with_commas(capsys: pytest.CaptureFixture[str]) -> None:
     shown = replace(hit("Text.", ""), metadata={"tags": ["red", "old mill"], "sizes": [], "n": 5})
     show_hits([shown])

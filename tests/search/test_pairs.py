@@ -139,6 +139,11 @@ def test_distances_are_refused(tmp_path: Path) -> None:
         list(close_pairs(store.snapshot, 0.5))
 
 
+def test_no_pairs_cannot_be_asked_for(tmp_path: Path) -> None:
+    with pytest.raises(QueryError, match="most is 0; it must be at least 1"):
+        best_pairs(new_store(tmp_path / "i", "cosine").snapshot, 0)
+
+
 @pytest.mark.parametrize("find", [close_pairs, lambda of, nan: best_pairs(of, 3, nan)])
 def test_a_threshold_that_is_no_number_is_refused(tmp_path: Path, find: Callable[..., Any]) -> None:
     with pytest.raises(QueryError, match="threshold is NaN"):

@@ -108,6 +108,10 @@ class _Reranker:
         return np.zeros(len(pairs))
 
 
+def _tensor() -> Any:
+    return torch.ones(2, requires_grad=True)
+
+
 V = np.array([1.0, 0.0])
 
 
@@ -120,7 +124,14 @@ V = np.array([1.0, 0.0])
         (lambda e: e.search(np.zeros(2)), "a vector of zeros"),
         (lambda e: e.search(["a", "b"]), "not a vector: could not convert string"),
         (lambda e: e.search([[1.0, 2.0], [3.0]]), "The query is not a vector: setting an array"),
-        (lambda e: e.search_many(np.ones(2)), "the shape ()"),
+        (
+            lambda e: e.search_many(np.ones(2)),
+            "the shape (2,); several vectors have (n_queries, 2)",
+        ),
+        (lambda e: e.search(_tensor()), "The query is not a vector: Can't call numpy()"),
+        (lambda e: e.search_many(_tensor()[None]), "The query is not a vector: Can't call numpy()"),
+        (lambda e: e.search("sun", vector=_tensor()), "The vector of the query is not a vector"),
+        (lambda e: e.search("sun", where=["n > 1"]), "where is ['n > 1']; pass a filter as a text"),
         (lambda e: e.search(V, mode="hybrid"), "The mode hybrid reads the text of a query"),
         (lambda e: e.search(V, mode="lexical"), "The mode lexical reads the text of a query"),
         (lambda e: e.search(V, highlight=True), "The option highlight reads the text"),

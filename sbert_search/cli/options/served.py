@@ -36,16 +36,18 @@ def named_indexes(indexes: Sequence[str]) -> dict[str, Path]:
     Without NAME, an index has the name of its folder; symbolic links are not followed.
 
     Raises:
-        UsageError: Two indexes have the same name.
+        UsageError: Two indexes have the same name, or a name or folder is empty.
     """
     named: dict[str, Path] = {}
     for text in indexes:
         name, equals, folder = text.partition("=")
-        path = Path(folder if equals and "/" not in name else text)
-        name = name if equals and "/" not in name else os.path.basename(os.path.abspath(text))
+        if not equals or "/" in name:  # a folder, whose path may contain =
+            name, folder = os.path.basename(os.path.abspath(text)), text
+        if not name or not folder:
+            raise click.UsageError(f"{text!r} has no name or no folder; write DIR or NAME=DIR.")
         if name in named:
             raise click.UsageError(f"Two indexes are called {name!r}; write NAME=DIR.")
-        named[name] = path
+        named[name] = Path(folder)
     return named
 
 

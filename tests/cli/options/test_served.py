@@ -19,6 +19,9 @@ def test_an_index_is_called_like_its_folder_unless_it_is_named() -> None:
     }
     with pytest.raises(click.UsageError, match="Two indexes are called 'x'"):
         named_indexes(["a/x", "x=b"])
+    for empty in ("", "news=", "=my.index", "/"):
+        with pytest.raises(click.UsageError, match="has no name or no folder; write DIR"):
+            named_indexes([empty])
 
 
 def test_an_index_above_the_working_folder_has_the_name_of_its_folder(
