@@ -1,6 +1,7 @@
 """Baselines of a sentence encoder: simple pooling of the encoder's hidden states or embeddings.
 
-Source: Reimers & Gurevych 2019, table 1, the baselines above the rows of SBERT (arXiv:1908.10084).
+Source: Reimers & Gurevych 2019, table 1, the rows above SBERT (arXiv:1908.10084). Where the paper
+averages GloVe vectors, this module averages the word embeddings of the model.
 """
 
 from __future__ import annotations

@@ -49,6 +49,9 @@ class BudgetSearch:
     def see(self, lengths: NDArray[np.int32], work: Work) -> None:
         """Count the tokens of texts before they are computed; measure once, after `WORTH` batches.
 
+        The measurement uses a sample of the texts. It waits for a call whose texts fill a batch of
+        the largest budget.
+
         Args:
             lengths: Tokens of the texts, (n,).
             work: Function that computes the texts at the given indices into ``lengths`` as one

@@ -106,6 +106,10 @@ class VectorCache:
 class CachedEmbedder(DelegatingEmbedder):
     """An embedder that reads vectors from a cache and computes only the missing ones.
 
+    Args:
+        embedder: Embedder that computes the missing vectors.
+        max_bytes: Largest size of the caches of all models together, when this object is made.
+
     Attributes:
         computed: Number of texts whose vectors were computed so far.
         cached: Number of texts whose vectors came from the cache so far.
@@ -113,6 +117,7 @@ class CachedEmbedder(DelegatingEmbedder):
 
     def __init__(self, embedder: TextEmbedder, *, max_bytes: int = MAX_BYTES) -> None:
         self._embedder = embedder
+        # A model has the same cache under each of its names.
         identity = {**embedder.identity.to_mapping(), "name": ""}
         self.cache = VectorCache(_root() / digest_of(identity), embedder.dim)
         self.computed = self.cached = 0

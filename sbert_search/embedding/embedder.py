@@ -103,6 +103,13 @@ class Embedder(EncodeMethods):
             after 450 batches for later embedders. If the engine is not native, or the model is in
             memory, auto is the same as None.
 
+    Attributes:
+        opened: The model with its engine, device and precision.
+        description: Settings of the model, with the prompts and the ``truncate_dim`` of this
+            embedder.
+        dim: Number of dimensions of a vector.
+        max_len: Maximum tokens of a text, special tokens included.
+
     Raises:
         ConfigError: A setting is invalid.
         CorpusError: The texts in ``calibrate`` cannot be read, or are too few.
@@ -330,6 +337,10 @@ class Embedder(EncodeMethods):
         Returns:
             Start and end of each passage in characters, in order; there is no gap between
             consecutive passages.
+
+        Raises:
+            CorpusError: The text contains a lone surrogate, which UTF-8 cannot encode.
+            ModelError: The prompt and the special tokens take all tokens of a passage.
         """
         prompt = self._prompt(task, None)
         return self._engine.tokenizer.split(text, prompt=prompt, chunking=chunking)

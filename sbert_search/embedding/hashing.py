@@ -28,6 +28,13 @@ _RECIPE = "lower-cased \\w+, xxh3_64, sign from bit 63, place from the rest modu
 class HashingEmbedder:
     """Turns texts into unit vectors by feature hashing of their words.
 
+    Args:
+        dim: Number of dimensions of a vector.
+        max_len: Maximum words of a text; longer texts are truncated.
+
+    Raises:
+        ConfigError: ``dim`` or ``max_len`` is below 1.
+
     Source: Weinberger et al. 2009, Feature Hashing for Large Scale Multitask Learning, section 2
     (arXiv:0902.2206).
     """

@@ -134,6 +134,7 @@ def embed_batches(
     Raises:
         CorpusError: A text is too long and ``on_truncate`` is ``error``, or a text has a lone
             surrogate, which UTF-8 cannot encode.
+        ModelError: As for `tokenize_batch`; or the embedder cannot compute the vectors.
     """
     lost = TruncatedTexts()
     allowance = Allowance(waiting_bytes)
@@ -237,6 +238,8 @@ def tokenize_batch(
     Raises:
         CorpusError: A text is too long and ``on_truncate`` is ``error``, or a text has a lone
             surrogate, which UTF-8 cannot encode.
+        ModelError: ``on_truncate`` is ``chunk``, and the prompt and the special tokens take all
+            tokens of a passage.
     """
     texts = [document.full_text for document in documents]
     spans = [[(0, len(text))] for text in texts]

@@ -89,7 +89,7 @@ class BatchLauncher:
 
     @property
     def window(self) -> int:
-        """Number of inputs to tokenise together; inputs of 16 tokens then fill a batch."""
+        """Number of inputs to tokenise together: at least 1,024, and a batch of 16-token inputs."""
         return max(1024, self.budget // 16)
 
     def launch(

@@ -1,9 +1,9 @@
 """The engine onnx: ONNX Runtime runs an exported graph, so that a query does not load torch.
 
 The graph of a model is exported once and stored in a folder in the user's cache. The name of this
-folder is a digest of the weights, the encoder's settings and the modules after the encoder. A
-manifest in the folder has the sha256 of each file. If a file has another sha256, the graph is not
-opened but exported again.
+folder is a digest of the weights, the encoder's settings, the modules after the encoder and
+`FORMAT`. A manifest in the folder has the sha256 of each file. If a file has another sha256, the
+graph is not opened but exported again.
 """
 
 from __future__ import annotations

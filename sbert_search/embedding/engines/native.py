@@ -86,8 +86,8 @@ class PackedEngine:
 
         Args:
             calibration: Ranges of the inputs of the encoder's linear layers.
-            exact: float32 or bfloat16: the type of attention, and of the layers that are not
-                computed in int8.
+            exact: float32 or bfloat16: the type of attention without relative positions, and of the
+                layers that are not computed in int8.
 
         Raises:
             ConfigError: As for `freeze_int8`.
