@@ -75,5 +75,6 @@ class Block(nn.Module):
 
     def _add(self, output: Tensor, states: Tensor) -> Tensor:
         """Apply dropout to the output of a layer and add the residual."""
-        # The output is converted first: a CPU adds two types without vector instructions.
+        # On a CPU, torch adds tensors of two types without vector instructions. The output is
+        # therefore converted first.
         return dropout(output, self.dropout, self.training).to(states.dtype) + states

@@ -29,7 +29,8 @@ def flops_per_token(config: EncoderConfig, length: int) -> int:
     """Count the floating-point operations per token of a forward pass.
 
     A multiplication and an addition are two operations. Only matrix products count. The projections
-    of relative positions are left out, because they are computed once for a whole batch.
+    of relative positions are left out, because they are computed once for a whole batch, and the
+    pooler, because it is computed once for a text.
 
     Args:
         config: The encoder.

@@ -36,7 +36,7 @@ def draw_factors(shape: Sequence[int], p: float, dtype: torch.dtype) -> Tensor:
 
     torch draws one random number for each element. Here an SFC64 generator draws 64-bit numbers,
     and each number serves four elements, with 16 bits for each. The seed comes from torch's
-    generator. For 1.6 million elements this takes 0.7 ms, and torch takes 1.4 ms.
+    generator.
     """
     size = math.prod(shape)
     # An element is kept with a probability of at least 1/65,536, even for p = 0.999995.

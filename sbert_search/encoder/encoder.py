@@ -124,12 +124,10 @@ class Encoder(nn.Module):
 
     def first_states(self, tokens: PackedTokens) -> Tensor:
         """Last-layer states of the first token of each text, float (batch, hidden)."""
-        # With gradients, the last block computes only first tokens.
-        # Without gradients, this computation may be recorded as a CUDA graph and replayed with
-        # texts of other lengths. In the replay, `tokens.lengths` are still the lengths of the
-        # recorded texts. The computation of selected rows reads these lengths, so it would be
-        # wrong. The last block therefore computes all rows. `tokens.starts`, which the replay
-        # updates, gives the rows of the first tokens.
+        # Without gradients, this computation may be recorded as a CUDA graph and replayed for texts
+        # of other lengths. A replay has the new `tokens.starts`, but `tokens.lengths` of the
+        # recording, which the computation of selected rows reads. So the last block computes all
+        # rows.
         if torch.is_grad_enabled():
             output: EncoderOutput = self(tokens, rows=tokens.first_rows.long())
             return output.hidden_states

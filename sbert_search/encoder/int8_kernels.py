@@ -15,9 +15,10 @@ from sbert_search.errors import ConfigError
 from sbert_search.runtime.lru import typed_lru_cache
 
 MAX_WEIGHT = 127
-"""The largest weight in 8 bits; on a CPU that clips pairs, also the largest sum of a pair.
+"""The largest weight in 8 bits.
 
-The sum is that before rounding, which adds at most 1; 255 x 128 is below 2^15.
+On a CPU that clips sums of pairs (see `clips_pairs`), it is also the largest sum of the weights of
+a pair before rounding. Rounding adds at most 1 to this sum, and 255 x 128 is below 2^15.
 """
 
 # Pairs of weights that no CPU clips.

@@ -227,8 +227,9 @@ def freeze_int8(
     Args:
         encoder: The encoder in float32 on the CPU.
         calibration: Ranges of the inputs of the encoder's linear layers.
-        exact: Type of attention and of the layers in ``calibration.exact``: float32 or bfloat16. On
-            a CPU without fast bfloat16 kernels, float32 is used.
+        exact: Type of attention without relative positions, and of the layers in
+            ``calibration.exact``: float32 or bfloat16. If oneDNN does not support bfloat16 on this
+            CPU, float32 is used.
 
     Returns:
         The counter of the input values of all int8 layers.

@@ -27,7 +27,7 @@ EXACT = {"fp32": torch.float32, "bf16": torch.bfloat16}
 
 _SENTENCES = (8, 12, 16, 16, 20, 20, 24, 32)  # lengths of texts in tokens
 _PASSAGES = (160, 224, 256, 96)
-_PROBE = (16, 16)
+_PROBE = (16, 16)  # lengths of texts for the probe of a `Candidate`
 # Operations of one trial of inference. It takes 2 to 10 ms; on a busy machine, a longer trial would
 # seldom run without an interruption.
 _OPERATIONS = 0.8e9

@@ -20,7 +20,7 @@ _PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt")
 
 
 def read_tensors(folder: Path) -> dict[str, Tensor]:
-    """Read all tensors of a model folder into memory as float32; files are not memory-mapped.
+    """Read all tensors of a model folder as float32 copies, which do not share memory with a file.
 
     Raises:
         ModelError: There is no safetensors file. If there is a pickle file, the message says how

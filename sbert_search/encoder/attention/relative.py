@@ -27,7 +27,9 @@ class RelativeHeads(NamedTuple):
             query: Scaled queries, (texts, heads, length, head_dim).
             key: Scaled keys, of the same shape.
 
-        Source: He et al. 2021, DeBERTa, section 3.1, equation 4 (arXiv:2006.03654).
+        Source: He et al. 2021, DeBERTa, section 3.1, equation 4 (arXiv:2006.03654). There, the
+        position-to-content term uses the distance j - i. The published code and models use i - j,
+        and so does this method.
         """
         length = query.shape[2]
         total = query.new_zeros(())
@@ -55,9 +57,9 @@ def _shift(scores: Tensor) -> Tensor:
 
     The input is (..., length, 2 x length - 1), the result (..., length, length). Each row is padded
     by one column, and the memory is viewed with rows one element shorter. Row i of the view
-    therefore begins at column ``length - 1 - i`` of input row i (Dai et al. 2019, appendix B). A
-    gather is avoided because its gradient is a scatter. docs/decisions.md: "DeBERTa's relative
-    scores are a view".
+    therefore begins at column ``length - 1 - i`` of input row i (Dai et al. 2019, Transformer-XL,
+    appendix B, arXiv:1901.02860). A gather is avoided because its gradient is a scatter.
+    docs/decisions.md: "DeBERTa's relative scores are a view".
     """
     length = scores.shape[-2]
     width = 2 * length - 1

@@ -70,7 +70,7 @@ def selected_attention(
         selected: The selected tokens.
         scale: Factor on the scores.
         p: Probability of setting an attention probability to 0.
-        varlen: Whether to use CUDA's kernel for texts of different lengths.
+        varlen: Whether to use `varlen_attention`, a CUDA kernel for texts of different lengths.
 
     Returns:
         Float (n, hidden).

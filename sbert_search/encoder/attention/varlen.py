@@ -1,4 +1,4 @@
-"""CUDA's attention kernel for packed texts of different lengths."""
+"""Attention within packed texts of different lengths, by torch's FlashAttention kernel on CUDA."""
 
 from __future__ import annotations
 
@@ -46,6 +46,8 @@ def varlen_attention(
 
     Returns:
         Float (n_queries, hidden).
+
+    Source: Dao 2023, FlashAttention-2 (arXiv:2307.08691).
     """
     # The private operator takes dropout; its public wrapper, torch.nn.attention.varlen, does not.
     # docs/decisions.md: "The CUDA kernel is called as `aten::_flash_attention_forward`".
