@@ -190,8 +190,9 @@ def _passages(kinds: NDArray[np.int8], capacity: int, overlap: int) -> Spans:
 def _start(kinds: NDArray[np.int8], cut: int, overlap: int) -> int:
     """Return the first token of the passage after a cut.
 
-    It is the first start of a sentence, or else of a word, among the last ``overlap`` tokens before
-    the cut. A passage that starts with a heading shares no tokens.
+    It is one of the last ``overlap`` tokens before the cut: the first that starts a sentence (or a
+    paragraph or heading). If none does, it is the first at the highest kind of border among them: a
+    line, a word and so on. A passage that starts with a heading shares no tokens.
     """
     if overlap == 0 or kinds[cut] == Border.HEADING:
         return cut

@@ -13,8 +13,8 @@ from sbert_search.runtime.arrays import Ints
 from sbert_search.runtime.seed import uniforms
 from sbert_search.tokens.vocabulary import CONTINUATION
 
-# WordPiece marks a piece (vocabulary entry) that continues a word; byte-level BPE and SentencePiece
-# mark a piece that begins a word, by these characters for a space.
+# Prefixes of pieces (vocabulary entries). In WordPiece, ## marks a piece that continues a word. In
+# byte-level BPE and SentencePiece, the character for a space marks a piece that begins a word.
 _MARKS = (CONTINUATION, "\u0120", "\u2581")
 
 # Each use of random numbers has its own number, the last argument of `uniforms`, so that the uses

@@ -25,7 +25,7 @@ def split_sentences(text: str, *, wrapped: bool = False) -> list[str]:
     A sentence ends after a full stop, ellipsis, question mark or exclamation mark (and closing
     quotes) if white space and then a capital letter, a digit or a letter of a script without case
     follow. A sentence always ends after a CJK full stop, question mark or exclamation mark. A
-    sentence does not end after a title such as "Dr." or after an initial.
+    sentence does not end after an initial, or after an abbreviation such as "Dr." or "e.g.".
 
     Args:
         text: Any text.

@@ -113,6 +113,11 @@ class TextTokenizer:
             writes ``backend`` as tokenizer.json.
         single: The special tokens around one text.
         pair: The special tokens around and between the texts of a pair.
+
+    Raises:
+        ModelError: A regular expression of the tokenizer could take exponential time, the tokenizer
+            makes no token of any text, it has a [CLS] but neither a [SEP] nor a post-processor, or
+            ``max_len`` is too small for the special tokens of a pair.
     """
 
     def __init__(self, backend: Tokenizer, max_len: int, *, folder: Path | None = None) -> None:
@@ -184,7 +189,7 @@ class TextTokenizer:
             removed from the end of each text, int32 (n,).
 
         Raises:
-            CorpusError: A text has a lone surrogate, which UTF-8 cannot encode.
+            CorpusError: A text is not a string, or has a lone surrogate, which UTF-8 cannot encode.
         """
         frame, room = self.single, self.max_len - self.single.size
         counted = self._counted(texts, room)
@@ -195,7 +200,7 @@ class TextTokenizer:
         """Turn pairs into token ids; if a pair is too long, its longer text is truncated first.
 
         Raises:
-            CorpusError: A text has a lone surrogate.
+            CorpusError: As for `encode`.
         """
         frame, room = self.pair, self.max_len - self.pair.size
         # Often the first text of many pairs is the same query, so equal first texts are tokenised
@@ -229,7 +234,7 @@ class TextTokenizer:
             character and the index after its last character.
 
         Raises:
-            CorpusError: A text has a lone surrogate, which UTF-8 cannot encode.
+            CorpusError: As for `encode`.
         """
         try:
             encodings = self.backend.encode_batch(list(texts), add_special_tokens=False)

@@ -44,6 +44,9 @@ def encode_windows(
         max_question: Number of tokens after which the question is truncated, at most half of the
             tokens of a window without special tokens. A larger value is lowered to this limit.
 
+    Raises:
+        CorpusError: A text is not a string, or has a lone surrogate, which UTF-8 cannot encode.
+
     Source: run_squad.py of Devlin et al. 2019. transformers calls ``overlap`` ``stride``.
     """
     frame, limit = tokenizer.pair, tokenizer.max_len

@@ -36,6 +36,9 @@ def encode_words(
         tokenizer: The tokenizer; its ``max_len`` limits the tokens of a text.
         texts: The texts.
         spans: Characters of each word of each text, in the order of the words in the text.
+
+    Raises:
+        CorpusError: A text is not a string, or has a lone surrogate, which UTF-8 cannot encode.
     """
     frame, room = tokenizer.single, tokenizer.max_len - tokenizer.single.size
     ids, first = [], []

@@ -98,6 +98,7 @@ def train_tokenizer(
         ConfigError: ``out`` exists, or ``vocab_size`` is too small for the alphabet.
         CorpusError: A source cannot be read, or has no words.
         ModelError: The vocabulary to extend cannot be used.
+        TrainingError: A process that counts words was killed.
     """
     check_new(out)
     if settings.extend is None:
