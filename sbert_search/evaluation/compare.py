@@ -73,8 +73,8 @@ class Comparison:
         difference: Second minus first, with interval and p-value.
         corrected: The p-value, corrected for the number of comparisons (Holm).
         changes: All items, by descending gain.
-        differs: Values in the first and the second run of each setting or property of the model
-            that differs, of the commit and of the seed, by name.
+        differs: Settings and properties of the model that differ, and the commit and the seed if
+            they differ: the values in the first and in the second run, by name.
     """
 
     task: str
@@ -152,7 +152,12 @@ def compare_runs(
 
 
 def read_runs(path: Path) -> dict[str, EvaluationRecord]:
-    """Read one record, or all records of a folder, by task name."""
+    """Read one record, or all records of a folder, by task name.
+
+    Raises:
+        EvaluationError: A record cannot be read, two records are of the same task, or the folder
+            has no record.
+    """
     files = sorted(path.glob("*.json")) if path.is_dir() else [path]
     if not files:
         raise EvaluationError(f"{path} holds no evaluation records; eval --out writes them.")
@@ -211,7 +216,7 @@ def _why_not_comparable(first: EvaluationRecord, second: EvaluationRecord) -> It
 def _other_items(first: EvaluationRecord, second: EvaluationRecord) -> Iterator[str]:
     """Yield reasons why items with the same name in both runs are not the same items."""
     orders = [list(record["manifest"]["data_sha256"].values()) for record in (first, second)]
-    numbered = first["task"]["kind"] in ("classify", "tag")  # through all files
+    numbered = first["task"]["kind"] in ("classify", "tag")  # items are numbered through all files
     if numbered and sorted(orders[0]) == sorted(orders[1]) and orders[0] != orders[1]:
         yield "their data files are in different orders, so that equal numbers are other items"
     if first["per_item"].get("gold") != second["per_item"].get("gold"):
@@ -219,7 +224,7 @@ def _other_items(first: EvaluationRecord, second: EvaluationRecord) -> Iterator[
 
 
 def _hashes_by_name(data_sha256: Mapping[str, str]) -> dict[str, list[str]]:
-    """Return the sorted hashes of all files with a name; the names of their folders are ignored."""
+    """Return the sorted hashes of the files, by file name; names of folders are ignored."""
     found: dict[str, list[str]] = {}
     for path, sha256 in sorted(data_sha256.items(), key=lambda item: item[1]):
         found.setdefault(Path(path).name, []).append(sha256)
@@ -246,7 +251,7 @@ def _compared(
 
 
 def _comparable(record: EvaluationRecord) -> list[str]:
-    """Return the metrics that can be compared by the values of items in a record."""
+    """Return the metrics of a record for which it has the values of the items."""
     items = record["per_item"]
     return [
         metric

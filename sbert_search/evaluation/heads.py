@@ -55,8 +55,8 @@ def evaluate_classify(
 
     Raises:
         CorpusError: The file cannot be read, a row is bad, or a label is not a class of the model.
-        EvaluationError: The hash of the file is not the one in the task, or the model is no
-            classifier.
+        EvaluationError: The file is absent, its hash is not the one in the task, the model is no
+            classifier, or a correlation is undefined.
     """
     model = predictor.model
     if not isinstance(model, SequenceClassifier):
@@ -153,7 +153,8 @@ def evaluate_qa(task: EvalTask, predictor: Predictor, *, data: Path, seed: int =
     """Answer the questions of a file; arguments and errors as for `evaluate_classify`.
 
     Returns:
-        SQuAD's exact match and F1 over all questions, and over those with and without an answer.
+        SQuAD's exact match and F1 over all questions, and, if the file has questions with and
+        without an answer, over each of these two groups.
     """
     if predictor.task != "qa":
         raise EvaluationError(f"{predictor.opened.name} does not answer questions.")

@@ -157,7 +157,7 @@ def make_manifest(
     """Collect everything that a score depends on, and the running times of the evaluation.
 
     Args:
-        data: sha256 of each data file.
+        data: sha256 of each data file, as `check_files` returns it.
         model: Identity of the model. Of its name, only the part after the last slash is kept.
         settings: Settings that affect the score, such as the index and the number of hits.
         seed: Seed of the interval of the main metric.

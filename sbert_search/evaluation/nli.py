@@ -30,8 +30,8 @@ def evaluate_nli(task: EvalTask, model: Reranker, *, data: Path, seed: int = 0) 
 
     Raises:
         CorpusError: The pairs cannot be read, or a pair has no label.
-        EvaluationError: The hash of the file is not the one in the task, a label is not a class of
-            the model, or all pairs are labelled ``-``.
+        EvaluationError: The file is absent, its hash is not the one in the task, a label is not a
+            class of the model, or all pairs are labelled ``-``.
     """
     clock = Stopwatch()
     hashes = check_files(task, data, [data / task.path])

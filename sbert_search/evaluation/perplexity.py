@@ -80,7 +80,8 @@ def evaluate_masked(
             a line end inside a paragraph does not end a sentence.
 
     Raises:
-        ConfigError: ``most`` is below 1, or ``pseudo`` is negative.
+        ConfigError: ``most`` is below 1, ``pseudo`` is negative, ``max_len`` is below 8, or
+            ``rate`` is not between 0 and 1.
         CorpusError: The text cannot be read, or is empty.
         EvaluationError: The text is so short that none of its tokens was masked.
         ModelError: The tokenizer lacks a special token.

@@ -185,6 +185,9 @@ def write_reports(
 
     Returns:
         Paths of the files.
+
+    Raises:
+        ConfigError: Two systems in ``beside`` would be written to the same subfolder.
     """
     out.mkdir(parents=True, exist_ok=True)
     report = out / f"{evaluations[0].task.kind}.md"

@@ -85,8 +85,8 @@ def evaluate_rerank(task: EvalTask, reranker: Reranker, *, data: Path, seed: int
 
     Raises:
         CorpusError: The file cannot be read, or a label is not a grade.
-        EvaluationError: The hash of the file is not the one in the task, the model has several
-            labels, or no query is left to evaluate.
+        EvaluationError: The file is absent, its hash is not the one in the task, the main metric
+            is unknown, the model has several labels, or no query is left to evaluate.
     """
     score_run({}, {}, [task.main_metric])  # an unknown metric is refused before the scoring
     clock = Stopwatch()

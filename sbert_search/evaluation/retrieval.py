@@ -55,9 +55,10 @@ def evaluate_retrieval(
 
     Raises:
         CorpusError: The collection cannot be read, or the split has no judgements.
-        EvaluationError: The folder is absent, the hash of a file is not the one in the task, or a
-            judged query is not among the queries.
-        ModelMismatch: ``index`` was built with another model.
+        EvaluationError: The folder is absent, the hash of a file is not the one in the task, a
+            judged query is not among the queries, or the main metric is unknown.
+        IndexStoreError: ``index`` cannot be opened or searched. In particular, `ModelMismatch`: it
+            was built with another model; `NoLexicalData`: the mode needs lexical data.
     """
     score_run({}, {}, [task.main_metric])  # an unknown metric is refused before the work
     clock, search = Stopwatch(), search or SearchOptions(mode="dense")
@@ -132,7 +133,7 @@ def _settings(
         settings |= to_mapping(store.lexical)
     defaults, values = to_mapping(SearchOptions()), to_mapping(search)
     others = {name for name in values if values[name] != defaults[name]} - _STATED
-    plain = json.loads(json.dumps(values, default=str))  # JSON has no dates, but boosts may
+    plain = json.loads(json.dumps(values, default=str))  # JSON has no dates, but a boost may
     settings |= {name.replace("_", " "): plain[name] for name in values if name in others}
     if search.mode == "hybrid":
         settings |= {f"fusion {name}": value for name, value in fusion.items()}

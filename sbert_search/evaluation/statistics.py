@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from sbert_search.metrics.classification import f1, macro_f1_of, matthews_of, share
 from sbert_search.metrics.sums import Statistic
 
-CLASSES = ("gold class", "predicted class")  # class numbers, in the order of class names
+CLASSES = ("gold class", "predicted class")  # indices in the sorted class names
 COUNTS = ("matched", "predicted", "gold")  # numbers of entities or labels of an item
 
 _OF_CLASSES = {"Matthews": matthews_of, "macro F1": macro_f1_of}

@@ -45,7 +45,7 @@ def evaluate_sts(
             predicts one score for a pair.
         data: Folder that the task's path is relative to.
         trained_on: Training pairs of the model; they are skipped in the task (see `unseen_pairs`).
-        seed: Seed of the interval of the main metric; the scores have no random part.
+        seed: Stored in the manifest; it has no effect, since no interval is computed for STS.
 
     Raises:
         CorpusError: The pairs cannot be read.

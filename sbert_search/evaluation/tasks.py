@@ -65,8 +65,8 @@ class EvalTask:
         path: Data file or BEIR folder, relative to the data folder.
         more: Further data files, whose rows follow those of ``path``. Only the tasks of task heads
             (``classify``, ``tag`` and ``qa``) read them.
-        split: Split of the judgements of a BEIR folder. For a data file, it is only shown in the
-            report.
+        split: Split of the judgements of a BEIR folder. For a data file, it is only a name: reports
+            show it, and only runs on the same split can be compared.
         main_metric: The metric that tables show first.
         licence: Licence of the data, as its source states it.
         source: Where the data files come from.

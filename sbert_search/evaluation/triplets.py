@@ -22,8 +22,7 @@ def evaluate_triplets(
         task: A task whose path is a file of triplets.
         embedder: The embedder to evaluate.
         data: Folder that the task's path is relative to.
-        seed: Seed of the bootstrap interval of the accuracy, which the report shows. The scores
-            have no random part.
+        seed: Seed of the interval of the main metric; the scores have no random part.
 
     Returns:
         ``accuracy`` by Euclidean distance, as in Reimers & Gurevych 2019, section 4.4, and

@@ -44,7 +44,7 @@ def expected_calibration_error(
     """Mean distance between confidence and accuracy, over bins of equal width of the confidence.
 
     Args:
-        confidence: Probability that each prediction is right, by the model, (n,), from 0 to 1.
+        confidence: The model's probability that each prediction is right, from 0 to 1, (n,).
         right: 1 where the prediction is right, else 0, (n,).
         bins: Number of bins; bin i holds the confidences above i / bins up to (i + 1) / bins.
 
