@@ -10,7 +10,8 @@ _HIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 def visible(text: str) -> str:
     r"""Escape control characters, so that a document or file name cannot control the terminal.
 
-    Line ends and tabs stay. Lone surrogates, which UTF-8 cannot encode, are escaped too.
+    Line feeds and tabs stay; carriage returns are escaped. Lone surrogates, which UTF-8 cannot
+    encode, are escaped too.
     The escape sequence that clears a screen is shown as the text ``\x1b[2J``.
     """
     return text if text.isprintable() else _HIDDEN.sub(_escape, text)

@@ -13,8 +13,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from sbert_search.serving.models.work import Work
 
-_MOST_BYTES = 10_000  # of a request body that a record holds
-_LOGGED = "sbert_search.logged"  # this key in a scope says that its request was logged
+_MOST_BYTES = 10_000  # most bytes of a request body in a record
+_LOGGED = "sbert_search.logged"  # key in the scope of a request that was logged
 
 
 class AccessLog:

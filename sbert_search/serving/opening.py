@@ -44,7 +44,8 @@ class ServeSettings:
         index_model: Folder or name of the model of the indexes; None: the one that each index
             names.
         options: How to open models.
-        quick: Whether to embed with the exported ONNX graph of a model at first, as `WarmEmbedder`.
+        quick: Whether the models of indexes embed with their exported ONNX graph until torch is
+            loaded; see `WarmEmbedder`.
         allow_inexact: As for `SearchEngine`.
         tokens: The tokens of clients.
         limits: Limits of requests.

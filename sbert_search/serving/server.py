@@ -152,7 +152,7 @@ class DrainingServer(uvicorn.Server):
                 signal.signal(number, handler)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Begin the shutdown; a second signal ends the process at once."""
+        """Begin the shutdown; a second signal ends the process at once, unless it is a worker."""
         if self._served.draining:
             if self._is_worker:
                 return

@@ -32,7 +32,7 @@ class Served:
         limits: Limits of requests.
         metrics: Metrics of the server.
         writable: Whether clients with a writing token may change indexes.
-        hosts: Values of the header Host that are accepted; (): all of them.
+        hosts: Hosts that the header Host may name, without ports; (): all hosts.
         origins: Origins of web pages that may read answers (CORS).
         mcp: Whether the tools of the Model Context Protocol are served.
         draining: Whether the server is shutting down.

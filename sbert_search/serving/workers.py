@@ -29,7 +29,7 @@ from sbert_search.serving.opening import ServeSettings, open_served
 from sbert_search.serving.server import NOTICE_S, run, url_of
 
 EXCHANGE_S = 1.0  # seconds between two messages of a worker
-HUNG_S = 60.0  # a worker that sends nothing for so many seconds is killed and replaced
+HUNG_S = 60.0  # a ready worker that sends nothing for this many seconds is killed and replaced
 _TICK_S = 0.2
 _DRAIN_SPARE_S = 5.0  # seconds from the end of the drain until a worker is killed
 _FIRST_DELAY_S, _MAX_DELAY_S = 1.0, 30.0  # seconds before a worker that ended early restarts

@@ -1,10 +1,10 @@
 """Durable writes; all files of indexes, checkpoints and embedding caches are written here.
 
-Every change on disk is one call of a `Disk` method, so a test can replace the `Disk` object by one
-that fails at the n-th call. A new file is opened exclusively, hashed while it is written, and
-fsynced before it is closed. It has no effect until a manifest (the list of the files of an index)
-refers to it, or until its temporary folder is renamed. A failed fsync is never repeated: the kernel
-may have dropped the data, and a second call could report success.
+Every change of these files is one call of a `Disk` method, so a test can replace the `Disk` object
+by one that fails at the n-th call. A new file is opened exclusively, hashed while it is written,
+and fsynced before it is closed. It has no effect until a manifest (the list of the files of an
+index) refers to it, or until its temporary folder is renamed. A failed fsync is never repeated: the
+kernel may have dropped the data, and a second call could report success.
 """
 
 from __future__ import annotations

@@ -19,8 +19,8 @@ from sbert_search.serving.mcp.protocol import Exchange, mcp_server
 from sbert_search.serving.schemas.mcp import McpAnswer, McpMessage
 from sbert_search.serving.state import Served
 
-# The SDK refuses other values of the first two; the length changes, since the message is encoded
-# again.
+# Headers of the client that are replaced. The SDK refuses other media types than JSON in the first
+# two. The length changes, since the message is encoded again.
 _REPLACED_HEADERS = (b"accept", b"content-type", b"content-length")
 _HEADERS = [(b"accept", JSON.encode()), (b"content-type", JSON.encode())]
 

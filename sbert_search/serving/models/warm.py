@@ -11,7 +11,8 @@ from sbert_search.embedding.protocol import TextEmbedder, TokenizedTexts, Vector
 from sbert_search.errors import SbertSearchError
 from sbert_search.runtime.progress import warn
 
-# A batch with more tokens makes torch load. This must be below the graph's batch budget of 256.
+# A batch with more tokens makes torch load. With the graph, a batch of several texts has at most
+# 256 tokens. With a larger number here, only a single long text could make torch load.
 _LARGE_TOKENS = 128
 
 

@@ -66,7 +66,7 @@ class TokenizeRequest(Struct, kw_only=True):
 
 
 class Token(Struct, kw_only=True):
-    """A token and its character offsets in the text; a special token has no offsets."""
+    """A token and its character offsets in the text with its prompt; special tokens have none."""
 
     id: int
     text: str
