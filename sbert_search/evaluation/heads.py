@@ -57,6 +57,7 @@ def evaluate_classify(
         CorpusError: The file cannot be read, a row is bad, or a label is not a class of the model.
         EvaluationError: The file is absent, its hash is not the one in the task, the model is no
             classifier, or a correlation is undefined.
+        ModelError: The model computes values that are not finite.
     """
     model = predictor.model
     if not isinstance(model, SequenceClassifier):

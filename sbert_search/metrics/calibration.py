@@ -64,7 +64,7 @@ def expected_calibration_error(
 def fit_temperature(logits: ArrayLike, gold: ArrayLike, kind: LabelKind = "class") -> float:
     """Return the temperature with the highest likelihood on labelled items.
 
-    Fit it on items that the model was not trained on. The most probable class of an item is the
+    The items must not be training items of the model. The most probable class of an item is the
     same at each temperature.
 
     Args:

@@ -15,8 +15,8 @@ class ServerLimits:
         body_bytes: Largest body of a request.
         items: Most texts of a request: inputs, documents, queries or ids.
         request_tokens: Most tokens of a request, after truncation of each text.
-        queue_tokens: Most tokens of all requests that wait for a model; further ones get 429.
-        requests: Most requests that are answered at the same time; further ones get 429.
+        queue_tokens: Most tokens of all requests that wait for a model; further requests get 429.
+        requests: Most requests that are answered at the same time; further requests get 429.
         connections: Most open connections; further ones are closed at once.
         k: Largest ``offset + k`` of a search; with ``group_by``, times ``group_size``.
         rerank_depth: Most documents of a search that the reranker scores.

@@ -15,7 +15,7 @@ class McpMessage(Struct, kw_only=True, omit_defaults=True):
 
     Attributes:
         jsonrpc: Version of JSON-RPC.
-        method: What is asked, such as ``tools/list`` and ``tools/call``.
+        method: Name of the method, such as ``tools/list`` or ``tools/call``.
         id: Number or text that the answer repeats, so that the client finds its request.
         params: Arguments of the method.
     """
@@ -38,9 +38,9 @@ class McpAnswer(Struct, kw_only=True):
 
     Attributes:
         jsonrpc: Version of JSON-RPC.
-        id: That of the request.
+        id: Id of the request.
         result: The result.
-        error: Why there is none.
+        error: Why there is no result.
     """
 
     jsonrpc: Literal["2.0"]

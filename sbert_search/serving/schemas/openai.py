@@ -17,8 +17,8 @@ class EmbeddingsRequest(Struct, kw_only=True):
             those of the model, special tokens included, as ``/tokenize`` returns them.
         model: Name of a model of this server; any other name means the first one.
         encoding_format: Vectors as lists of numbers, or as base64 of little-endian float32.
-        dimensions: Number of leading dimensions to keep; the vector is scaled to norm 1 again, if
-            the model's vectors have it.
+        dimensions: Number of leading dimensions to keep. If the model's vectors have norm 1, the
+            shortened vectors are scaled to norm 1 again.
         user: Ignored.
         input_type: Whether the texts are queries or documents, for models with a prompt for each.
         prompt_name: Name of the model's prompt to put before each text.

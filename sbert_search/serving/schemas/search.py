@@ -31,7 +31,7 @@ class SearchRequest(Struct, kw_only=True, forbid_unknown_fields=True):
 
     Attributes:
         query: One query.
-        queries: Several queries, instead.
+        queries: Several queries, in place of ``query``.
         index: Name of the index; "": the first one.
         k: Number of hits; null: 10, or the most that the server allows if that is fewer.
         offset: Number of the best documents to leave out.
@@ -39,7 +39,7 @@ class SearchRequest(Struct, kw_only=True, forbid_unknown_fields=True):
         where: A filter over the metadata.
         fusion: How hybrid search fuses.
         rerank: Whether the server's reranker scores the first hits again.
-        rerank_depth: Number of documents that it scores, at most 1,000.
+        rerank_depth: Number of documents that the reranker scores, at most 1,000.
         highlight: Whether hits have the best sentence and the words that matched.
         explain: Whether hits have their rank and score in every stage.
         syntax: Whether quotes, + and - in a query are operators.
