@@ -158,7 +158,7 @@ class Encoder(nn.Module):
 
     def _check(self, tokens: PackedTokens) -> None:
         longest, vocab = max(tokens.lengths), self.config.vocab_size
-        if longest > self.config.max_positions:
+        if self.config.position_embeddings and longest > self.config.max_positions:
             raise ValueError(
                 f"Text {tokens.lengths.index(longest)} of the batch has {longest:,} tokens; the "
                 f"encoder takes {self.config.max_positions:,}. Truncate it or split it into chunks."

@@ -123,6 +123,13 @@ def test_attention_probabilities_are_those_of_each_text() -> None:
     assert torch.equal(output.layer_states[-1], output.hidden_states)
 
 
+def test_relative_positions_alone_limit_no_text() -> None:
+    encoder = small_encoder(max_positions=8, **DISENTANGLED)
+    ids = [number % 50 for number in range(30)]
+    with torch.inference_mode():
+        assert encoder(PackedTokens.from_lists([ids])).hidden_states.shape == (30, 24)
+
+
 def test_too_long_a_text_is_refused() -> None:
     tokens = PackedTokens.from_lists([[1], [2] * 100_000])
     with pytest.raises(ValueError, match=r"Text 1 of the batch has 100,000 tokens; .* takes 12\."):
