@@ -282,6 +282,7 @@ def replace_layers(
         *,
         activation: str | None = None,
         dtype: torch.dtype = torch.float32,
+        exact: torch.dtype = exact,
         levels: Levels | None = None,
         output_levels: Levels | None = None,
     ) -> None:
@@ -306,7 +307,8 @@ def replace_layers(
         between = joint_levels(ranges[f"{number}.down"])
     # The terms of relative positions are float32, and so must be the queries and keys beside them.
     plain = config.attention_terms == ("c2c",) and config.key_bias
-    replace(block.attention, "qkv", dtype=exact if plain else torch.float32)
+    attention = exact if plain else torch.float32
+    replace(block.attention, "qkv", dtype=attention, exact=attention)
     replace(block.attention, "output")
     replace(block, "up", activation=config.activation, output_levels=between)
     replace(block, "down", levels=between)

@@ -213,6 +213,19 @@ def test_exact_layers_are_float32_on_a_cpu_without_bfloat16(
     torch.testing.assert_close(states, plain, atol=5e-6, rtol=0)  # bfloat16 differs more
 
 
+@pytest.mark.parametrize("family", ["bert", "deberta"])
+def test_attention_whose_inputs_are_exact_computes_in_one_type(family: str) -> None:
+    encoder = small_encoder(max_positions=40, **FAMILIES[family])
+    calibration = calibrated(encoder)
+    kept = frozenset(name for name in calibration.ranges if name.endswith("qkv"))
+    assert kept
+    with torch.inference_mode():
+        plain = encoder(TOKENS).hidden_states
+        freeze_int8(encoder, Calibration(calibration.ranges, kept), torch.bfloat16)
+        states = encoder(TOKENS).hidden_states
+    torch.testing.assert_close(states, plain, atol=0.2, rtol=0)
+
+
 @pytest.fixture(scope="module", params=["bert", "deberta"])
 def frozen(request: pytest.FixtureRequest) -> Encoder:
     encoder = small_encoder(max_positions=40, **FAMILIES[request.param])
