@@ -8,9 +8,8 @@ from dataclasses import dataclass
 
 from sbert_search.tokens.sentences import split_sentences
 
-_MARKED = re.compile(
-    r"#{1,6}\s+(?P<markdown>\S.*)|(?P<bars>={1,6})\s*(?P<wiki>[^=].*?)\s*(?P=bars)"
-)
+_MARKDOWN = re.compile(r"#{1,6}\s+(\S.*)")
+_BARS = re.compile(r"={1,6}(?!=)")  # what begins and ends a heading in wiki syntax
 # A heading in plain-text extracts of Wikipedia: a line of a few words that ends in a full stop.
 _BARE = re.compile(r"[A-Z0-9][^.!?;:]*\.")
 _MAX_CHARS, _MAX_WORDS = 60, 8
@@ -45,16 +44,22 @@ def split_sections(text: str) -> list[Section]:
 def _lines(text: str) -> Iterator[tuple[str, str | None]]:
     """Yield each line that is not blank, with its heading text; None if it is not a heading."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    marked = [_MARKED.fullmatch(line) for line in lines]
-    if any(marked):
-        headings = [match and (match["markdown"] or match["wiki"]) for match in marked]
-    else:
+    headings = [_marked_heading(line) for line in lines]
+    if not any(headings):
         short = [_looks_bare(line) for line in lines]
-        headings = [None] * len(lines)
         for index in range(1, len(lines) - 1):
             if short[index] and not short[index + 1]:
                 headings[index] = lines[index].removesuffix(".")
     yield from zip(lines, headings, strict=True)
+
+
+def _marked_heading(line: str) -> str | None:
+    """Return the text of a heading in Markdown or wiki syntax; None if the line is not one."""
+    if markdown := _MARKDOWN.fullmatch(line):
+        return markdown[1]
+    if (bars := _BARS.match(line)) and line[bars.end() :].endswith(bars[0]):
+        return line[bars.end() : -bars.end()].strip() or None
+    return None
 
 
 def _looks_bare(line: str) -> bool:

@@ -35,6 +35,18 @@ def test_marked_headings() -> None:
     ]
 
 
+def test_headings_in_wiki_syntax_have_equal_bars() -> None:
+    lines = ["==Wiki==", "=== A = b ===", "======Six======", "=======Seven=======", "== ==", "===="]
+    lines += ["== a", "== a =", "== a ===", "#one"]
+    found = [s.heading for s in split_sections("".join(f"{line}\nText.\n" for line in lines))]
+    assert found == ["Wiki", "A = b", "Six", "a ="]
+
+
+def test_a_long_line_of_blanks_takes_no_time() -> None:
+    line = "== a" + " " * 200_000 + "b"
+    assert [s.heading for s in split_sections(f"{line}\n== b ==\nText.")] == ["", "b"]
+
+
 def test_a_text_without_headings_is_one_section() -> None:
     assert [s.heading for s in split_sections("One. Two.\nThree.")] == [""]
     assert split_sections(" \n") == []
