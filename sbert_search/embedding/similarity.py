@@ -25,7 +25,7 @@ def similarity(first: Vectors, second: Vectors, measure: str = "cosine") -> Vect
     """
     if measure not in _MEASURES:
         raise ConfigError(f"Unknown similarity {measure!r}; known: {', '.join(_MEASURES)}.")
-    first, second = np.atleast_2d(first), np.atleast_2d(second)
+    first, second = np.atleast_2d(_floats(first)), np.atleast_2d(_floats(second))
     if not first.ndim == second.ndim == 2 or first.shape[1] != second.shape[1]:
         raise ConfigError(
             f"Vectors of the shapes {first.shape} and {second.shape} cannot be compared; pass "
@@ -33,6 +33,14 @@ def similarity(first: Vectors, second: Vectors, measure: str = "cosine") -> Vect
         )
     scores = _MEASURES[measure](first, second)
     return np.asarray(scores, dtype=np.float32)
+
+
+def _floats(vectors: Vectors) -> Vectors:
+    """Copy tensors of a device to the CPU; sums of small integers would overflow, so widen them."""
+    if hasattr(vectors, "detach"):
+        vectors = vectors.detach().float().cpu().numpy()
+    array = np.asarray(vectors)
+    return array.astype(np.float32) if array.dtype.kind in "iub" else array
 
 
 def unit(vectors: Vectors) -> Vectors:

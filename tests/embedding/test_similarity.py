@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from sbert_search.embedding.similarity import similarity
 from sbert_search.errors import ConfigError
@@ -29,6 +31,16 @@ def test_a_measure_has_these_values(measure: str, expected: list[list[float]]) -
     assert scores == pytest.approx(np.array(expected), abs=1e-6)
     assert similarity(FIRST[:0], SECOND, measure).shape == (0, 3)
     assert similarity(FIRST, SECOND[:0], measure).shape == (2, 0)
+
+
+@pytest.mark.parametrize("measure", ["cosine", "dot", "euclidean", "manhattan"])
+@pytest.mark.parametrize("kind", [np.int8, np.uint8, torch.bfloat16])
+def test_small_integers_and_tensors_are_widened(measure: str, kind: Any) -> None:
+    values = np.array([[100, 120], [3, 4]])
+    is_torch = isinstance(kind, torch.dtype)
+    given = torch.tensor(values, requires_grad=False).to(kind) if is_torch else values.astype(kind)
+    expected = similarity(values.astype(np.float64), values.astype(np.float64), measure)
+    np.testing.assert_allclose(similarity(given, given, measure), expected, rtol=1e-6, atol=1e-6)
 
 
 @pytest.mark.parametrize("measure", ["cosine", "dot", "euclidean", "manhattan"])
