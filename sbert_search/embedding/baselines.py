@@ -104,7 +104,7 @@ class TokenMeanEmbedder:
         A text without tokens gives (1, 0, ..., 0).
         """
         rows = [self._table[ids].mean(axis=0) if ids else self._of_no_tokens for ids in tokens.ids]
-        return np.stack(rows)
+        return np.stack(rows) if rows else np.empty((0, self.dim), np.float32)
 
     def encode(self, texts: Sequence[str]) -> Vectors:
         """Compute vectors, float32 (n, dim)."""

@@ -208,7 +208,8 @@ class Embedder(EncodeMethods):
         chosen: dict[str, object] = {"device": device, "precision": self.opened.precision}
         if self.opened.precision != "int8":
             chosen["calibrate"] = None
-        chosen["batch_tokens"] = self.batch_tokens
+        n_devices = self.opened.device.count(",") + 1  # whose batches add up to `batch_tokens`
+        chosen["batch_tokens"] = self.batch_tokens // n_devices
         return partial(type(self), model, **{**self._again.keywords, **chosen})
 
     @property
@@ -507,7 +508,8 @@ def open_embedder(
         CorpusError: As for `Embedder`.
         ModelError: As for `Embedder`.
     """
-    if found := re.fullmatch(r"hashing(?::(\d+))?", str(model)):
+    named = model if isinstance(model, str) else ""  # Path("hashing") is a folder
+    if found := re.fullmatch(r"hashing(?::(\d+))?", named):
         from sbert_search.embedding.hashing import HashingEmbedder
 
         _refuse_for_hashing(options)

@@ -219,7 +219,7 @@ class EncodeMethods(ABC):
         if not isinstance(prompt := options.get("prompt"), str | None):
             raise ConfigError(f"prompt is {prompt!r}; it must be a text.")
         device = options.get("device")
-        if device is not None and str(device) != self.device:
+        if device is not None and self.device not in (str(device), f"{device}:0"):
             raise ConfigError(
                 f"device is {device!r}, and this model is on {self.device}: a call cannot move it. "
                 "Open another Embedder with this device."

@@ -246,7 +246,8 @@ def tokenize_batch(
     tokens = _tokens_of(texts, embedder)
     if tokens.lost.any() and on_truncate == "error":
         raise _too_long(documents, tokens, embedder.max_len)
-    too_long = tokens.lengths + tokens.lost > (chunking.tokens or embedder.max_len)
+    most = min(chunking.tokens or embedder.max_len, embedder.max_len)
+    too_long = tokens.lengths + tokens.lost > most
     if on_truncate == "chunk" and too_long.any():
         for row in np.flatnonzero(too_long).tolist():
             spans[row] = embedder.split(texts[row], task="document", chunking=chunking)

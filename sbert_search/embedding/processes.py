@@ -70,6 +70,8 @@ class ProcessEngine:
         # With the precision auto, each worker chooses a precision, and the choices may differ.
         if any(other.precision != opened.precision for other in others):
             agreed = {**options, "precision": opened.precision}
+            if opened.precision != "int8":
+                agreed["calibrate"] = None
             opened, *_ = self._open_all(embedder, devices, agreed)
         self.name, self.dim, self.tokenizer = opened.name, opened.dim, opened.tokenizer
         self.calibration = opened.calibration

@@ -49,7 +49,7 @@ def read_settings(path: Path) -> tuple[EncoderConfig, dict[str, object]]:
 
 def most_positions(keys: Mapping[str, object]) -> int | None:
     """Maximum tokens of a text by a ``config.json``; None if there is no limit or it is unknown."""
-    if keys.get("model_type") not in LAYOUTS:
+    if str(keys.get("model_type")) not in LAYOUTS:
         return None
     try:
         config = from_settings(keys)

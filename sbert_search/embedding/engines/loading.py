@@ -122,9 +122,15 @@ def describe_object(
         asked: The caller's values of ``device``, ``precision`` and ``engine``.
 
     Raises:
-        ConfigError: An argument in ``asked`` is neither the default nor the value of the model.
+        ConfigError: An argument in ``asked`` is neither the default nor the value of the model; or
+            the weights have another type than those of `PRECISIONS`.
     """
     weights = next(model.parameters())
+    if weights.dtype not in PRECISIONS:
+        raise ConfigError(
+            f"The weights of the model are {weights.dtype}; convert them to float32, bfloat16 or "
+            "float16."
+        )
     opened = OpenedModel(
         type(model).__name__,
         "in memory",
