@@ -8,6 +8,7 @@ Know (arXiv:1806.03822), for questions without an answer.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -71,7 +72,8 @@ def _questions(row: RawRow) -> Iterator[Question]:
 def _question(values: Mapping[str, object], context: str, title: str, source: str) -> Question:
     question_id = values.get("id")
     return Question(
-        source if question_id is None else check_text(str(question_id), "id"),
+        # Without its folder, a place is the same in a copy of the file.
+        os.path.basename(source) if question_id is None else check_text(str(question_id), "id"),
         text_of(values, "question").strip(),
         context,
         tuple(_answer(text, start, context) for text, start in _answers(values)),

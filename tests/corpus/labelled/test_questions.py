@@ -57,7 +57,7 @@ def test_squad_json_with_and_without_answers(tmp_path: Path) -> None:
 
 def test_a_row_without_id_is_named_by_its_place(tmp_path: Path) -> None:
     path = written(tmp_path / "a.jsonl", {**ASKED, "id": None, "answers": []})
-    assert read_questions(path)[0].question_id == f"{path}:1"
+    assert read_questions(path)[0].question_id == f"{path.name}:1"
 
 
 @pytest.mark.parametrize(
