@@ -12,7 +12,7 @@ from pathlib import Path
 from sbert_search.config import to_mapping
 from sbert_search.corpus.labelled.beir import read_qrels, read_queries
 from sbert_search.embedding.protocol import TextEmbedder
-from sbert_search.errors import EvaluationError
+from sbert_search.errors import EvaluationError, QueryError
 from sbert_search.evaluation.manifest import Evaluation, Stopwatch, make_manifest
 from sbert_search.evaluation.tasks import EvalTask, check_files
 from sbert_search.index.index import Index
@@ -62,6 +62,8 @@ def evaluate_retrieval(
     """
     score_run({}, {}, [task.main_metric])  # an unknown metric is refused before the work
     clock, search = Stopwatch(), search or SearchOptions(mode="dense")
+    if reranker is not None and search.rerank_depth < 1:
+        raise QueryError(f"rerank_depth is {search.rerank_depth}; it must be at least 1.")
     folder = data / task.path
     hashes = check_files(task, data, collection_files(task, folder))
     qrels = read_qrels(folder, task.split)
@@ -175,7 +177,8 @@ def collection_files(task: EvalTask, folder: Path) -> list[Path]:
             f"{task.name}: there is no folder {folder}; point --data at the data sets."
         )
     tables = [*folder.glob("corpus.jsonl*"), *folder.glob("queries.jsonl*")]
-    return [*sorted(tables), *folder.glob(f"qrels/{task.split}.tsv")]
+    judgements = folder / "qrels" / f"{task.split}.tsv"
+    return [*sorted(tables), *([judgements] if judgements.is_file() else [])]
 
 
 def _judged_queries(task: EvalTask, folder: Path, qrels: Qrels) -> list[Query]:

@@ -101,6 +101,11 @@ class EvalTask:
     def __post_init__(self) -> None:
         if self.depth < 1:
             raise ConfigError(f"{self.name}: depth is {self.depth}; it must be at least 1.")
+        if self.more and self.kind not in ("classify", "tag", "qa"):
+            raise ConfigError(
+                f"{self.name}: more is given, but tasks of the kind {self.kind} read one file; "
+                "make a task of each file."
+            )
         if not _FILE_NAME.fullmatch(self.name):
             raise ConfigError(f"The task name {self.name!r} is not a valid file name; rename it.")
         if not self.main_metric:

@@ -6,12 +6,12 @@ import pytest
 
 from sbert_search.corpus.labelled.trec import read_run
 from sbert_search.embedding.hashing import HashingEmbedder
-from sbert_search.errors import CorpusError, EvaluationError, ModelMismatch
+from sbert_search.errors import CorpusError, EvaluationError, ModelMismatch, QueryError
 from sbert_search.evaluation.expected import ExpectedScore, ExpectedScores, judge
 from sbert_search.evaluation.manifest import read_evaluation
 from sbert_search.evaluation.plots import draw
 from sbert_search.evaluation.report import markdown, write_reports
-from sbert_search.evaluation.retrieval import evaluate_retrieval
+from sbert_search.evaluation.retrieval import collection_files, evaluate_retrieval
 from sbert_search.evaluation.tasks import EvalTask
 from sbert_search.index.index import Index
 from sbert_search.metrics.ranking import score_run
@@ -115,6 +115,20 @@ def test_an_unknown_main_metric_is_refused_before_the_work(tmp_path: Path) -> No
     task = EvalTask(name="mini", kind="retrieval", path=Path("none"), main_metric="nDCG")
     with pytest.raises(EvaluationError, match="'nDCG' is not a metric; use nDCG@k, recall@k"):
         evaluate_retrieval(task, HashingEmbedder(), data=tmp_path)
+
+
+def test_a_reranker_of_no_documents_is_refused_before_the_work(tmp_path: Path) -> None:
+    search = SearchOptions(mode="dense", rerank_depth=0)
+    reranker = Reranker(tiny_cross_encoder(tmp_path / "tokens"))
+    with pytest.raises(QueryError, match="rerank_depth is 0; it must be at least 1"):
+        evaluate_retrieval(TASK, HashingEmbedder(), data=tmp_path, search=search, reranker=reranker)
+
+
+def test_the_judgements_of_a_split_with_brackets_are_hashed(tmp_path: Path) -> None:
+    (tmp_path / "qrels").mkdir()
+    (tmp_path / "qrels" / "dev[1].tsv").touch()
+    task = replace(TASK, split="dev[1]")
+    assert collection_files(task, tmp_path) == [tmp_path / "qrels" / "dev[1].tsv"]
 
 
 def test_bad_rows_stop_or_are_counted(data: Path) -> None:

@@ -92,6 +92,9 @@ def test_a_wrong_task_file_is_named(tmp_path: Path) -> None:
     path.write_text('kind = "retrieval"\npath = "x"\ndepth = 0\n')
     with pytest.raises(ConfigError, match="depth is 0; it must be at least 1"):
         load_task(path)
+    path.write_text('kind = "sts"\npath = "a.tsv"\nmore = ["b.tsv"]\n')
+    with pytest.raises(ConfigError, match="more is given, but tasks of the kind sts read one file"):
+        load_task(path)
     path.write_text('kind = "retrieval"\npath = "x"\nspilt = "dev"\n')
     with pytest.raises(ConfigError, match="'spilt'; did you mean 'split'"):
         load_task(path)
