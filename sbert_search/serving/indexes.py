@@ -168,7 +168,7 @@ class ServedIndex:
         try:
             # In the thread of updates, so that a refresh never undoes an update.
             moved = await loop.run_in_executor(self._writer, self.index.refresh)
-        except (SbertSearchError, OSError) as error:
+        except Exception as error:  # of any kind, or the task that reloads would end silently
             self._retry_s = monotonic() + RETRY_S  # missing files may yet be copied or restored
             known = stamp == self._refused or str(error) == self._reason
             self._refused, self._reason = stamp, str(error)

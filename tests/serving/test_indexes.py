@@ -154,6 +154,23 @@ def test_a_commit_before_the_first_reload_is_served(folder: Path) -> None:
         served.close()
 
 
+def test_an_error_of_another_kind_does_not_end_the_reloads(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(index: Index) -> bool:
+        raise MemoryError("no room")
+
+    opened = Index.open(folder)
+    served = ServedIndex("mine", opened, None, SearchEngine(opened), None, Metrics())
+    try:
+        with monkeypatch.context() as patch:
+            patch.setattr(Index, "refresh", fails)
+            asyncio.run(served.reload())
+        assert "MemoryError" in served.reload_error
+    finally:
+        served.close()
+
+
 def test_an_unfinished_build_is_reported_once(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
