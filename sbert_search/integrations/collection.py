@@ -39,7 +39,7 @@ WAIT_S = 30.0  # seconds that a writer waits for another writer of the index
 
 def in_parts(
     documents: Sequence[T], test: Callable[[T], bool], id_of: Callable[[T], str]
-) -> list[list[T]]:
+) -> list[Sequence[T]]:
     """Split documents by a test, so that each part can be written in its own way.
 
     Returns:
