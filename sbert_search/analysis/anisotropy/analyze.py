@@ -52,7 +52,8 @@ class AnisotropyOptions(TypedDict, total=False):
         split: Split of the judgements of a BEIR folder; default "test".
         most_texts: Largest number of texts to analyse, chosen at random; default 10,000.
         directions: Directions that all-but-the-top removes; default: one for each 100 dimensions.
-        whitened_dim: Dimensions that whitening keeps; default: all in which the vectors vary.
+        whitened_dim: Dimensions that whitening keeps; default: one for each direction in which
+            the vectors vary.
         device: Device of the model, as for `Embedder`. The model computes in fp32.
         seed: Seed of all random choices; default 0.
     """
@@ -75,8 +76,9 @@ def analyze_anisotropy(
 
     Vectors are anisotropic if they point in similar directions, so that even unrelated texts have
     a high cosine. The remedies are linear maps of the sentence vectors: standardising,
-    all-but-the-top and whitening. They are fitted on one half of the texts. The figures of the
-    sentence vectors are computed from the other half. The scores are measured on the tasks.
+    all-but-the-top and whitening. They are fitted on the sentence vectors of one half of the texts.
+    The figures of the sentence vectors are computed from the other half. If tasks are given, the
+    model is also evaluated on them without and with each remedy.
 
     Args:
         model: Name or folder of the model; None: the default model of `Embedder`. This
@@ -87,8 +89,8 @@ def analyze_anisotropy(
     Raises:
         ConfigError: A setting is invalid.
         CorpusError: A task cannot be read.
-        EvaluationError: There are too few texts, or a task does not exist, or a task in ``sts`` or
-            ``retrieval`` is of another kind.
+        EvaluationError: There are too few texts, all sentence vectors are equal, a task does not
+            exist, or a task in ``sts`` or ``retrieval`` is of another kind.
         ModelError: The model cannot be found or loaded, or has an unsupported architecture.
 
     Sources: Ethayarajh 2019 (arXiv:1909.00512), Timkey & van Schijndel 2021 (arXiv:2109.04404),

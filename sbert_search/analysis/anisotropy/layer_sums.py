@@ -56,17 +56,19 @@ class LayerFigures:
         intra_sentence: Mean cosine of a token and the mean of its sentence, averaged over
             sentences.
         intra_sentence_adjusted: ``intra_sentence`` minus ``token_cosine``.
-        word_direction: How much of the states of a word lies along one direction: the largest
-            squared singular value of the states of up to 20 of its tokens, divided by the sum of
-            all squared singular values. Averaged over the sampled words; None if
-            ``self_similarity`` is None.
+        word_direction: Maximum explainable variance: the largest squared singular value of the
+            states of up to 20 tokens of a word, divided by the sum of all their squared singular
+            values. Averaged over the sampled words; None if ``self_similarity`` is None.
         word_direction_adjusted: ``word_direction`` minus the same share for an equal number of
             random tokens. Each random token belongs to a different sampled word; words repeat only
             if there are fewer sampled words than tokens.
         first_direction: Share of the first principal direction in the variance of the tokens.
-        effective_rank: Effective rank of the tokens minus their mean.
+        effective_rank: Effective rank of the states of the tokens minus their mean.
         top_dimensions: The dimensions with the largest shares in ``token_cosine``, with the shares.
         deviations: Standard deviations along the principal directions, descending.
+
+    Source: Ethayarajh 2019, sections 3.3 and 3.4 (arXiv:1909.00512), for ``self_similarity``,
+    ``intra_sentence``, ``word_direction`` and the adjusted figures.
     """
 
     layer: int
@@ -173,7 +175,12 @@ class LayerSums:
         self._mean_squares += unit_mean.square().sum(0)
 
     def figures(self, layer: int, *, seed: int) -> LayerFigures:
-        """Compute the figures of all states added so far."""
+        """Compute the figures of all states added so far.
+
+        Args:
+            layer: Number of the layer.
+            seed: Seed of the random tokens that ``word_direction`` is compared with.
+        """
         tokens = UnitSums(self._tokens, _array(self._unit_total), _array(self._unit_squares))
         sentences = UnitSums(self._sentences, _array(self._mean_total), _array(self._mean_squares))
         baseline = tokens.mean_cosine()

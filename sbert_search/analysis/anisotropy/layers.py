@@ -38,7 +38,7 @@ class LayerPass:
 
     Attributes:
         layers: Figures of the embeddings and of each layer.
-        vectors: Sentence vectors, float32 (texts, dim).
+        vectors: Sentence vectors of the texts that have tokens to analyse, float32 (n, dim).
     """
 
     layers: tuple[LayerFigures, ...]

@@ -58,7 +58,7 @@ def standardise(vectors: FloatRows) -> LinearMap:
 
 
 def all_but_the_top(vectors: FloatRows, *, directions: int | None = None) -> LinearMap:
-    """Subtract the mean and the first principal directions.
+    """Subtract the mean and the components along the first principal directions.
 
     Args:
         vectors: Float (n, dim).
@@ -118,8 +118,8 @@ def fit_remedies(
     """Fit every remedy to vectors, (n, dim).
 
     Raises:
-        ConfigError: There are too many ``directions``, or ``whitened_dim`` is above the number of
-            directions in which the vectors vary.
+        ConfigError: ``directions`` or ``whitened_dim`` is out of range; see `all_but_the_top` and
+            `whiten`.
         EvaluationError: All vectors are equal.
     """
     if (vectors == vectors[0]).all():

@@ -44,7 +44,7 @@ class HeadReport:
         tokens: Number of their tokens that are not special.
         heads: Figures of each head over these tokens.
         pruning: Importance of heads, and scores without the least important ones; None if the model
-            has no masked-language head and no scored pairs were given.
+            has no head for masked-language modelling and no scored pairs were given.
     """
 
     model: str
@@ -105,7 +105,8 @@ def analyze_heads(
 
     Args:
         model: As for `analyze_attention`.
-        texts: At least 2 different texts; longer texts are cut off after 128 tokens.
+        texts: At least 2 different texts. The figures are computed from at most the first 128
+            tokens of a text, special tokens included.
         options: Settings of the analysis; see `HeadOptions`.
 
     Raises:
@@ -168,7 +169,11 @@ def _objective(
     device: str,
     seed: int,
 ) -> Objective | None:
-    """Choose the task by which heads are judged."""
+    """Choose the task by which heads are judged.
+
+    Returns:
+        None if no scored pairs were given and the model has no head for masked-language modelling.
+    """
     target = resolve_device(device)
     if sts is not None:
         pairs = read_pairs(Path(sts))

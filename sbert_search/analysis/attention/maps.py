@@ -39,7 +39,8 @@ class AttentionMaps:
         model: Name of the model.
         tokens: The tokens, special ones included.
         segments: Text of each token: 0 for the first text, 1 for the second.
-        special: For each token, whether it is a special token, such as [CLS] or [SEP].
+        special: For each token, whether it is a special token around a text, such as [CLS] or
+            [SEP]; [UNK] is not.
         probabilities: Float32 (layers, heads, length, length). Entry (l, h, i, j) is how much token
             i attends to token j; each row adds up to 1.
         heads: Figures of each head for this text.

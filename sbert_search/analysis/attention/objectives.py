@@ -31,7 +31,7 @@ from sbert_search.tokens.pretokenize import write_token_shards
 from sbert_search.tokens.segments import SegmentSettings
 
 _ROWS = 32  # examples or pairs in one forward pass
-_MAX_LEN = 128  # tokens of an example
+_MAX_LEN = 128  # largest number of tokens of an example
 
 
 class FitBatch(NamedTuple):
@@ -60,7 +60,7 @@ class Objective(Protocol):
         """The encoder whose heads are judged."""
 
     def fit_batches(self) -> Iterator[FitBatch]:
-        """Yield batches of the half of the data that the importance of heads is measured on."""
+        """Yield batches of the first half, on which the importance of heads is estimated."""
 
     def score(self) -> float:
         """Measure the encoder on the second half."""
@@ -111,7 +111,7 @@ class MaskedTokens:
         return [_by_length(batch.to(device)) for batch in batches]
 
     def fit_batches(self) -> Iterator[FitBatch]:
-        """Yield batches of the half of the data that the importance of heads is measured on."""
+        """Yield batches of the first half, on which the importance of heads is estimated."""
         for batch in self._fit:
             examples = len(batch.tokens.lengths)
             yield FitBatch(batch.tokens.text_of_row, examples, partial(self._losses, batch))
@@ -180,7 +180,7 @@ class PairSimilarity:
         return self._model.encoder
 
     def fit_batches(self) -> Iterator[FitBatch]:
-        """Yield batches of the half of the data that the importance of heads is measured on."""
+        """Yield batches of the first half, on which the importance of heads is estimated."""
         for rows in np.array_split(self._fit, -(-len(self._fit) // _ROWS)):
             packed = self._pack(rows)
             groups = torch.from_numpy(packed.pair_of_text).to(packed.back.device)

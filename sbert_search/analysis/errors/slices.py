@@ -146,11 +146,11 @@ def difference_intervals(
 ) -> list[tuple[float, float] | None]:
     """Simultaneous 95 % intervals of differences between the means of two parts of the items.
 
-    The values of the metric are shuffled among the items. In each shuffle, the largest difference
-    is taken, in standard errors (Welch's). The 95 % quantile of these maxima is the half width of
-    each interval, in standard errors. If the metric does not depend on the parts, the probability
-    that any interval leaves out 0 is thus at most 5 %, for any number of items and any
-    distribution.
+    The values of the metric are shuffled among the items. In each shuffle, each difference is
+    divided by its standard error (Welch's), and the largest absolute ratio is taken. The 95 %
+    quantile of these maxima is the half width of each interval, in standard errors. If the metric
+    does not depend on the parts, the probability that any interval leaves out 0 is thus at most
+    5 %, for any number of items and any distribution.
 
     Args:
         values: Metric of each item, (n,).

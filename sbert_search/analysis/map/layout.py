@@ -63,8 +63,8 @@ def neighbour_layout(
 ) -> Floats:
     """Lay documents out so that near neighbours lie close together, by t-SNE.
 
-    All nearest neighbours attract a document equally. The layout starts from the principal axes,
-    and so keeps documents far apart that are far apart in the corpus.
+    All nearest neighbours attract a document equally. The start from the principal axes preserves
+    more of the global structure than a random start would.
 
     Args:
         neighbours: The nearest documents of each document.

@@ -66,6 +66,7 @@ def map_index(
             ``memory_bytes``.
         EvaluationError: The index has fewer than 3 documents.
         IndexStoreError: The index cannot be opened, or is an unfinished build.
+        ModelError: The model of the index, which ``queries`` need, cannot be loaded.
     """
     settings = replace(settings or MapSettings(), **keywords)
     require_layout_library()

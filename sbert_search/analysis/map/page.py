@@ -84,7 +84,10 @@ def _encoded(data: bytes) -> str:
 
 
 def _texts(drawn: CorpusMap, places: dict[str, list[object]]) -> dict[str, object]:
-    """Data of the page except arrays; ``places`` has type, first byte and length of each array."""
+    """Return the data of the page except the arrays.
+
+    ``places`` has the type, the byte offset and the number of elements of each array.
+    """
     return {
         **summary(drawn, OUTLIERS),
         "outliers": drawn.outliers(OUTLIERS),

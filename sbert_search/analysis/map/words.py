@@ -96,7 +96,7 @@ def class_weights(
     Args:
         counts: Occurrences of each word in the cluster, (n_words,).
         totals: Occurrences of each word in all clusters, (n_words,).
-        sizes: Number of words in each of all clusters.
+        sizes: Number of words in each cluster.
 
     Returns:
         ``tf * log(1 + A / f)``: tf is the share of the word in the cluster, f its occurrences in

@@ -176,7 +176,8 @@ def pretrain_recipe(
 def _toml(value: object) -> str:
     """Format a string or a list of strings as TOML.
 
-    Characters are not escaped: escapes of JSON can be surrogate pairs, which TOML does not allow.
+    Characters outside ASCII are not escaped: JSON escapes those above U+FFFF as surrogate pairs,
+    which TOML does not allow.
     """
     return json.dumps(value, ensure_ascii=False)
 
