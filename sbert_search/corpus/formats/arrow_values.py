@@ -62,7 +62,7 @@ def _values(column: pa.Array) -> list[object]:
 
 
 def _plain(column: pa.Array) -> list[object]:
-    """Convert a column whose type needs no other value than that of pyarrow."""
+    """Convert a column to the Python values that pyarrow makes of its type."""
     try:
         return list(column.to_pylist())
     except UnicodeDecodeError:

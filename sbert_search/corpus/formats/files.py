@@ -211,7 +211,7 @@ def fingerprint_before_last(of_file: int) -> int:
     """Return the fingerprint for all pages of a PDF file except the last one.
 
     Only the last page has the fingerprint of the file, ``of_file``. Pages are committed in order,
-    so an index with this fingerprint has all pages of the file.
+    so an index that holds ``of_file`` has all pages of the file.
     """
     return of_file ^ 1
 

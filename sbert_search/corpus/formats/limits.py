@@ -55,12 +55,18 @@ class RowLimit:
             raise BadRow(f"the row takes {mib(n_bytes)}{of_memory}, and one row may take {self}")
 
     def check_json(self, data: bytes) -> None:
-        """Reject a JSON object whose values may need more memory than the limit of a budget."""
+        """Raise `BadRow` for a JSON object whose values may need more memory than the limit.
+
+        Without a budget nothing is checked.
+        """
         if self._may_be_too_much(data):
             self.check(_json_bytes(data))
 
     def check_text(self, data: bytes) -> None:
-        """Reject a text that may need more memory than the limit of a budget."""
+        """Raise `BadRow` for a text that may need more memory than the limit.
+
+        Without a budget nothing is checked.
+        """
         if self._may_be_too_much(data):
             self.check(_char_bytes(data) * len(data))
 

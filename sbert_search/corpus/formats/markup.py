@@ -181,7 +181,7 @@ def _atx(line: str) -> str:
 
 
 def _plain(heading: str) -> str:
-    """Drop the Markdown characters of links, code and emphasis from a heading."""
+    """Replace the links of a Markdown heading by their text, and drop backquotes and asterisks."""
     return re.sub(r"[*`]", "", _LINK.sub(r"\1", heading)).strip()
 
 

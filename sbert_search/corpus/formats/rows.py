@@ -66,7 +66,7 @@ class RawRow:
         return str(self.values["text"])
 
 
-class BadRow(Exception):  # noqa: N818 (never leaves `corpus`: it becomes a Reject)
+class BadRow(Exception):  # noqa: N818 (internal: callers turn it into a Reject)
     """A row cannot be used. `at` makes a `Reject` of it once the position is known."""
 
     def __init__(self, reason: str, value: object = None) -> None:

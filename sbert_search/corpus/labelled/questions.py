@@ -1,4 +1,4 @@
-"""Read questions, each with its answers and the text that they are in, the context.
+"""Read questions, each with its context and its answers, which are parts of the context.
 
 Formats are SQuAD's JSON and files with a question in each row.
 
@@ -27,12 +27,13 @@ def read_questions(path: Path) -> list[Question]:
             ``context`` and ``answers``, and optionally ``id`` and ``title``. The answers of a row
             are a list of ``{"text": ..., "answer_start": ...}`` or of ``[text, start]``, or one
             object of lists, ``{"text": [...], "answer_start": [...]}``. A start is the index of the
-            first character of the answer in the context. [] if the context has no answer.
+            first character of the answer in the context. ``answers`` is [] if the context has no
+            answer.
 
     Raises:
         CorpusError: The file cannot be read, a question or its context is missing, two questions
-            have the same id, or the context does not have an answer at its start; the message names
-            the file and the row.
+            have the same id, or the context has another text at the start of an answer; the message
+            names the file and the row.
     """
     file, found = classify(path), dict[str, Question]()
     for row in read_rows(file):

@@ -88,7 +88,10 @@ def read_labelled_texts(
 
 
 def classes_of(rows: Sequence[LabelledText]) -> tuple[str, ...]:
-    """Return the names of all classes of labelled texts, sorted: first integers, by value."""
+    """Return the names of all classes of labelled texts, sorted.
+
+    Names of at most 18 digits come first, by value; the others follow in alphabetical order.
+    """
     found: set[str] = set()
     for row in rows:
         found.update(row.label if isinstance(row.label, tuple) else [str(row.label)])
