@@ -47,7 +47,8 @@ def from_mapping(
     Raises:
         UnknownSettingError: A name is unknown; the message suggests the nearest known name, or
             lists all known names.
-        ConfigError: A required name is missing, or a value has the wrong type.
+        MissingSettingError: A required name is missing.
+        ConfigError: A value has the wrong type, or the dataclass refuses it.
     """
     fields = _fields(typing.cast(Hashable, cls))
     for name in values:

@@ -1,9 +1,9 @@
 """The two schemes of token tags for entities: BIO (IOB2) and BILOU.
 
 A tag is ``O`` (outside of every entity) or a prefix, ``-`` and the type of an entity. In both
-schemes ``B`` begins an entity of several tokens and ``I`` continues it. BIO also begins entities of
-one token with ``B``. In BILOU these have the prefix ``U`` (unit), and ``L`` is the last token of an
-entity of several.
+schemes ``B`` begins an entity of several tokens and ``I`` continues it. In BIO, the token of an
+entity of one token has the prefix ``B``. In BILOU it has the prefix ``U`` (unit), and the last
+token of an entity of several tokens has the prefix ``L``.
 
 Source: Ratinov & Roth 2009, Design challenges and misconceptions in named entity recognition,
 section 4 (BILOU); Tjong Kim Sang & De Meulder 2003, CoNLL-2003 shared task, section 2.3 (F1 over
