@@ -1,6 +1,7 @@
 """Find heads that can be removed: estimate their importance, remove some, and measure again.
 
-Source: Michel et al. 2019, Are Sixteen Heads Really Better than One? (arXiv:1905.10650).
+Source: Michel et al. 2019, Are Sixteen Heads Really Better than One?, section 4.1
+(arXiv:1905.10650).
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ class ErrorItem:
     """One of the worst items of a run: a query, or a pair of texts.
 
     Attributes:
-        item: Id of the query, or number of the pair in its file.
+        item: Id of the query, or number of the pair in its file, from 0.
         value: Metric of the item.
         texts: The query, or the two texts of the pair.
         words: Number of words of each text.

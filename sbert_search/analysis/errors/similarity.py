@@ -30,7 +30,7 @@ def analyze_pairs(
     the number of pairs.
 
     Args:
-        pairs: Number of each pair in its file, and the pair.
+        pairs: Number of each pair in its file, from 0, and the pair.
         predicted: Predicted similarity of each pair.
         gold: Gold score of each pair.
         reader: Splits texts into words.
