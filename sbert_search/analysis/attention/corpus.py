@@ -44,7 +44,7 @@ class HeadReport:
         tokens: Number of their tokens that are not special.
         heads: Figures of each head over these tokens.
         pruning: Importance of heads, and scores without the least important ones; None if the model
-            has no head for masked-language modelling and no scored pairs were given.
+            has no usable head for masked-language modelling and no scored pairs were given.
     """
 
     model: str
@@ -172,7 +172,8 @@ def _objective(
     """Choose the task by which heads are judged.
 
     Returns:
-        None if no scored pairs were given and the model has no head for masked-language modelling.
+        None if no scored pairs were given and the model has no usable head for masked-language
+        modelling.
     """
     target = resolve_device(device)
     if sts is not None:
