@@ -182,7 +182,7 @@ def shown_dimensions(shares: Mapping[int, float], most: int) -> str:
 
 
 def _largest(shares: Mapping[int, float]) -> float:
-    # A share exceeds 1 if other dimensions lower the mean cosine, so that their shares are negative.
+    # A share exceeds 1 if other dimensions lower the mean cosine: their shares are negative.
     return min(1.0, max(shares.values()))
 
 
