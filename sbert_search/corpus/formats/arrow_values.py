@@ -40,7 +40,7 @@ def _values(column: pa.Array) -> list[object]:
     Timestamps become UTC times in microseconds; a timestamp without a time zone is taken as UTC.
     Decimals become floats, times of day and UUIDs become text, bytes are decoded as UTF-8 text, and
     NaN becomes None. The items of lists are converted likewise, but not those of list views, and
-    not the values in structs or maps.
+    not the values in structs, maps or run-end encoded columns.
     """
     if isinstance(column.type, pa.UuidType):
         return [None if value is None else str(value) for value in column.to_pylist()]
