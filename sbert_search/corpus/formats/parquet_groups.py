@@ -102,7 +102,8 @@ def _longest_in_dictionary(
         return pages.dictionary
     with pq.ParquetFile(path, read_dictionary=[name], buffer_size=BUFFER_BYTES) as file:
         batches = file.iter_batches(1, row_groups=[group], columns=[name], use_threads=False)
-        column = next(batches).column(0)
-    if not hasattr(column, "dictionary"):
+        batch = next(batches, None)  # None: the pages of a damaged file state no values
+    column = None if batch is None else batch.column(0)
+    if column is None or not hasattr(column, "dictionary"):
         return pages.dictionary
     return int(pc.max(pc.binary_length(column.dictionary)).as_py() or 0)

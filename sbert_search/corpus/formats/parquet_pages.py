@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 _HEADER_BYTES = 1 << 12  # read for a header at first; headers with statistics may be longer
 _MAX_HEADER_BYTES = 1 << 24
 _MAX_DEPTH = 8
+_WIDTHS = {1: 1, 2: 1, 3: 1, 7: 8}  # bytes of a boolean in a list, a byte and a double, by kind
 _DICTIONARY_PAGE = 2
 
 
@@ -137,12 +138,16 @@ def _value(data: bytes, at: int, kind: int, depth: int) -> tuple[Field, int]:
 
 def _after_list(data: bytes, at: int, depth: int) -> int:
     """Return the offset after a list or set."""
+    if depth > _MAX_DEPTH:
+        raise ValueError("a page header nested too deep")
     size, kind = data[at] >> 4, data[at] & 15
     at += 1
     if size == 15:
         size, at = _varint(data, at)
+    if width := _WIDTHS.get(kind):  # no loop, since a damaged size may be 2**63
+        return at + size * width
     for _ in range(size):
-        at = at + 1 if kind in (1, 2) else _value(data, at, kind, depth + 1)[1]
+        at = _value(data, at, kind, depth + 1)[1]
     return at
 
 
