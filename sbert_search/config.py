@@ -229,6 +229,8 @@ def _coerce(hint: Any, value: object, where: str) -> object:
     if isinstance(value, Mapping) and origin in (dict, Mapping):
         return {key: _coerce(args[1], item, f"{where}.{key}") for key, item in value.items()}
     if isinstance(value, (list, tuple)) and origin in (list, tuple):
+        if origin is tuple and Ellipsis not in args and len(value) != len(args):
+            raise ConfigError(f"{where} has {len(value)} values; it must have {len(args)}.")
         items = [_coerce(args[0] if args else Any, item, where) for item in value]
         return tuple(items) if origin is tuple else items
     if origin in (list, tuple):

@@ -50,6 +50,17 @@ def test_whole_number_is_a_float_but_true_is_no_int() -> None:
         from_mapping(Settings, {"steps": True})
 
 
+def test_a_tuple_of_fixed_length_has_this_length() -> None:
+    @dataclass(frozen=True)
+    class Range:
+        ends: tuple[float, float] | None = None
+
+    assert from_mapping(Range, {"ends": [0, 5]}).ends == (0.0, 5.0)
+    for ends in ([5], [0, 5, 10], []):
+        with pytest.raises(ConfigError, match="ends"):
+            from_mapping(Range, {"ends": ends})
+
+
 def test_an_empty_path_is_not_the_current_folder() -> None:
     with pytest.raises(ConfigError, match="out is empty; name a file"):
         from_mapping(Settings, {"steps": 1, "out": ""})
