@@ -37,18 +37,12 @@ T = TypeVar("T")
 WAIT_S = 30.0  # seconds that a writer waits for another writer of the index
 
 
-def in_parts(
-    documents: Sequence[T], test: Callable[[T], bool], id_of: Callable[[T], str]
-) -> list[Sequence[T]]:
-    """Split documents by a test, so that each part can be written in its own way.
+def in_runs(documents: Sequence[T], test: Callable[[T], bool]) -> list[Sequence[T]]:
+    """Split documents where the result of a test changes, so that each run is written in its way.
 
-    Returns:
-        Two parts or, if an id occurs twice, each run of documents with the same result of the test:
-        of two documents with one id, the last must be written last.
+    The runs keep the order of the documents, in which a store returns them.
     """
-    if len(set(map(id_of, documents))) == len(documents):
-        documents = sorted(documents, key=test)
-    return [list(part) for _, part in groupby(documents, key=test)]
+    return [list(run) for _, run in groupby(documents, key=test)]
 
 
 def _is_blank(record: Record) -> bool:
@@ -209,14 +203,11 @@ class Collection:
             counts = RowCounts()
             # An index refuses a blank text without a vector, so those vectors are made here. All
             # other texts are split into passages by the index.
-            parts = [records]
-            if vectors is None:
-                parts = in_parts(records, _is_blank, lambda record: record.doc_id)
-            for part in parts:
+            for run in in_runs(records, _is_blank) if vectors is None else [records]:
                 given = vectors
-                if given is None and _is_blank(part[0]):
-                    given = self.embedder.encode_document([record.text for record in part])
-                counts += self._ingest(index, mode, part, given).counts
+                if given is None and _is_blank(run[0]):
+                    given = self.embedder.encode_document([record.text for record in run])
+                counts += self._ingest(index, mode, run, given).counts
         self.written += counts
         return counts
 

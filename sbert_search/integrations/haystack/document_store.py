@@ -17,7 +17,7 @@ from haystack.document_stores.types import DuplicatePolicy
 
 from sbert_search.errors import CorpusError, ModelMismatch
 from sbert_search.index.ingestion.ingest import Mode
-from sbert_search.integrations.collection import Collection, in_parts
+from sbert_search.integrations.collection import Collection, in_runs
 from sbert_search.integrations.haystack.documents import document_of, record_of, vectors_of
 from sbert_search.integrations.haystack.readable import Filters, ReadableStore
 
@@ -131,10 +131,10 @@ class SbertSearchDocumentStore(ReadableStore):
             self.collection.write(records, mode=mode)
             return
         _require_dim(documents, self.collection.embedder.dim)
-        for part in in_parts(documents, lambda document: bool(document.embedding), lambda d: d.id):
-            records = [record_of(document, marks_vector=False) for document in part]
-            embeddings = [document.embedding for document in part]
-            vectors = np.array(embeddings, np.float32) if part[0].embedding else None
+        for run in in_runs(documents, lambda document: bool(document.embedding)):
+            records = [record_of(document, marks_vector=False) for document in run]
+            embeddings = [document.embedding for document in run]
+            vectors = np.array(embeddings, np.float32) if run[0].embedding else None
             self.collection.write(records, vectors, mode=mode)
 
     def delete_documents(self, document_ids: list[str]) -> None:
