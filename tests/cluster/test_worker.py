@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import pytest
 
@@ -56,8 +57,9 @@ def test_an_error_of_the_model_names_the_machine() -> None:
         ("calibration", "a"),
     ],
 )
-def test_a_model_that_differs_on_a_machine_is_refused(field: str, value: object) -> None:
-    wanted = dataclasses.replace(MODEL.identity, **{field: value})
+def test_a_model_that_differs_on_a_machine_is_refused(field: str, value: Any) -> None:
+    changes: dict[str, Any] = {field: value}
+    wanted = dataclasses.replace(MODEL.identity, **changes)
     with pytest.raises(ClusterError, match=rf"^here opens .* \({field}: .*, not .*\)\. Copy"):
         EmbeddingWorker().open(OpenModel(lambda: HashingEmbedder(16), wanted, VERSIONS[1], 1))
 

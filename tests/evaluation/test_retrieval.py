@@ -119,7 +119,7 @@ def test_an_unknown_main_metric_is_refused_before_the_work(tmp_path: Path) -> No
 
 def test_a_reranker_of_no_documents_is_refused_before_the_work(tmp_path: Path) -> None:
     search = SearchOptions(mode="dense", rerank_depth=0)
-    reranker = Reranker(tiny_cross_encoder(tmp_path / "tokens"))
+    reranker = BestWindow(Reranker(tiny_cross_encoder(tmp_path / "tokens")))
     with pytest.raises(QueryError, match="rerank_depth is 0; it must be at least 1"):
         evaluate_retrieval(TASK, HashingEmbedder(), data=tmp_path, search=search, reranker=reranker)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
@@ -82,8 +83,9 @@ def test_a_second_text_for_a_tagger_is_refused(tmp_path: Path) -> None:
 
 
 def test_another_answer_to_bad_rows_is_refused(tmp_path: Path) -> None:
+    unknown: Any = "Stop"
     with pytest.raises(ConfigError, match="on_error is 'Stop'; use 'stop' or 'skip'"):
-        FilePredictor(classifier(tmp_path), on_error="Stop")
+        FilePredictor(Predictor(classifier(tmp_path)), on_error=unknown)
 
 
 def test_json_and_parquet_hold_the_same_predictions(

@@ -112,7 +112,8 @@ def test_a_damaged_file_is_named_with_its_shard(sharded: Path, name: str) -> Non
 def test_a_change_that_reads_a_damaged_file_names_its_shard(
     sharded: Path, monkeypatch: pytest.MonkeyPatch, change: Callable[[ShardedWriter], object]
 ) -> None:
-    monkeypatch.setitem(segments.open_checked.__kwdefaults__, "hash_up_to", 0)
+    defaults: Any = segments.open_checked.__kwdefaults__
+    monkeypatch.setitem(defaults, "hash_up_to", 0)
     monkeypatch.setattr(segments, "HASH_AT_OPEN_BYTES", 0)
     with ShardedStore.open(sharded).writer() as writer:
         apply(writer, MORE)  # so that there is something to compact

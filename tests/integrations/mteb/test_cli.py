@@ -64,7 +64,8 @@ def test_the_revision_depends_on_the_settings_of_all_models(tmp_path: Path) -> N
         tiny_cross_encoder(path / "tokens").save(path / "model")
     scorers = [Reranker(path / "model", device="cpu") for path in paths]
     best = [BestWindow(scorers[0]), BestWindow(scorers[1]), BestWindow(scorers[0], most=2)]
-    models = [SbertSearchModel("hashing", reranker=each) for each in (*scorers, *best)]
+    rerankers: list[Reranker | BestWindow] = [*scorers, *best]
+    models = [SbertSearchModel("hashing", reranker=each) for each in rerankers]
     assert len({model.mteb_model_meta.revision for model in models}) == 5
 
 
