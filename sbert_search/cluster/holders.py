@@ -39,7 +39,10 @@ class Asked(Protocol):
 
 
 Question: TypeAlias = Callable[[Process, tuple[int, ...]], Asked]
-"""Starts a call to a process about the shards with the given numbers."""
+"""A function that asks a process about some shards, given by their numbers.
+
+It returns at once; the returned object waits for the answer.
+"""
 
 
 class Answered(NamedTuple):

@@ -181,7 +181,8 @@ class RayRunner:
                 f"{state.path} has no shards, and --runner ray searches shards. Build the index "
                 "with --shards N, or leave --runner out."
             )
-        # Read without the lock, which another thread may hold while processes open another state.
+        # No lock is needed to read the dict. Another thread may hold the lock for seconds, while
+        # processes open another state of the index.
         if (placed := self._placed.get(state)) is not None:
             return placed
         with self._lock:

@@ -152,12 +152,7 @@ def _use_threads(threads: int) -> None:
 
 
 def _require_equal(wanted: ModelIdentity, found: ModelIdentity, host: str) -> None:
-    differing = found.differences(wanted)
-    for name in ("engine", "precision", "calibration"):
-        here, there = getattr(found, name), getattr(wanted, name)
-        if here != there:
-            differing.append(f"{name}: {here}, not {there}")
-    if differing:
+    if differing := found.differences(wanted, computed=True):
         raise ClusterError(
             f"{host} opens {found.name} with other settings than the machine of the command "
             f"({'; '.join(differing)}). Copy the same model folder to all machines, under the same "

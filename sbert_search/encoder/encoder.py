@@ -124,10 +124,9 @@ class Encoder(nn.Module):
 
     def first_states(self, tokens: PackedTokens) -> Tensor:
         """Last-layer states of the first token of each text, float (batch, hidden)."""
-        # Without gradients, this computation may be recorded as a CUDA graph and replayed for texts
-        # of other lengths. A replay has the new `tokens.starts`, but `tokens.lengths` of the
-        # recording, which the computation of selected rows reads. So the last block computes all
-        # rows.
+        # Without gradients, the last block computes all rows, since a CUDA graph may record the
+        # computation and replay it for texts of other lengths. A replay reads the new
+        # `tokens.starts`, but the old `tokens.lengths`, on which a selection of rows depends.
         if torch.is_grad_enabled():
             output: EncoderOutput = self(tokens, rows=tokens.first_rows.long())
             return output.hidden_states

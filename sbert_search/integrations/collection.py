@@ -201,8 +201,8 @@ class Collection:
             if (index := self.index) is None:
                 index = self._create(None if vectors is None else vectors.shape[1])
             counts = RowCounts()
-            # An index refuses a blank text without a vector, so those vectors are made here. All
-            # other texts are split into passages by the index.
+            # The index refuses a blank text without a vector, so the vectors of blank texts are
+            # computed here. The index itself splits and embeds all other texts.
             for run in in_runs(records, _is_blank) if vectors is None else [records]:
                 given = vectors
                 if given is None and _is_blank(run[0]):

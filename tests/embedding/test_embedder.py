@@ -413,3 +413,16 @@ def test_the_command_line_says_which_model_it_took(
     hashing = open_embedder("hashing:64")
     assert isinstance(hashing, HashingEmbedder)
     assert hashing.dim == 64
+
+
+def test_a_folder_called_hashing_is_a_folder(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "hashing").symlink_to(folder)
+    monkeypatch.chdir(tmp_path)
+    assert isinstance(open_embedder(Path("hashing"), device="cpu", precision="fp32"), Embedder)
+
+
+def test_weights_of_another_type_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"weights of the model are torch\.float64; convert them"):
+        Embedder(tiny_bi_encoder(tmp_path).double())

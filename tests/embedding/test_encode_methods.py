@@ -134,6 +134,16 @@ def test_what_is_not_offered_is_refused(
         embedder.encode(["one text"], **options)
 
 
+def test_the_first_cuda_device_has_two_names(
+    embedder: Embedder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(type(embedder), "device", "cuda:0")
+    for same in ("cuda", "cuda:0", torch.device("cuda")):
+        assert embedder.encode(["one text"], device=same).shape == (1, embedder.dim)
+    with pytest.raises(ConfigError, match="this model is on cuda:0"):
+        embedder.encode(["one text"], device="cuda:1")
+
+
 def test_an_unknown_argument_is_a_type_error(embedder: Embedder) -> None:
     wrong: Any = {"normalise_embeddings": True}
     with pytest.raises(TypeError, match="did you mean 'normalize_embeddings'"):

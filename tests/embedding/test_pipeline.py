@@ -12,6 +12,7 @@ from sbert_search.embedding.pipeline import EmbeddedBatch, embed_batches
 from sbert_search.embedding.protocol import TokenizedTexts, Vectors
 from sbert_search.errors import CorpusError
 from sbert_search.records import Document
+from sbert_search.tokens.chunking import Chunking
 
 Batches = list[tuple[list[Document], int]]
 
@@ -50,6 +51,16 @@ def test_chunks_cover_each_document_and_lose_nothing(texts: list[str]) -> None:
         passages = [text[batch.char_start[row] : batch.char_end[row]] for row in rows]
         assert "".join(passages) == text
         np.testing.assert_array_equal(batch.vectors[rows], embedder.encode(passages))
+
+
+def test_passages_have_at_most_the_tokens_that_the_model_reads() -> None:
+    embedder = HashingEmbedder(16, max_len=3)
+    batches: Batches = [(documents("a b c d e"), None)]
+    (batch,) = embed_batches(
+        batches, embedder, on_truncate="chunk", chunking=Chunking(tokens=1_000)
+    )
+    assert batch.n_tokens.tolist() == [3, 2]
+    assert batch.lost_tokens.sum() == 0
 
 
 def test_truncation_is_counted_and_told(capsys: pytest.CaptureFixture[str]) -> None:

@@ -30,6 +30,8 @@ def test_two_processes_give_the_vectors_of_one_until_one_ends(folder: Path) -> N
     np.testing.assert_allclose(both.encode(texts), alone.encode(texts), atol=1e-6)
     np.testing.assert_allclose(both.encode("a dog"), alone.encode("a dog"), atol=1e-6)
     assert both.encode([]).shape == (0, 10)
+    again = both.opener("cpu,cpu")
+    assert (again.keywords["batch_tokens"], again.keywords["device"]) == (16, "cpu,cpu")
     engine: Any = both.opened.engine
     with pytest.raises(ModelError, match="process that computes on cpu has ended"):
         engine._workers[1].submit(os._exit, 1)()
@@ -40,7 +42,11 @@ def test_two_processes_give_the_vectors_of_one_until_one_ends(folder: Path) -> N
 class Undecided:
     """Stands in for `Embedder`; each process finds another precision, unless one is named."""
 
-    def __init__(self, *, device: str, precision: str = "auto", **_: object) -> None:
+    def __init__(
+        self, *, device: str, precision: str = "auto", calibrate: object = None, **_: object
+    ) -> None:
+        if calibrate is not None and precision == "bf16":
+            raise ConfigError("calibrate is given, but precision is bf16")
         chosen = {"cpu": "bf16", "cuda": "fp32"}[device] if precision == "auto" else precision
         counter = SimpleNamespace(values=30, beyond=0)
         if device == "cuda":
@@ -56,7 +62,7 @@ class Undecided:
 
 def test_processes_that_measure_otherwise_agree_on_the_precision_of_the_first() -> None:
     undecided: Any = Undecided
-    engine = ProcessEngine(undecided, ["cpu", "cuda"])
+    engine = ProcessEngine(undecided, ["cpu", "cuda"], calibrate=["a text"])
     assert engine.precision == "bf16"
     tokens = TokenizedTexts(["a"] * 8, "", [[1, 2]] * 8, np.zeros(8, np.int32))
     assert (engine(tokens) == 1).all()

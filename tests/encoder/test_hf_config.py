@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from sbert_search.encoder.hf_config import from_settings
+from sbert_search.encoder.hf_config import from_settings, most_positions
 from sbert_search.errors import ConfigError
 
 ROBERTA = {"model_type": "roberta", "max_position_embeddings": 514}
@@ -41,3 +41,8 @@ def test_a_value_that_the_encoder_cannot_use_is_named(
 ) -> None:
     with pytest.raises(ConfigError, match=message):
         from_settings(keys)
+
+
+@pytest.mark.parametrize("kind", [["bert"], {}, None, 7])
+def test_a_type_that_is_no_text_has_no_known_limit(kind: object) -> None:
+    assert most_positions({"model_type": kind}) is None

@@ -200,5 +200,6 @@ def test_baselines_pool_the_encoder_and_average_its_token_embeddings(tmp_path: P
     table = bi_encoder.encoder.embeddings.word.weight.detach().numpy()
     assert tokens[0] == pytest.approx(table[packed[0][1:-1]].mean(axis=0), abs=1e-6)
     assert tokens[1].tolist() == [1.0] + [0.0] * 15
+    assert [each.encode([]).shape for each in systems.values()] == [(0, 16)] * 3
     with pytest.raises(ConfigError, match="nowhere"):
         open_baselines(tmp_path / "model", device="nowhere")

@@ -1,4 +1,4 @@
-"""Operands of a filter: columns, alone or inside lower() or upper()."""
+"""Read the operands of a filter: a column, or lower() or upper() of a column."""
 
 from __future__ import annotations
 

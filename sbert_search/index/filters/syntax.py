@@ -154,7 +154,7 @@ def _is_name(name: str) -> bool:
 
 
 def shortened(text: str) -> str:
-    """Shorten a text for a message to half of `SHOWN_CHARACTERS`."""
+    """Cut a text for a message, if it is longer than half of `SHOWN_CHARACTERS`."""
     return text if len(text) <= SHOWN_CHARACTERS // 2 else text[: SHOWN_CHARACTERS // 2] + "..."
 
 

@@ -30,10 +30,11 @@ _BATCH_ROWS_KEY = b"rows_per_batch"  # in the schema metadata of docs files with
 
 
 class Segment:
-    """A segment on disk, whose files are memory-mapped and checked when it is opened.
+    """A segment on disk. Its files are memory-mapped.
 
-    A row is the number of a passage in the index; a position is the index of a row inside the
-    segment, from 0. A file of more than `HASH_AT_OPEN_BYTES` is not hashed at opening.
+    Opening a segment compares the sizes of its files with the manifest, and the hashes of files of
+    at most `HASH_AT_OPEN_BYTES`. A row is the number of a passage in the index; a position is the
+    index of a row inside the segment, from 0.
 
     Raises:
         FileNotFoundError: A file is gone, for example after a compaction by another process.

@@ -20,9 +20,9 @@ from sbert_search.runtime.lru import typed_lru_cache
 
 IN_MEMORY = "state:"  # prefix of the hash of a model that was passed as an object
 
-# Fields that may differ between comparable embeddings. They say how the model was found and how it
-# is computed.
-_NOT_COMPARED = frozenset({"name", "engine", "precision", "calibration"})
+_COMPUTED_BY = ("engine", "precision", "calibration")  # fields that say how a model is computed
+# Fields that may differ between comparable embeddings.
+_NOT_COMPARED = frozenset({"name", *_COMPUTED_BY})
 _LARGE = 1 << 20  # bytes; for larger files, reading a cached hash is faster than computing it
 # Nanoseconds. If a file changed more recently than this, another change may leave its timestamp the
 # same, so the timestamp does not yet show whether the file has changed.
@@ -101,20 +101,26 @@ class ModelIdentity:
             del values["calibration"]  # earlier versions refuse unknown fields
         return values
 
-    def differences(self, other: ModelIdentity) -> list[str]:
+    def differences(self, other: ModelIdentity, *, computed: bool = False) -> list[str]:
         """List the fields that make embeddings of the two models incomparable.
 
-        Name, engine, precision and calibration are not compared. The name does not change
-        embeddings. Another engine or precision may change them: `index.ingestion.model_check`
-        measures this with a few texts whose vectors are stored in the index.
+        By default, name, engine, precision and calibration are not compared. The name does not
+        change embeddings. Another engine or precision may change them:
+        `index.ingestion.model_check` measures this with a few texts whose vectors are stored in the
+        index.
+
+        Args:
+            other: The other model.
+            computed: Whether to compare engine, precision and calibration too.
 
         Returns:
             One line per field, such as ``max_len: 256, not 128``; empty if the models agree.
         """
+        left_out = _NOT_COMPARED.difference(_COMPUTED_BY if computed else ())
         return [
             f"{f.name}: {_short(getattr(self, f.name))}, not {_short(getattr(other, f.name))}"
             for f in fields(self)
-            if f.name not in _NOT_COMPARED and getattr(self, f.name) != getattr(other, f.name)
+            if f.name not in left_out and getattr(self, f.name) != getattr(other, f.name)
         ]
 
     def same_engine(self, other: ModelIdentity) -> bool:
@@ -122,8 +128,7 @@ class ModelIdentity:
 
         In int8, they must also have the same calibration.
         """
-        own = (self.engine, self.precision, self.calibration)
-        return own == (other.engine, other.precision, other.calibration)
+        return all(getattr(self, name) == getattr(other, name) for name in _COMPUTED_BY)
 
 
 def sha256_of(path: Path) -> str:

@@ -220,7 +220,7 @@ def _read(recipe: ClassifyRecipe) -> tuple[list[LabelledText], list[LabelledText
 
 
 def _require_alike(rows: Sequence[LabelledText]) -> None:
-    """Refuse single texts beside pairs, as in two files with different columns."""
+    """Refuse data in which some rows have one text and others have two."""
     first = rows[0]
     for row in rows:
         if (row.text2 is None) != (first.text2 is None):

@@ -51,6 +51,10 @@ def test_a_difference_is_named(field: str, value: object) -> None:
 def test_conditions_and_how_it_was_computed_is_no_difference() -> None:
     other = dataclasses.replace(IDENTITY, name="there", engine="onnx", precision="bf16")
     assert IDENTITY.differences(other) == []
+    assert [line.partition(":")[0] for line in IDENTITY.differences(other, computed=True)] == [
+        "engine",
+        "precision",
+    ]
     assert not IDENTITY.same_engine(other)
 
 

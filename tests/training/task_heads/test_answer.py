@@ -15,13 +15,17 @@ from transformers import AutoModelForQuestionAnswering
 from sbert_search.config import from_mapping
 from sbert_search.encoder.packed import PackedTokens
 from sbert_search.errors import ConfigError, CorpusError
+from sbert_search.metrics.answers import answer_f1
 from sbert_search.models.question_answerer import QuestionAnswerer
-from sbert_search.models.side_file import read_side_file
+from sbert_search.models.side_file import SideFile, read_side_file
+from sbert_search.prediction.predictor import Predictor
 from sbert_search.records import Answer, Question
 from sbert_search.training.recipe import load_recipe, shipped_recipes
 from sbert_search.training.task_heads.answer import AnswerRecipe, train_answerer
-from sbert_search.training.task_heads.answer_scores import ALWAYS, best_threshold
+from sbert_search.training.task_heads.answer_scores import ALWAYS, answer_metrics, best_threshold
 from sbert_search.training.task_heads.answer_windows import WindowConfig, WindowRows
+from tests.models.tiny import TEXTS
+from tests.prediction.test_predictor import answerer
 from tests.training.small import unlike
 from tests.training.task_heads.small import (
     QUICK,
@@ -77,6 +81,18 @@ def test_answers_are_learned_and_transformers_computes_the_logits(
         expected = torch.stack([output.start_logits[0], output.end_logits[0]], dim=-1)
         ours = model(PackedTokens.from_lists(ids.ids, ids.types))
         torch.testing.assert_close(ours, expected, atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("side", [SideFile(), SideFile(max_answer=1), SideFile(overlap=1)])
+def test_a_model_is_measured_by_the_answers_that_it_predicts(
+    tmp_path: Path, side: SideFile
+) -> None:
+    model = answerer(tmp_path, side)
+    text = "the cat sat on the mat and then a dog ran far away in the red sun"
+    asked = [Question(str(n), TEXTS[n], text, (Answer(start=0, text=text[:11]),)) for n in range(3)]
+    found = Predictor(model).answer([(question.text, text) for question in asked])
+    expected = np.mean([answer_f1(answer.text, [text[:11]]) for answer in found])
+    assert answer_metrics(model, asked)["f1"] == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(
