@@ -138,7 +138,8 @@ def test_the_first_cuda_device_has_two_names(
     embedder: Embedder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(type(embedder), "device", "cuda:0")
-    for same in ("cuda", "cuda:0", torch.device("cuda")):
+    names: list[Any] = ["cuda", "cuda:0", torch.device("cuda")]
+    for same in names:
         assert embedder.encode(["one text"], device=same).shape == (1, embedder.dim)
     with pytest.raises(ConfigError, match="this model is on cuda:0"):
         embedder.encode(["one text"], device="cuda:1")

@@ -55,7 +55,7 @@ def test_chunks_cover_each_document_and_lose_nothing(texts: list[str]) -> None:
 
 def test_passages_have_at_most_the_tokens_that_the_model_reads() -> None:
     embedder = HashingEmbedder(16, max_len=3)
-    batches: Batches = [(documents("a b c d e"), None)]
+    batches: Batches = [(documents("a b c d e"), 0)]
     (batch,) = embed_batches(
         batches, embedder, on_truncate="chunk", chunking=Chunking(tokens=1_000)
     )

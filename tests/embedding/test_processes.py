@@ -30,7 +30,7 @@ def test_two_processes_give_the_vectors_of_one_until_one_ends(folder: Path) -> N
     np.testing.assert_allclose(both.encode(texts), alone.encode(texts), atol=1e-6)
     np.testing.assert_allclose(both.encode("a dog"), alone.encode("a dog"), atol=1e-6)
     assert both.encode([]).shape == (0, 10)
-    again = both.opener("cpu,cpu")
+    again: Any = both.opener("cpu,cpu")
     assert (again.keywords["batch_tokens"], again.keywords["device"]) == (16, "cpu,cpu")
     engine: Any = both.opened.engine
     with pytest.raises(ModelError, match="process that computes on cpu has ended"):
