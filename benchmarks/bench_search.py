@@ -39,7 +39,8 @@ from sbert_search.search.engine import SearchEngine
 from sbert_search.search.hits import read_hits
 from sbert_search.search.options import MODES
 from sbert_search.search.stages.dense import nearest_documents
-from sbert_search.search.stages.fusion import Fusion, fuse
+from sbert_search.search.stages.fusion import Candidates, Fusion, fuse
+from sbert_search.search.stages.hybrid import candidates_of
 from sbert_search.search.stages.lexical import matching_documents
 
 K = 10
@@ -146,15 +147,19 @@ def measure_stages(results: Results, name: str, index: Index, asked: Sequence[st
     """Measure the median and the 99th percentile of each stage of a hybrid search."""
     snapshot, depth, embedder, model = index.state, Fusion().depth, HashingEmbedder(), Embedder()
     vectors = dict(zip(asked, embedder.encode_query(asked), strict=True))
-    near = {text: nearest_documents(snapshot, vectors[text][None], depth)[0] for text in asked}
-    words = {text: matching_documents(snapshot, [text], depth)[0] for text in asked}
-    fused = {text: fuse(near[text], words[text], Fusion()).first(K) for text in asked}
+
+    def both(text: str) -> Candidates:
+        return next(candidates_of(snapshot, [text], vectors[text][None], depth))
+
+    found = {text: both(text) for text in asked}
+    fused = {text: fuse(found[text], Fusion()).first(K) for text in asked}
     stages: dict[str, Callable[[str], object]] = {
         "embed_by_model": lambda text: model.encode_query([text]),
         "embed": lambda text: embedder.encode_query([text]),
         "dense": lambda text: nearest_documents(snapshot, vectors[text][None], depth),
         "lexical": lambda text: matching_documents(snapshot, [text], depth),
-        "fuse": lambda text: fuse(near[text], words[text], Fusion()).first(K),
+        "both": both,
+        "fuse": lambda text: fuse(found[text], Fusion()).first(K),
         "read": lambda text: read_hits(snapshot, fused[text]),
     }
     for stage, times in times_ms(asked, stages).items():

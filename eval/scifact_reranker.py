@@ -54,7 +54,6 @@ from sbert_search.runtime.provenance import made_with
 from sbert_search.search.engine import SearchEngine
 from sbert_search.search.rerankers.maxp import BestWindow
 from sbert_search.search.rerankers.reranker import Reranker
-from sbert_search.search.stages.fusion import mix_scores
 from sbert_search.training.cross_encoder.train import CrossEncoderRecipe, train_cross_encoder
 from sbert_search.training.loop.checkpoint import checkpoints
 from sbert_search.training.model_card import MODEL
@@ -190,7 +189,13 @@ class Work:
         if not path.exists():
             found = judged_candidates(self.folds, self.run, split=f"held-{fold}", depth=max(DEPTHS))
             reranker = BestWindow(Reranker(self.on_claims(f"fold-{fold}", f"fit-{fold}")))
-            write_run(rerank(found, reranker).run, path)
+            run = {
+                claim: dict(
+                    zip(docs, reranker.probabilities(np.array([*docs.values()])), strict=True)
+                )
+                for claim, docs in rerank(found, reranker).run.items()
+            }
+            write_run(run, path)
         return read_run(path)
 
 
@@ -247,12 +252,13 @@ def _mixed(
 ) -> dict[str, float]:
     """Order the first candidates by a weighted sum of both scores; the rest keeps its order.
 
-    One score is from hybrid search (``found``), the other from the reranker (``scores``).
+    One score is from hybrid search (``found``), the other a probability from the reranker
+    (``scores``).
     """
     ids = list(found)
     first = ids[:depth]
     before, after = (np.array([each[doc_id] for doc_id in first]) for each in (found, scores))
-    total = mix_scores(before, after, weight)
+    total = weight * after + (1 - weight) * before
     order = [first[position] for position in np.argsort(-total, kind="stable")] + ids[depth:]
     return {doc_id: -float(rank) for rank, doc_id in enumerate(order)}
 

@@ -75,10 +75,11 @@ class Query:
 class StageScore:
     """Rank (from 1) and score of a hit in one stage of a search.
 
-    The stages are dense, lexical, fused, boost, mmr and rerank.
+    The stages are dense, lexical, fused, boost, mmr and rerank. The rank is None in hybrid search,
+    if the stage does not rank the document among its best `Fusion.depth`.
     """
 
-    rank: int
+    rank: int | None
     score: float
 
 

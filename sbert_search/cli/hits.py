@@ -137,7 +137,10 @@ def _shown(value: MetadataValue) -> str:
 
 def _why(hit: Hit) -> str:
     """Name the matched words and, if there were several stages, the rank and score of each."""
-    stages = [f"{name} {stage.rank} ({stage.score:.3g})" for name, stage in hit.stages.items()]
+    stages = [
+        f"{name} {'' if stage.rank is None else f'{stage.rank} '}({stage.score:.3g})"
+        for name, stage in hit.stages.items()
+    ]
     words = [f"matched: {', '.join(hit.matched_words)}"] if hit.matched_words else []
     return " · ".join([*words, *(stages if len(stages) > 1 else ())])
 

@@ -99,7 +99,12 @@ def _single_without_collections(function: Callable[..., None]) -> Callable[..., 
     "search.",
 )
 @click.option("--offset", default=0, help="Number of best documents to leave out.")
-@click.option("--min-score", type=Finite(), help="Lowest score of a document that is returned.")
+@click.option(
+    "--min-score",
+    type=Finite(),
+    help="Lowest score of a document that is returned. In hybrid it is 0.4 times the cosine plus "
+    "0.6 times the share of the query's words, unless --dense-weight says otherwise.",
+)
 @click.option(
     "--like",
     multiple=True,

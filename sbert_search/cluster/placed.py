@@ -157,6 +157,7 @@ class PlacedSnapshot(ShardedSnapshot):
         k: int,
         mask: RowMask | None = None,
         near: NearWords | None = None,
+        also: Sequence[NDArray[np.int64]] | None = None,
     ) -> list[Matches]:
         """Find the documents with the best BM25 scores, as `Snapshot.match` does.
 
@@ -164,14 +165,19 @@ class PlacedSnapshot(ShardedSnapshot):
             NoLexicalData: As for `Snapshot.match`.
             ClusterError: As for `search`.
         """
-        weights, average = [self.lexical.weights(q, near) for q in queries], self.lexical.average
-        answers = self._ask("match", lambda shards: (weights, average, k, self._sent(mask, shards)))
-        none = (np.empty(0, np.int64), np.empty(0))
+        terms, average = [self.lexical.weights(q, near) for q in queries], self.lexical.average
+        answers = self._ask(
+            "match", lambda shards: (terms, average, k, self._sent(mask, shards), also)
+        )
         merged = []
-        for parts in zip([none] * len(queries), *cast("list[list[Matches]]", answers), strict=True):
-            row, score = (np.concatenate(part) for part in zip(*parts, strict=True))
-            order = np.lexsort((row, -score))[:k]
-            merged.append((row[order], score[order]))
+        for number, each in enumerate(terms):
+            parts = [answer[number] for answer in cast("list[list[Matches]]", answers)]
+            docs = np.concatenate([np.empty(0, np.int64), *(part.docs for part in parts)])
+            scores = np.concatenate([np.empty(0), *(part.scores for part in parts)])
+            others = np.zeros(0 if also is None else len(also[number]))
+            order = np.lexsort((docs, -scores))[:k]
+            total = sum((part.also for part in parts), others)
+            merged.append(Matches(docs[order], scores[order], total, each.most))
         return merged
 
     def filter_mask(self, where: str) -> FilterMask:

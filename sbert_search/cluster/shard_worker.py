@@ -7,7 +7,7 @@ process open the commit again.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from threading import Lock
@@ -20,7 +20,7 @@ from sbert_search.cluster.connection import host_and_python
 from sbert_search.errors import ClusterError, ConfigError, SbertSearchError
 from sbert_search.index.dense.faiss_runtime import require_faiss
 from sbert_search.index.dense.query_plan import RowMask
-from sbert_search.index.lexical.bm25 import LexicalSearch, Matches
+from sbert_search.index.lexical.bm25 import LexicalSearch, Matches, WeighedTerms
 from sbert_search.index.snapshot import Snapshot
 from sbert_search.index.storage import manifest as manifests
 from sbert_search.index.storage.manifest import ColumnType, Manifest
@@ -135,23 +135,25 @@ class ShardWorker:
         self,
         key: str,
         shards: tuple[int, ...],
-        weights: Sequence[Mapping[int, float]],
+        terms: Sequence[WeighedTerms],
         average: float,
         k: int,
         mask: SentMask,
+        also: Sequence[NDArray[np.int64]] | None,
     ) -> list[Matches]:
         """Find the best documents of each query in some shards, as `LexicalSearch.best` does.
 
         Args:
             key: The key of the commit.
             shards: Numbers of the shards.
-            weights: As for `LexicalSearch.best`, by the statistics of all shards.
+            terms: As for `LexicalSearch.best`, by the statistics of all shards.
             average: Average length of the documents of all shards.
             k: Number of documents to return for each query.
             mask: The rows to search.
+            also: As for `LexicalSearch.best`.
         """
         part = self._part(key, shards)
-        return part.lexical_with(average).best(weights, k, part.mask_of(mask))
+        return part.lexical_with(average).best(terms, k, part.mask_of(mask), also)
 
     def _part(self, key: str, shards: tuple[int, ...]) -> _Part:
         """Return some shards of a commit.

@@ -12,9 +12,8 @@ from sbert_search.errors import EvaluationError
 from sbert_search.index.index import Index
 from sbert_search.metrics.ranking import score_run
 from sbert_search.records import Qrels, Query
-from sbert_search.search.stages.dense import nearest_documents
 from sbert_search.search.stages.fusion import Fusion, fuse
-from sbert_search.search.stages.lexical import matching_documents
+from sbert_search.search.stages.hybrid import candidates_of
 
 # The fusions that are compared: weighted sums with dense weights from 0 to 1 in steps of 0.1, and
 # reciprocal rank fusion.
@@ -112,13 +111,12 @@ def _scores(
     """Compute the score of each query with each fusion, (n_candidates, n_queries)."""
     snapshot, depth = index.state, Fusion().depth
     texts = [query.text for query in queries]
-    lexical = matching_documents(snapshot, texts, depth)
-    dense = nearest_documents(snapshot, embedder.encode_query(texts), depth)
+    found = list(candidates_of(snapshot, texts, embedder.encode_query(texts), depth))
     values = []
     for fusion in CANDIDATES:
         run = {}
-        for query, dense_hits, lexical_hits in zip(queries, dense, lexical, strict=True):
-            ranking = fuse(dense_hits, lexical_hits, fusion)
+        for query, candidates in zip(queries, found, strict=True):
+            ranking = fuse(candidates, fusion)
             ids = snapshot.doc_ids(ranking.docs)
             run[query.query_id] = {doc_id: -float(rank) for rank, doc_id in enumerate(ids)}
         per_query = score_run(run, qrels, [measure])[measure]

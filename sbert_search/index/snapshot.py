@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from sbert_search.config import unknown_name
 from sbert_search.errors import CorruptIndex, NoLexicalData, QueryError
-from sbert_search.index.dense.exact import QUERY_BLOCK, TopK
+from sbert_search.index.dense.exact import QUERY_BLOCK, TopK, exact_scores
 from sbert_search.index.dense.query_plan import RowMask, Selection
 from sbert_search.index.dense.segment_search import offer_nearest
 from sbert_search.index.dense.single_query import SingleQuerySearch
@@ -34,6 +34,7 @@ from sbert_search.runtime.arrays import distinct
 from sbert_search.runtime.disk.folders import Folder
 
 COLUMNS_KEPT = 4  # metadata columns whose values are cached, 16 bytes for each value of a document
+_ROWS_AT_ONCE = 4096  # rows whose vectors `scores_of` has in memory
 MASKS_KEPT = 4  # filters whose masks are cached; a mask takes one byte per row
 MAX_RESULTS_HELD = 1 << 22  # most results (queries x k) of the queries that are searched together
 
@@ -384,6 +385,21 @@ class Snapshot:
             vectors[here] = segment.vectors[at]
         return vectors
 
+    def scores_of(self, query: NDArray[np.float32], rows: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Score some rows for a query (1, dim), exactly as `search` scores what it returns, (n,).
+
+        Raises:
+            QueryError: As for `search`.
+            ValueError: A row is not in the index.
+        """
+        query, metric = self._checked(query, 1), self.settings.metric
+        scores = np.empty(len(rows))
+        for start in range(0, len(rows), _ROWS_AT_ONCE):
+            some = slice(start, start + _ROWS_AT_ONCE)
+            vectors = self.vectors(rows[some])
+            scores[some] = exact_scores(query, vectors, rows[some], np.arange(len(vectors)), metric)
+        return scores
+
     def holds(self, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Return whether the index has each row, live or dead: bool, shaped like ``rows``."""
         held = np.zeros(rows.shape, bool)
@@ -467,6 +483,7 @@ class Snapshot:
         k: int,
         mask: RowMask | None = None,
         near: NearWords | None = None,
+        also: Sequence[NDArray[np.int64]] | None = None,
     ) -> list[Matches]:
         """Find the documents with the best BM25 scores; arguments as for `LexicalSearch.search`.
 
@@ -474,7 +491,7 @@ class Snapshot:
             NoLexicalData: The index has no lexical data.
             CorruptIndex: As for `lexical`.
         """
-        return self.lexical.search(queries, k, mask, near)
+        return self.lexical.search(queries, k, mask, near, also)
 
     def for_queries(self, *, complete: bool = False) -> Snapshot:
         """Return the state that answers some queries together; here, this state itself.

@@ -21,8 +21,7 @@ MODES: tuple[SearchMode, ...] = get_args(SearchMode)
 Syntax = Literal["operators", "plain"]
 SYNTAXES: tuple[Syntax, ...] = get_args(Syntax)
 MAX_RERANK_DEPTH = 10_000
-MAX_DIVERSE = 10_000  # documents that can be chosen by diversity
-CANDIDATES = 100  # documents that boosts and diversity reorder, unless more are returned
+CANDIDATES = 100  # documents that boosts and diversity reorder without a reranker
 MAX_FUZZY = 2
 
 
@@ -58,8 +57,9 @@ class SearchOptions:
             model, ``auto`` is lexical for a query without a vector.
         where: A filter over the metadata, such as ``year >= 2019 AND kind = 'class'``.
         fusion: How ``hybrid`` fuses its rankings, and how much a reranker's score counts.
-        rerank_depth: Documents that the reranker scores; it scores ``offset`` + k documents if that
-            is more. Without a reranker this has no effect.
+        rerank_depth: Documents that the reranker scores, the candidates. Further documents follow
+            them in the order of retrieval, with their scores of retrieval. Without a reranker this
+            has no effect.
         offset: Number of the best documents to leave out, for further pages of results.
         min_score: Lowest `Hit.score` of a document that is returned. With boosts, this is the
             boosted score; else the score of the reranker if there is one; else the fused score in
@@ -75,8 +75,8 @@ class SearchOptions:
             must be equal. Words of up to five characters have at most one edit; those of one or
             two characters and those with digits must be equal.
         boost: Numbers or dates in the metadata that raise documents; see `Boost`. Boosts reorder
-            the candidates: the documents that the reranker scores, or, without a reranker, the
-            first 100 documents (``offset`` + k documents if that is more).
+            the candidates: the documents that the reranker scores or, without a reranker, the first
+            100 documents. Further documents follow them in the order of retrieval.
         diversity: How much to avoid hits that resemble better hits, from 0 (not at all) to 1. The
             hits are chosen from the candidates by maximal marginal relevance (Carbonell & Goldstein
             1998) over the stored vectors.
@@ -98,9 +98,8 @@ class SearchOptions:
         QueryError: The mode or the syntax is unknown, ``fusion``, ``boost``, ``group_by`` or a
             number has the wrong type, k or ``group_size`` is below 1, ``offset`` or
             ``answer_depth`` is negative, ``min_score`` is NaN, ``diversity`` is not from 0 to 1,
-            ``fuzzy``, ``rerank_depth`` or the number of documents to choose by diversity is out of
-            range, ``group_size`` is given without ``group_by``, or ``group_by`` with
-            ``group=False``.
+            ``fuzzy`` or ``rerank_depth`` is out of range, ``group_size`` is given without
+            ``group_by``, or ``group_by`` with ``group=False``.
     """
 
     k: int = 10
@@ -170,11 +169,6 @@ class SearchOptions:
             raise QueryError(f"group_by is {self.group_by!r}; pass the name of a column.")
         if not 0 <= self.diversity <= 1:
             raise QueryError(f"diversity is {self.diversity}; it must be from 0 to 1.")
-        if self.diversity and self.offset + self.k > MAX_DIVERSE:
-            raise QueryError(
-                f"offset + k is {self.offset + self.k:,}; with diversity, which compares documents "
-                f"with each other, it must be at most {MAX_DIVERSE:,}."
-            )
         if self.group_size < 1:
             raise QueryError(f"group_size is {self.group_size}; it must be at least 1.")
         if self.group_size > 1 and self.group_by is None:
@@ -191,10 +185,20 @@ class SearchOptions:
         return (self.boost,) if isinstance(self.boost, Boost) else self.boost
 
     @property
+    def candidates(self) -> int:
+        """Number of documents that later stages may reorder; without such stages, all."""
+        reordered = CANDIDATES if self.boost or self.diversity else self.offset + self.k
+        return self.rerank_depth or reordered
+
+    @property
+    def least(self) -> float | None:
+        """Lowest score of retrieval; None: no limit, or a limit of the scores of later stages."""
+        return None if self.rerank_depth or self.boost else self.min_score
+
+    @property
     def depth(self) -> int:
-        """Number of candidates: documents to find before the stages that reorder them."""
-        reordered = CANDIDATES if self.boost or self.diversity else 0
-        return max(self.offset + self.k, self.rerank_depth or reordered)
+        """Number of documents to find: the candidates, and further documents up to the page."""
+        return max(self.offset + self.k, self.candidates)
 
     def for_index(self, snapshot: Snapshot) -> SearchOptions:
         """Replace the mode ``auto``: hybrid if the index has lexical data, otherwise dense.

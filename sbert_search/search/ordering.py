@@ -7,11 +7,15 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sbert_search.index.snapshot import Snapshot
 from sbert_search.search.options import SearchOptions
+from sbert_search.search.ranking import Ranking
 from sbert_search.search.retrieval import Retrieved
 from sbert_search.search.stages.boosts import boosted
+from sbert_search.search.stages.fusion import dense_part, lexical_part
+from sbert_search.search.stages.hybrid import cosines_of
 from sbert_search.search.stages.lexical import best_passages
 
 if TYPE_CHECKING:
@@ -26,18 +30,37 @@ def ordered(
 ) -> list[Retrieved]:
     """Order the documents found for each query, and keep those of the requested page.
 
-    The stages are: the reranker, boosts, ``min_score``, diversity, groups, and the page. The texts
-    of the documents are read only if there is a reranker. With ``group_by``, further documents may
-    be needed to fill the groups. They follow all candidates in the order of retrieval, so that the
-    order of the documents is the same whichever page is requested.
+    The stages are: the reranker, boosts, ``min_score``, diversity, groups, and the page. The first
+    four order the candidates, which are the same whichever page is requested. The other documents
+    follow the candidates in the order of retrieval. The texts of the documents are read only if
+    there is a reranker.
 
     Raises:
-        QueryError: A boost names a column that is absent or has an unsuitable type, or the reranker
-            gives scores that are not finite.
+        QueryError: A boost names a column that is absent or has an unsuitable type, the reranker
+            gives scores that are not finite, or the range of its scores is needed and unknown.
     """
     if reranker is not None:
         block = _reranked(snapshot, block, options, reranker)
-    return [_page(snapshot, _reordered(snapshot, found, options), options) for found in block]
+    reordered = (_reordered(snapshot, found, options, reranker) for found in block)
+    return [_page(snapshot, found, options) for found in reordered]
+
+
+def _on_scale(snapshot: Snapshot, found: Retrieved, options: SearchOptions) -> Ranking:
+    """Return the ranking of retrieval with scores on the scale of a fused score, 1 for the best.
+
+    In dense search, this is the dense part alone; in lexical search, the lexical part alone.
+    Reciprocal ranks are divided by the score of a document that is the first of both stages.
+    """
+    ranking, scores = found.ranking, found.ranking.scores
+    if options.mode == "lexical":
+        scores = lexical_part(scores, snapshot.lexical.weights(found.query, found.near).most)
+    elif options.mode == "dense":
+        assert found.vector is not None
+        cosines = cosines_of(snapshot, found.vector[None], ranking.rows, scores)
+        scores = dense_part(cosines, snapshot.settings.unrelated_cosine)
+    elif options.fusion.method == "rrf":
+        scores = scores * (options.fusion.rrf_k + 1)
+    return replace(ranking, scores=scores)
 
 
 def _reranked(
@@ -53,29 +76,51 @@ def _reranked(
         for found in block
     ]
     texts = [[passage.text for passage in snapshot.fetch(ranking.rows)] for ranking in rankings]
-    queries, weight = [found.query for found in block], options.fusion.rerank_weight
-    rankings = rerank(reranker, queries, texts, rankings, weight)
+    if options.fusion.rerank_weight < 1:
+        on_scale = [replace(f, ranking=r) for f, r in zip(block, rankings, strict=True)]
+        rankings = [_on_scale(snapshot, found, options) for found in on_scale]
+    queries, adds = [found.query for found in block], bool(options.boosts)
+    rankings = rerank(reranker, queries, texts, rankings, options.fusion, on_scale=adds)
     return [replace(found, ranking=r) for found, r in zip(block, rankings, strict=True)]
 
 
-def _reordered(snapshot: Snapshot, found: Retrieved, options: SearchOptions) -> Retrieved:
-    """Apply boosts, ``min_score`` and diversity."""
+def _reordered(
+    snapshot: Snapshot, found: Retrieved, options: SearchOptions, reranker: PairScorer | None
+) -> Retrieved:
+    """Apply boosts, ``min_score`` and diversity, and append the documents behind the candidates."""
     ranking, others = found.ranking, found.others
     if options.boosts:
+        ranking = ranking if reranker is not None else _on_scale(snapshot, found, options)
         ranking = boosted(snapshot, ranking, options.boosts)
-    if options.min_score is not None:
-        ranking = ranking.take(np.flatnonzero(ranking.scores >= options.min_score))
-        if options.rerank_depth or options.boosts:
-            others = None  # their scores, of an earlier stage, have another range
-        elif others is not None:
-            others = others.take(np.flatnonzero(others.scores >= options.min_score))
+    ranking = ranking.above(options.min_score)
+    if others is not None and options.min_score is not None:
+        # After a reranker or boosts, the scores of the others, of retrieval, have another range.
+        others = None if options.least is None else others.above(options.least)
+    found = replace(found, ranking=ranking)
     if options.diversity:
         from sbert_search.search.stages.diversity import diversified
 
+        relevance = _relevance(snapshot, found, options, reranker)
         ranking = best_passages(snapshot, found.query, ranking, found.near, group=options.group)
         n = len(ranking) if options.group_by else options.offset + options.k
-        ranking = diversified(snapshot, ranking, options.diversity, n)
-    return replace(found, ranking=ranking, others=others)
+        ranking = diversified(snapshot, ranking, relevance, options.diversity, n)
+    if others is not None:
+        ranking = ranking.followed_by(others)
+    return replace(found, ranking=ranking, others=None)
+
+
+def _relevance(
+    snapshot: Snapshot, found: Retrieved, options: SearchOptions, reranker: PairScorer | None
+) -> NDArray[np.float64]:
+    """Return the scores of the candidates on the scale of a fused score, as far as it is known."""
+    if options.boosts or (reranker is not None and options.fusion.rerank_weight < 1):
+        return found.ranking.scores
+    if reranker is None:
+        return _on_scale(snapshot, found, options).scores
+    from sbert_search.search.stages.rerank import scale_of
+
+    scale = scale_of(reranker, options.fusion)
+    return found.ranking.scores if scale is None else scale(found.ranking.scores)
 
 
 def _page(snapshot: Snapshot, found: Retrieved, options: SearchOptions) -> Retrieved:
@@ -86,7 +131,6 @@ def _page(snapshot: Snapshot, found: Retrieved, options: SearchOptions) -> Retri
     if options.group_by is not None:
         from sbert_search.search.stages.grouping import groups_of, within_groups
 
-        ranking = ranking if found.others is None else ranking.followed_by(found.others)
         groups = groups_of(snapshot, options.group_by, ranking.docs)
         kept = within_groups(groups, last, options.group_size)
         skipped = len(within_groups(groups, options.offset, options.group_size))

@@ -10,6 +10,8 @@ from numpy.typing import NDArray
 
 from sbert_search.records import StageScore
 
+UNRANKED = -1  # the rank of a document whose score in a stage is known, but not its rank
+
 
 @dataclass(frozen=True, slots=True)
 class Ranking:
@@ -21,8 +23,8 @@ class Ranking:
         scores: Score of each document, float64 (n,). The scores descend, except after diversity,
             after grouping, and at the documents that `followed_by` added.
         stages: Two arrays for each stage of the search, by its name: the rank that the stage gave
-            to each document, int64 (n,), or 0 if the stage did not find the document; and the score
-            of each document in the stage, float64 (n,).
+            to each document, int64 (n,), `UNRANKED`, or 0 if the stage did not find the document;
+            and the score of each document in the stage, float64 (n,).
     """
 
     docs: NDArray[np.int64]
@@ -45,6 +47,10 @@ class Ranking:
         if len(self) <= k:
             return self
         return self.take(np.arange(k))
+
+    def above(self, least: float | None) -> Ranking:
+        """Return the documents with a score of at least ``least``; None: all."""
+        return self if least is None else self.take(np.flatnonzero(self.scores >= least))
 
     def followed_by(self, other: Ranking) -> Ranking:
         """Return the documents of this ranking and then those of another one.
@@ -71,9 +77,11 @@ class Ranking:
         return Ranking(self.docs[order], self.rows[order], scores, stages)
 
     def stages_of(self, index: int) -> dict[str, StageScore]:
-        """Return the rank and score of one document in each stage that found it."""
+        """Return the rank and score of one document in each stage that has a score of it."""
         return {
-            name: StageScore(int(ranks[index]), float(scores[index]))
+            name: StageScore(
+                None if ranks[index] == UNRANKED else int(ranks[index]), float(scores[index])
+            )
             for name, (ranks, scores) in self.stages.items()
             if ranks[index]
         }

@@ -19,7 +19,8 @@ from sbert_search.search.options import SearchOptions, require_queries
 from sbert_search.search.queries import Asked
 from sbert_search.search.ranking import Ranking
 from sbert_search.search.stages.dense import nearest_documents
-from sbert_search.search.stages.fusion import fuse
+from sbert_search.search.stages.fusion import DEEPER, beyond, fuse, whole_blocks
+from sbert_search.search.stages.hybrid import candidates_of
 from sbert_search.search.stages.lexical import matching_documents
 from sbert_search.search.stages.passages import matching_passages, nearest_passages, with_documents
 from sbert_search.search.words.operators import Clause, ParsedQuery, parse_query
@@ -34,8 +35,6 @@ HITS_AT_ONCE = 1 << 14  # hits with their texts
 RESULTS_AT_ONCE = 1 << 17  # documents of which only id and score are kept
 _QUERIES_AT_ONCE = 256
 _PAIRS_AT_ONCE = 16_384  # pairs of query and text for a reranker
-# With ``group_by``: factor by which the number of ranked documents grows while groups are missing.
-_DEEPER = 4
 # With ``group_by``: as long as fewer documents than this have been ranked, more members of all
 # groups found are searched. After that, only the groups up to the requested page get more members.
 _COMPLETED = 4096
@@ -49,10 +48,11 @@ class Retrieved:
         asked: The query as it was asked, "" for a vector.
         query: The query without its operators and the words that it excludes.
         vector: The vector of the query, (dim,); None in lexical search.
-        ranking: The documents.
-        others: With ``group_by``: documents that rank behind those of ``ranking``. They are further
-            members of the groups in ``ranking``, and members of further groups. Later stages, such
-            as reranking, do not reorder them. None: there are no such documents.
+        ranking: The documents. If a later stage reorders documents, such as a reranker, these are
+            its candidates, and the other documents are in ``others``.
+        others: Documents that rank behind those of ``ranking``, which later stages do not reorder:
+            those beyond the candidates and, with ``group_by``, further members of the groups found
+            and members of further groups. None: there are no such documents.
         n_before: Number of documents on earlier pages of the result.
         near: Finds words of the index that are spelt like a word of the query. None: the search is
             not fuzzy, or it is dense and the query requires no word.
@@ -92,7 +92,8 @@ class _Search:
 
     def by_words(self, queries: Sequence[str], n: int) -> list[Ranking]:
         """Rank the n documents with the best BM25 score for each query."""
-        found = matching_documents(self.snapshot, queries, n, self.mask, self.near)
+        matched = matching_documents(self.snapshot, queries, n, self.mask, self.near)
+        found = [each.ranking for each in matched]
         if self.mask is None or not self.fills:
             return found
         from sbert_search.search.words.word_filter import fill_up
@@ -121,7 +122,7 @@ def query_blocks(
         )
     grouped = options.group_size * (options.offset + options.k) if options.group_by else 0
     most = snapshot.n_docs if options.group else snapshot.n_rows
-    depth = min(max(options.depth, options.fusion.depth) + grouped, most)
+    depth = min(whole_blocks(options.depth, options.fusion.depth) + grouped, most)
     pairs = _PAIRS_AT_ONCE // max(1, options.rerank_depth)
     step = max(1, min(_QUERIES_AT_ONCE, pairs, at_once // depth))
     for start in range(0, len(asked), step):
@@ -134,7 +135,7 @@ def retrieve(
     options: SearchOptions,
     embedder: Callable[[], TextEmbedder],
 ) -> list[Retrieved]:
-    """Find the best ``options.depth`` documents for each query.
+    """Find the best ``options.depth`` documents for each query, the candidates and those behind.
 
     Queries with the same clauses (required and excluded words) are ranked together.
 
@@ -184,7 +185,11 @@ def retrieve(
         for i, ranking, more in zip(at, rankings, others, strict=True):
             vector = None if vectors is None else vectors[i]
             matched = near if demanded or options.mode != "dense" else None
-            found[i] = Retrieved(asked.texts[i], texts[i], vector, ranking, more, near=matched)
+            candidates, rest = ranking.first(options.candidates), more
+            if len(candidates) < len(ranking):
+                behind = ranking.take(np.arange(len(candidates), len(ranking)))
+                rest = behind if more is None else behind.followed_by(more)
+            found[i] = Retrieved(asked.texts[i], texts[i], vector, candidates, rest, near=matched)
     return [found[i] for i in range(len(asked))]
 
 
@@ -206,10 +211,44 @@ def _rankings(
         return search.by_words(queries, depth)
     if options.mode == "dense":
         return nearest_documents(snapshot, vectors, depth, search.mask)
-    fused = max(depth, options.fusion.depth)
-    dense = nearest_documents(snapshot, vectors, fused, search.mask)
-    both = zip(dense, search.by_words(queries, fused), strict=True)
-    return [fuse(nearest, words, options.fusion).first(depth) for nearest, words in both]
+    return _fused(search, queries, vectors, depth)
+
+
+def _fused(
+    search: _Search, queries: Sequence[str], vectors: NDArray[np.float32], depth: int
+) -> list[Ranking]:
+    """Rank the candidates of both stages, and documents behind them; arguments as for `_rankings`.
+
+    Passages are ranked if ``options.group`` is False. With `SearchOptions.least`, documents below
+    it are left out; of passages, then only the candidates are ranked, since more of them would
+    have to be read, whatever their scores.
+    """
+    snapshot, fusion, least = search.snapshot, search.options.fusion, search.options.least
+    if not search.options.group and snapshot.n_rows > snapshot.n_docs:
+        n = fusion.depth if least is not None else whole_blocks(depth, fusion.depth)
+        of_passages = candidates_of(
+            snapshot, queries, vectors, n, search.mask, search.near, depth=fusion.depth
+        )
+        rankings = [fuse(each, fusion) for each in of_passages]
+        return [ranking.above(least).first(depth) for ranking in rankings]
+    n, by_cosine = whole_blocks(depth, fusion.depth), snapshot.settings.metric == "cosine"
+    found = candidates_of(snapshot, queries, vectors, n, search.mask, search.near)
+    rankings = []
+    for query, vector, each in zip(queries, vectors, found, strict=True):
+        ranking, reached = fuse(each, fusion).above(least), n
+        # A document behind all that were found may still have a score of at least ``least``.
+        while (
+            least is not None
+            and len(ranking) < depth
+            and beyond(each, fusion, reached, by_cosine=by_cosine) >= least
+        ):
+            reached *= DEEPER
+            (each,) = candidates_of(
+                snapshot, [query], vector[None], reached, search.mask, search.near
+            )
+            ranking = fuse(each, fusion).above(least)
+        rankings.append(ranking.first(depth))
+    return rankings
 
 
 def _passage_rankings(
@@ -217,21 +256,16 @@ def _passage_rankings(
 ) -> list[Ranking]:
     """Rank ``depth`` passages for each query; arguments as for `_rankings`."""
     snapshot, options = search.snapshot, search.options
-    n = depth if options.mode == "dense" else max(depth, options.fusion.depth)
-    lexical: list[Ranking] = []
-    if options.mode != "dense":
-        pairs = zip(queries, search.by_words(queries, n), strict=True)
-        lexical = [
-            matching_passages(snapshot, query, docs, n, search.near) for query, docs in pairs
-        ]
     if vectors is None:
-        return [ranking.first(depth) for ranking in with_documents(snapshot, lexical)]
-    dense = nearest_passages(snapshot, vectors, n, search.mask)
-    if options.mode == "dense":
-        return list(with_documents(snapshot, dense))
-    both = zip(dense, lexical, strict=True)
-    fused = [fuse(nearest, words, options.fusion).first(depth) for nearest, words in both]
-    return list(with_documents(snapshot, fused))
+        n, least = options.fusion.depth, options.least
+        found = search.by_words(queries, n if least is not None else whole_blocks(depth, n))
+        matched = matching_passages(snapshot, queries, depth, n, near=search.near, found=found)
+        rankings = [each.ranking.above(least) for each in matched]
+    elif options.mode == "dense":
+        rankings = nearest_passages(snapshot, vectors, depth, search.mask)
+    else:
+        rankings = _fused(search, queries, vectors, depth)
+    return list(with_documents(snapshot, rankings))
 
 
 def _near_words(snapshot: Snapshot, options: SearchOptions) -> NearWords | None:
@@ -279,7 +313,7 @@ def _for_groups(
         n = max(n_groups, n_ranked) if depth < _COMPLETED else n_groups
         if holds_groups(snapshot, column, more, mask, n_groups=n, size=size):
             break
-        depth *= _DEEPER
+        depth *= DEEPER
         (more,) = _rankings(search, [query], vector, depth)
     kept = within_groups(groups_of(snapshot, column, more.docs), max(n_groups, n_ranked), size)
     return more.take(np.sort(kept[~np.isin(more.docs[kept], ranking.docs)]))

@@ -127,7 +127,7 @@ def search_words(snapshot: Snapshot) -> None:
                 sources.append((postings, snapshot.live_docs(i)))
     if sources:
         merged(sources)
-    ((rows, _),) = snapshot.lexical.search(["text of 1"], 5)
+    ((rows, *_),) = snapshot.lexical.search(["text of 1"], 5)
     snapshot.fetch(rows)
 
 

@@ -123,13 +123,15 @@ def test_a_reranker_orders_the_first_hits_again(index: Index) -> None:
     assert hits[1].stages["dense"].rank == 1
 
 
-def test_a_reranker_sees_at_least_k(index: Index) -> None:
+def test_a_reranker_sees_its_depth_and_the_other_hits_follow(index: Index) -> None:
     scorer = LongestFirst()
-    assert (
-        len(SearchEngine(index, HashingEmbedder(), scorer).search("dough", k=5, rerank_depth=1))
-        == 5
-    )
-    assert ("dough", "Vaccines They train immune cells. Germs lose.") in scorer.asked
+    engine = SearchEngine(index, HashingEmbedder(), scorer)
+    plain = SearchEngine(index, HashingEmbedder()).search("dough", k=5)
+    hits = engine.search("dough", k=5, rerank_depth=2)
+    assert len(scorer.asked) == 2
+    assert {hit.doc_id for hit in hits[:2]} == {hit.doc_id for hit in plain[:2]}
+    assert [hit.doc_id for hit in hits[2:]] == [hit.doc_id for hit in plain[2:]]
+    assert [hit.score for hit in hits[2:]] == [hit.score for hit in plain[2:]]
 
 
 @pytest.mark.parametrize(

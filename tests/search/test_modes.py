@@ -140,7 +140,8 @@ def test_many_queries_are_reranked_in_one_call(index: Index) -> None:
 def test_a_rerankers_score_can_be_mixed_with_the_one_before(index: Index) -> None:
     engine = SearchEngine(index, HashingEmbedder(), Asked())
     alone = engine.search("immune cells", mode="hybrid")
-    mixed = engine.search("immune cells", mode="hybrid", fusion=Fusion(rerank_weight=0.0))
+    fusion = Fusion(rerank_weight=0.0, score_range=(0, 1))
+    mixed = engine.search("immune cells", mode="hybrid", fusion=fusion)
     assert alone[0].stages["rerank"].rank == 1
     assert ids(mixed) == ids(
         SearchEngine(index, HashingEmbedder()).search("immune cells", mode="hybrid")

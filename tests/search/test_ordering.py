@@ -61,11 +61,10 @@ def engine(
     return SearchEngine(index, embedder)
 
 
-def boosted(hits: list[Hit], boosts: Sequence[Boost]) -> list[tuple[Hit, float]]:
-    low, high = min(h.score for h in hits), max(h.score for h in hits)
+def boosted(hits: list[Hit], boosts: Sequence[Boost], most: float = 1.0) -> list[tuple[Hit, float]]:
     scored = []
     for hit in hits:
-        score = (hit.score - low) / (high - low) if high > low else 1.0
+        score = hit.score / most
         for boost in boosts:
             value: Any = hit.metadata.get(boost.column)
             if value is not None and boost.kind == "recency":
@@ -78,17 +77,15 @@ def boosted(hits: list[Hit], boosts: Sequence[Boost]) -> list[tuple[Hit, float]]
 
 
 def diversified(
-    index: Index, scored: list[tuple[Hit, float]], diversity: float
+    index: Index, scored: list[tuple[Hit, float]], diversity: float, most: float = 1.0
 ) -> list[tuple[Hit, float]]:
     vectors = {hit.doc_id: index.state.vectors(np.array([hit.row]))[0] for hit, _ in scored}
-    scores = [score for _, score in scored]
-    low, high = min(scores), max(scores)
     left = list(scored)
     chosen: list[tuple[Hit, float]] = []
     while left:
 
         def value(pair: tuple[Hit, float]) -> float:
-            relevance = (pair[1] - low) / (high - low) if high > low else 1.0
+            relevance = pair[1] / most
             similar = [_cosine(vectors[pair[0].doc_id], vectors[c.doc_id]) for c, _ in chosen]
             return (1 - diversity) * relevance - diversity * max(similar, default=0.0)
 
@@ -136,6 +133,8 @@ def test_every_combination_is_the_stages_one_after_the_other(
     fusion = Fusion(depth=1000)
     every = engine.search(query, 10**6, mode=mode, where=where, fusion=fusion)
     chosen = BOOSTS[boosts]
+    # The most that BM25 can give: boosts and diversity act on the share of it in lexical search.
+    most = engine.index.state.lexical.weights(query).most if mode == "lexical" else 1.0
     depth = 100 if chosen or diversity else offset + k
     if column:  # the candidates hold the first documents of the first groups too
         first = grouped([(hit, hit.score) for hit in every], column, size)[: offset + k]
@@ -145,11 +144,11 @@ def test_every_combination_is_the_stages_one_after_the_other(
         candidates = every[:depth]
     scored = [(hit, hit.score) for hit in candidates]
     if chosen:
-        scored = boosted(candidates, chosen)
+        scored = boosted(candidates, chosen, most)
     if least is not None:
         scored = [pair for pair in scored if pair[1] >= least]
     if diversity:
-        scored = diversified(engine.index, scored, diversity)
+        scored = diversified(engine.index, scored, diversity, 1.0 if chosen else most)
     groups = grouped(scored, column, size) if column else [[pair] for pair in scored]
     expected = [pair for members in groups[offset : offset + k] for pair in members]
     hits = engine.search(

@@ -19,15 +19,16 @@ _RANKING: tuple[Decorator, ...] = (
         type=click.Choice(["weighted", "rrf"]),
         default="weighted",
         show_default=True,
-        help="How hybrid joins its two rankings: a weighted sum of scaled scores, or reciprocal "
-        "rank fusion.",
+        help="How hybrid scores a document: by its cosine and its share of the query's words "
+        "(weighted), or by its ranks (rrf, reciprocal rank fusion).",
     ),
     click.option(
         "--dense-weight",
         type=Finite(),
-        default=0.5,
+        default=0.4,
         show_default=True,
-        help="Weight of the dense ranking in hybrid, 0 to 1; the lexical ranking has the rest.",
+        help="Weight of the cosine in the score of hybrid, 0 to 1; the share of the query's words "
+        "has the rest.",
     ),
     click.option(
         "--rerank", metavar="MODEL", help="Cross-encoder that scores the first hits again."
@@ -48,7 +49,7 @@ _RANKING: tuple[Decorator, ...] = (
         default=1.0,
         show_default=True,
         help="Weight of the reranker's score in the final order, 0 to 1; the score before "
-        "reranking has the rest.",
+        "reranking has the rest. Below 1, the reranker's score counts as a probability.",
     ),
 )
 

@@ -20,7 +20,7 @@ from sbert_search.runtime.disk.files import NewFile, write_new
 SPACES: Mapping[Metric, str] = {"cosine": "cosinesimil", "dot": "innerproduct", "euclidean": "l2"}
 BULK_BYTES = 10 << 20  # of a bulk request; OpenSearch advises 5 to 15 MB, and refuses over 100 MB
 PIPELINE: Mapping[str, object] = {
-    "description": "Join lexical and dense scores as sbert-search does by default",
+    "description": "Join lexical and dense scores, scaled for each query",
     "phase_results_processors": [
         {
             "normalization-processor": {

@@ -26,6 +26,7 @@ from sbert_search.index.ingestion.model_check import (
     require_agreement,
     require_mixable,
     self_check,
+    unrelated_cosine,
     with_kept_choices,
 )
 from sbert_search.index.ingestion.read_settings import ReadFields, ReadSettings
@@ -378,10 +379,11 @@ def _unless_just_created(stores: StoreMaker, out: Path) -> Iterator[None]:
 def _differences(manifest: Manifest, fixed: StoreSettings, start: BuildCursor) -> str:
     """Return what differs between an unfinished build and this one; "" if nothing."""
     build = manifest.build or start
-    # Check vectors, verdict and batch size may differ between two runs of the same command.
+    # What is measured may differ between two runs of the same command.
     stored = replace(manifest.settings, self_check=fixed.self_check)
     rest = replace(stored, identity=fixed.identity, dim=fixed.dim)
     rest = replace(rest, verdict=fixed.verdict, batch_tokens=fixed.batch_tokens)
+    rest = replace(rest, unrelated_cosine=fixed.unrelated_cosine)
     differing = {
         "another source": build.source_sha256 != start.source_sha256,
         "another model": (stored.identity, stored.dim) != (fixed.identity, fixed.dim),
@@ -405,6 +407,7 @@ def _store_settings(
         lexical=settings.lexical,
         verdict=_verdict(embedder),
         batch_tokens=embedder.measured_batch_tokens if isinstance(embedder, Embedder) else 0,
+        unrelated_cosine=unrelated_cosine(embedder) if embedder else 0.0,
     )
 
 

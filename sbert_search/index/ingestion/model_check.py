@@ -14,9 +14,10 @@ from sbert_search.embedding.arguments import EmbedderOptions, ModelLike, TorchMo
 from sbert_search.embedding.protocol import TextEmbedder
 from sbert_search.embedding.selfcheck import INT8_COSINE, SELF_CHECK_TEXTS
 from sbert_search.errors import ConfigError, ModelMismatch
+from sbert_search.index.norms import normalised
 from sbert_search.index.storage.manifest import SelfCheck, StoreSettings
 from sbert_search.models.loading.identity import ModelIdentity
-from sbert_search.runtime.cache import remembered
+from sbert_search.runtime.cache import digest_of, remembered
 from sbert_search.runtime.progress import note, warn
 from sbert_search.runtime.remedies import if_offered
 
@@ -28,6 +29,45 @@ SAME_COSINE = 0.99999  # lowest cosine accepted if hashes of model files cannot 
 _QUICK = 2  # number of check texts compared where the result for all is cached (ONNX graphs)
 
 _ENGINES = ("native", "onnx", "sentence-transformers")  # engines whose precision an index keeps
+
+# From this mean cosine on, a model gives nearly one vector to all texts, and a map of its cosines
+# would only magnify errors of rounding.
+_COLLAPSED = 0.999
+# Each text is about another subject and shares no word with the others but articles and the like.
+_UNRELATED_TEXTS = (
+    "How long should sourdough bread rise before baking?",
+    "The committee postponed its vote on the harbour tax.",
+    "Black holes emit faint thermal radiation.",
+    "She scored twice in extra time to win the cup final.",
+    "Replace the brake pads every forty thousand kilometres.",
+    "Photosynthesis turns sunlight into chemical energy.",
+    "Which visa does a student need to live in Japan?",
+    "The violin concerto was first performed in Leipzig.",
+    "A null pointer dereference caused the server to crash.",
+    "Interest rates rose by a quarter of a percent.",
+    "Penguins recognise their chicks by voice.",
+    "Grandmother knitted a scarf of grey wool.",
+    "The treaty ended thirty years of war.",
+    "What are early symptoms of iron deficiency?",
+    "Our warranty covers accidental damage for two years.",
+    "Granite forms when magma cools slowly underground.",
+    "He forgot his umbrella on the night train.",
+    "Prune apple trees in late winter.",
+    "The defendant appealed against the ruling.",
+    "Kubernetes restarts containers that fail a probe.",
+    "Watercolour paper must be stretched so that it stays flat.",
+    "Heavy snow closed the mountain pass.",
+    "Is it polite to tip waiters in Denmark?",
+    "The prime numbers thin out but never end.",
+    "Coral reefs bleach if the sea becomes too warm.",
+    "Her novel describes a lighthouse keeper's loneliness.",
+    "Tighten the bolts crosswise with a torque wrench.",
+    "The museum opens at ten, except on Mondays.",
+    "Chess engines evaluate millions of positions.",
+    "Send the signed invoice to accounting.",
+    "Vaccination protects newborn calves from pneumonia.",
+    "Folk dancers wore embroidered boots.",
+)
 
 _compared: WeakKeyDictionary[TextEmbedder, dict[SelfCheck, float]] = WeakKeyDictionary()
 
@@ -94,6 +134,28 @@ def with_kept_choices(
 def self_check(embedder: TextEmbedder) -> SelfCheck:
     """Embed the check texts; `require_agreement` compares other embedders with these vectors."""
     return SelfCheck.of(SELF_CHECK_TEXTS, embedder.encode_document(SELF_CHECK_TEXTS))
+
+
+def unrelated_cosine(embedder: TextEmbedder) -> float:
+    """Return the mean cosine of unrelated texts, one as a query and the other as a document.
+
+    Hybrid search maps the cosines of a model by it, so that unrelated texts have about 0 with every
+    model. It is measured once for a model and then cached.
+    """
+    key = {**embedder.identity.to_mapping(), "name": "", "texts": digest_of(_UNRELATED_TEXTS)}
+
+    def compute() -> float:
+        documents = normalised(embedder.encode_document(_UNRELATED_TEXTS))
+        queries = normalised(embedder.encode_query(_UNRELATED_TEXTS))
+        cosines = queries @ documents.T
+        n = len(cosines)
+        return float((cosines.sum() - np.trace(cosines)) / (n * (n - 1)))
+
+    def is_valid(value: object) -> bool:
+        return isinstance(value, float) and -1 <= value < _COLLAPSED
+
+    found = remembered("unrelated", key, compute, is_valid)
+    return float(found) if is_valid(found) else 0.0
 
 
 def require_model(identity: ModelIdentity, path: Path) -> None:

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,11 +24,38 @@ from sbert_search.index.lexical_settings import LexicalSettings
 if TYPE_CHECKING:
     from sbert_search.index.dense.query_plan import RowMask
 
-Matches = tuple[NDArray[np.int64], NDArray[np.float64]]
-"""The documents found: row of the first passage (its number in the index) and score, both (n,).
 
-The best score comes first; among equal scores, the lower row.
-"""
+class WeighedTerms(NamedTuple):
+    """The terms of a query.
+
+    Attributes:
+        weights: For the hash of each term, and of each near term, the most that it can add to the
+            score of a document.
+        most: Upper limit of the score of a document. A word of the query counts once, by its term
+            or by the near term with the largest weight. So a document with several spellings of one
+            word can exceed the limit.
+    """
+
+    weights: Mapping[int, float]
+    most: float
+
+
+class Matches(NamedTuple):
+    """The documents found for a query, and the scores of some further documents.
+
+    Attributes:
+        docs: Row of the first passage of each document (its number in the index), int64 (n,). The
+            best score comes first; among equal scores, the lower row.
+        scores: Their scores, float64 (n,).
+        also: Scores of the documents that were named in the call, float64 (m,); 0: no term matches.
+        most: As for `WeighedTerms`.
+    """
+
+    docs: NDArray[np.int64]
+    scores: NDArray[np.float64]
+    also: NDArray[np.float64]
+    most: float
+
 
 TermPairs = list[NDArray[np.uint32]]
 """Arrays (n, 2): number of a document in its segment, and count of a term in the document.
@@ -36,6 +63,9 @@ TermPairs = list[NDArray[np.uint32]]
 The list has one array for each term, all of one segment; or one array for each segment, all of one
 term.
 """
+
+
+_NO_DOCS = np.empty(0, np.int64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +124,7 @@ class LexicalSearch:
         k: int,
         mask: RowMask | None = None,
         near: NearWords | None = None,
+        also: Sequence[NDArray[np.int64]] | None = None,
     ) -> list[Matches]:
         """Find the k best documents of each query among those with at least one of its terms.
 
@@ -104,29 +135,40 @@ class LexicalSearch:
                 None: every live document.
             near: Finds words of the index that match a word of a query too, with smaller weights;
                 None: only words with the same term match.
+            also: For each query, rows of the first passages of documents that are scored too,
+                whether they are among the k best or not.
         """
         live = self._live(mask)
-        return [self._best(*self._weighed(query, near), live, k) for query in queries]
+        weighed = [self._weighed(query, near) for query in queries]
+        return [
+            self._best(*each, live, k, others)
+            for each, others in zip(weighed, also or [_NO_DOCS] * len(queries), strict=True)
+        ]
 
-    def weights(self, query: str, near: NearWords | None = None) -> dict[int, float]:
-        """Return the weight of each term of a query, and of each near term, by its hash."""
+    def weights(self, query: str, near: NearWords | None = None) -> WeighedTerms:
+        """Weigh the terms of a query, and the near terms, that live documents contain."""
         return self._terms(query, near)[0]
 
     def best(
-        self, weights: Sequence[Mapping[int, float]], k: int, mask: RowMask | None = None
+        self,
+        terms: Sequence[WeighedTerms],
+        k: int,
+        mask: RowMask | None = None,
+        also: Sequence[NDArray[np.int64]] | None = None,
     ) -> list[Matches]:
         """Find the k best documents of each query as `search` does, with given weights.
 
         Args:
-            weights: For each query, the weights of its terms, as `weights` returns them. They may
-                come from a larger index to which these parts belong.
+            terms: For each query, its terms, as `weights` returns them. They may come from a larger
+                index to which these parts belong.
             k: As for `search`.
             mask: As for `search`.
+            also: As for `search`.
         """
         live, found = self._live(mask), []
-        for terms in weights:
-            pairs = [part.postings.of(terms) for part in self._parts]
-            found.append(self._best(list(terms.values()), pairs if terms else [], live, k))
+        for each, others in zip(terms, also or [_NO_DOCS] * len(terms), strict=True):
+            pairs = [part.postings.of(each.weights) for part in self._parts]
+            found.append(self._best(each, pairs if each.weights else [], live, k, others))
         return found
 
     def postings_of(self, term: int) -> tuple[TermPairs, int]:
@@ -146,7 +188,7 @@ class LexicalSearch:
             near: As for `search`.
         """
         postings = count_terms(texts, self._settings)
-        weights, _ = self._terms(query, near)
+        weights = self.weights(query, near).weights
         if not weights:
             return np.zeros(len(postings.lengths))
         norms = self._norms_of(postings.lengths)
@@ -166,20 +208,16 @@ class LexicalSearch:
         k1, b = self._settings.k1, self._settings.b
         return np.asarray(k1 * (1 - b + b * lengths / self.average), np.float64)
 
-    def _weighed(self, query: str, near: NearWords | None) -> tuple[list[float], list[TermPairs]]:
-        """Find the terms of a query, and the near terms, that live documents contain.
-
-        Returns:
-            The weight of each term, and for each segment the pairs of each term.
-        """
-        weights, pairs_of = self._terms(query, near)
-        by_segment = zip(*(pairs_of[term] for term in weights), strict=True)
-        return list(weights.values()), [list(pairs) for pairs in by_segment]
+    def _weighed(self, query: str, near: NearWords | None) -> tuple[WeighedTerms, list[TermPairs]]:
+        """Weigh the terms of a query; return for each segment the pairs of each term too."""
+        terms, pairs_of = self._terms(query, near)
+        by_segment = zip(*(pairs_of[term] for term in terms.weights), strict=True)
+        return terms, [list(pairs) for pairs in by_segment]
 
     def _terms(
         self, query: str, near: NearWords | None
-    ) -> tuple[dict[int, float], dict[int, TermPairs]]:
-        """Return the weights of the terms of a query and of the near terms, and their pairs."""
+    ) -> tuple[WeighedTerms, dict[int, TermPairs]]:
+        """Weigh the terms of a query and the near terms, and return their pairs too."""
         words = self.reader.words(query)
         weights: dict[int, float] = {}
         counts = Counter(self.reader.hashes(words).tolist())
@@ -187,12 +225,17 @@ class LexicalSearch:
         for term, repeats in counts.items():
             if frequency := self._frequency(pairs_of[term]):
                 weights[term] = repeats * self._idf(frequency)
+        most = sum(weights.values())
         if near is not None:
+            known = set(weights)
             for word, repeats in Counter(words).items():
-                for term, weight in self._near_terms(word, near).items():
+                alike = self._near_terms(word, near)
+                for term, weight in alike.items():
                     weights[term] = weights.get(term, 0.0) + repeats * weight
+                if known.isdisjoint(self.reader.hashes([word]).tolist()):
+                    most += repeats * max(alike.values(), default=0.0)
             pairs_of = self._pairs_of(weights)
-        return weights, pairs_of
+        return WeighedTerms(weights, most), pairs_of
 
     def _pairs_of(self, terms: Iterable[int]) -> dict[int, TermPairs]:
         """Return the pairs of each term: one array for each segment."""
@@ -232,9 +275,15 @@ class LexicalSearch:
         return math.log(1 + (self._n_docs - frequency + 0.5) / (frequency + 0.5))
 
     def _best(
-        self, weights: list[float], by_segment: list[TermPairs], live: list[Live], k: int
+        self,
+        terms: WeighedTerms,
+        by_segment: list[TermPairs],
+        live: list[Live],
+        k: int,
+        also: NDArray[np.int64],
     ) -> Matches:
-        rows, scores = [np.empty(0, np.int64)], [np.empty(0)]
+        weights = list(terms.weights.values())
+        rows, scores, others = [np.empty(0, np.int64)], [np.empty(0)], np.zeros(len(also))
         segments = zip(self._parts, self._norms, by_segment, live, strict=False)
         # Not strict, since by_segment is empty if no term of the query is in the index.
         for part, norms, pairs, marks in segments:
@@ -243,9 +292,12 @@ class LexicalSearch:
             at = at if marks is None else at[marks[at]]
             rows.append(part.rows[at])
             scores.append(total[at])
+            if len(also) and len(part.rows):
+                at = np.minimum(part.rows.searchsorted(also), len(part.rows) - 1)
+                others += np.where(part.rows[at] == also, total[at], 0.0)
         row, score = np.concatenate(rows), np.concatenate(scores)
         order = np.lexsort((row, -score))[:k]
-        return row[order], score[order]
+        return Matches(row[order], score[order], others, terms.most)
 
 
 def _scores(

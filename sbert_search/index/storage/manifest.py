@@ -99,6 +99,8 @@ class StoreSettings:
         verdict: The measurement that chose the precision of the vectors, a
             `runtime.processor.verdicts.Verdict`; empty: the precision was given or is the only one.
         batch_tokens: Tokens per batch that "auto" chose in a build on a CPU; 0: it chose none.
+        unrelated_cosine: Mean cosine of unrelated texts, by which hybrid search maps the cosines of
+            the model; 0: not measured, as for vectors that were given without a model.
     """
 
     dim: int
@@ -110,10 +112,13 @@ class StoreSettings:
     lexical: LexicalSettings | None = None
     verdict: Mapping[str, object] = field(default_factory=dict)
     batch_tokens: int = 0
+    unrelated_cosine: float = 0.0
 
     def __post_init__(self) -> None:
         if not 1 <= self.dim <= 65_536:
             raise ConfigError(f"dim is {self.dim}; it must be from 1 to 65536.")
+        if not -1 <= self.unrelated_cosine < 1:
+            raise ConfigError(f"unrelated_cosine is {self.unrelated_cosine}; it must be below 1.")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

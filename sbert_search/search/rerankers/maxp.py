@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sbert_search.embedding.protocol import Vectors
 from sbert_search.errors import ConfigError
@@ -41,6 +42,9 @@ class PairModel(Protocol):
 
     def predict(self, pairs: list[Pair], /) -> Vectors:
         """Score pairs of query and text, float32 (n,)."""
+
+    def probabilities(self, scores: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Turn scores of `predict` (n,) into probabilities."""
 
 
 def require_one_label(reranker: PairModel) -> None:
@@ -86,6 +90,10 @@ class BestWindow:
     def identity(self) -> ModelIdentity:
         """The identity of the reranker's model."""
         return self.reranker.identity
+
+    def probabilities(self, scores: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Turn scores of `predict` (n,) into probabilities; see `Reranker.probabilities`."""
+        return self.reranker.probabilities(scores)
 
     def predict(self, pairs: Sequence[Pair]) -> Vectors:
         """Score pairs of query and text, float32 (n,)."""

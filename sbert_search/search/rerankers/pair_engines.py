@@ -88,6 +88,10 @@ class PairEngine(Protocol):
     def use_logits(self) -> None:
         """From now on, return logits as scores, without an activation function."""
 
+    @property
+    def has_sigmoid(self) -> bool:
+        """Whether a sigmoid turns logits into scores."""
+
 
 class NativePairEngine(PackedEngine):
     """This package's own cross-encoder; it computes packed batches, which have no padding."""
@@ -110,6 +114,11 @@ class NativePairEngine(PackedEngine):
     def use_logits(self) -> None:
         """From now on, return logits as scores, without an activation function."""
         self.model.activation = nn.Identity()
+
+    @property
+    def has_sigmoid(self) -> bool:
+        """Whether a sigmoid turns logits into scores."""
+        return isinstance(self.model.activation, nn.Sigmoid)
 
     def batches(self, texts: Sequence[str]) -> Iterator[PackedTokens]:
         """Yield packed batches for a calibration; a pair is a text and the text after it."""
@@ -150,6 +159,11 @@ class LibraryPairEngine:
     def use_logits(self) -> None:
         """From now on, return logits as scores, without an activation function."""
         self.model.model.activation_fn = nn.Identity()
+
+    @property
+    def has_sigmoid(self) -> bool:
+        """Whether a sigmoid turns logits into scores."""
+        return isinstance(self.model.model.activation_fn, nn.Sigmoid)
 
 
 def open_pair_model(

@@ -193,6 +193,13 @@ class Reranker:
         shaped = scores[:, 0] if self.num_labels == 1 else scores
         return shaped[0] if single else shaped
 
+    def probabilities(self, scores: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Turn scores of `predict` (n,) into probabilities, which other scores can be added to.
+
+        The sigmoid is applied, unless the model itself ends with a sigmoid.
+        """
+        return scores if self._engine.has_sigmoid else 1 / (1 + np.exp(-scores))
+
     def predict_tokens(
         self, pairs: Sequence[Pair], encoded: EncodedPairs, *, batch_size: int | None = None
     ) -> Vectors:

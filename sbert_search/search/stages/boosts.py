@@ -18,7 +18,6 @@ from sbert_search.config import unknown_name
 from sbert_search.errors import QueryError
 from sbert_search.records import MetadataValue
 from sbert_search.search.ranking import Ranking
-from sbert_search.search.stages.fusion import min_max_scaled
 
 if TYPE_CHECKING:
     from sbert_search.index.snapshot import Snapshot
@@ -34,8 +33,10 @@ _WRITTEN = re.compile(r"(?P<column>.+):(?P<kind>[a-z]+):(?P<weight>[^:]+?)(:(?P<
 class Boost:
     """Raises or lowers the scores of documents by a value in their metadata.
 
-    The scores of the candidates are scaled to 0..1, as in hybrid search. Then ``weight * f(value)``
-    is added to each score. The score of a document without a value does not change.
+    ``weight * f(value)`` is added to the score of each candidate. The scores are those of hybrid
+    search; in dense and lexical search, their dense or lexical part alone (see `Fusion`), so that 1
+    is the best score there too. After a reranker, its scores are used, of a `Reranker` as
+    probabilities. The score of a document without a value does not change.
 
     Attributes:
         column: A metadata column of numbers, or for ``recency`` of dates or times.
@@ -103,14 +104,14 @@ class Boost:
 
 
 def boosted(snapshot: Snapshot, ranking: Ranking, boosts: Sequence[Boost]) -> Ranking:
-    """Add boosts to the scaled scores of a ranking, and order it by the sums.
+    """Add boosts to the scores of a ranking, and order it by the sums.
 
     Documents with equal sums keep their present order.
 
     Raises:
         QueryError: A column is absent, its type does not suit the boost, or a score is not finite.
     """
-    scores = min_max_scaled(ranking.scores)
+    scores = ranking.scores
     for boost in boosts:
         _check_type(snapshot, boost)
         gains = _gains(boost, snapshot.metadata(boost.column, ranking.docs))

@@ -7,28 +7,35 @@ Documents and Producing Summaries (SIGIR), with lambda = 1 - diversity.
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sbert_search.index.norms import normalised
 from sbert_search.index.snapshot import Snapshot
 from sbert_search.search.ranking import Ranking
-from sbert_search.search.stages.fusion import min_max_scaled
 
 # Cosines are rounded, so that equal vectors are equally similar in spite of float32's errors.
 _DECIMALS = 6
 
 
-def diversified(snapshot: Snapshot, ranking: Ranking, diversity: float, n: int) -> Ranking:
+def diversified(
+    snapshot: Snapshot,
+    ranking: Ranking,
+    relevance: NDArray[np.float64],
+    diversity: float,
+    n: int,
+) -> Ranking:
     """Choose documents one by one: each is relevant and unlike those chosen before.
 
     The next document is the one with the highest value of ``(1 - diversity) * relevance -
     diversity * similarity``. Among documents with equal values, it is the one with the better rank.
-    The relevance is the score, scaled to 0..1 over the candidates. For the similarity, a document
-    is represented by the stored vector of its best passage. The similarity is the highest cosine
-    between the document and a document chosen before. It is 0 for the first document.
+    For the similarity, a document is represented by the stored vector of its best passage. The
+    similarity is the highest cosine between the document and a document chosen before. It is 0 for
+    the first document.
 
     Args:
         snapshot: State of the index that the ranking belongs to.
         ranking: The candidates, best first.
+        relevance: The relevance of each candidate, such as its score, (n_candidates,).
         diversity: Weight of the similarity, from 0 to 1.
         n: Number of documents to choose.
 
@@ -40,7 +47,7 @@ def diversified(snapshot: Snapshot, ranking: Ranking, diversity: float, n: int) 
     if n == 0:
         return ranking.with_stage("mmr")
     vectors = normalised(snapshot.vectors(ranking.rows))
-    gains = (1 - diversity) * min_max_scaled(ranking.scores)
+    gains = (1 - diversity) * relevance
     closest, free = np.zeros(len(ranking)), np.ones(len(ranking), bool)
     chosen, values = np.empty(n, np.int64), np.empty(n)
     for i in range(n):

@@ -1,8 +1,8 @@
-"""Fusing the rankings of dense and lexical search, and mixing in a reranker's scores.
+"""Fusing dense and lexical search, by scores that do not depend on the other documents found.
 
-Sources: reciprocal rank fusion: Cormack, Clarke & Büttcher 2009 (SIGIR), k = 60. Weighted sum of
-min-max normalised scores: Bruch, Gai & Ingber 2023, An Analysis of Fusion Functions for Hybrid
-Retrieval, section 4 (arXiv:2210.11934).
+Sources: weighted sum of scores on fixed scales: Bruch, Gai & Ingber 2023, An Analysis of Fusion
+Functions for Hybrid Retrieval, section 4 (arXiv:2210.11934), with the upper limit of BM25 in place
+of the best score found. Reciprocal rank fusion: Cormack, Clarke & Büttcher 2009 (SIGIR), k = 60.
 """
 
 from __future__ import annotations
@@ -15,39 +15,55 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sbert_search.errors import QueryError
-from sbert_search.runtime.arrays import distinct
-from sbert_search.search.ranking import Ranking
+from sbert_search.search.ranking import UNRANKED, Ranking
 
 Method = Literal["weighted", "rrf"]
+
+DEEPER = 4  # factor from one limit of ranks to the next; see `blocks_of`
+# A mean cosine of unrelated texts up to this is low: the cosines of a model use most of their
+# scale, and they are not mapped, so that a user can read them in the score.
+LOW_COSINE = 0.2
+
+_LAST = np.iinfo(np.int64).max - 1
+_LIMITS = 20  # number of limits of ranks; the last one is above any number of documents
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Fusion:
-    """Settings of the fusion of two rankings into one; the defaults need no tuning.
+    """Settings of the fusion of dense and lexical search; the defaults need no tuning.
 
     Attributes:
-        method: ``weighted``: weighted sum of scores, which are min-max scaled per query and stage
-            (1 for the best document, 0 for the last document within ``depth``); ``rrf``: weighted
-            sum of ``1 / (rrf_k + rank)``. A stage is dense or lexical search. A stage adds 0 to the
-            sum of a document that it did not find within ``depth``.
+        method: ``weighted``: ``dense_weight * dense + (1 - dense_weight) * lexical``, where
+            ``dense`` is the cosine of query and document, and ``lexical`` is the BM25 score,
+            divided by the most that BM25 can give to the query; see `dense_part` and
+            `lexical_part`. A score depends on the query and the document, not on the other
+            documents found.
+            ``rrf``: weighted sum of ``1 / (rrf_k + rank)``; a stage (dense or lexical search) adds
+            0 for a document that it does not rank within ``depth``. These scores depend on the
+            other documents, and so on filters.
         dense_weight: Weight of the dense stage, from 0 to 1; the weight of the lexical stage is
             ``1 - dense_weight``.
-        depth: Number of best documents of each stage that count, however many hits are requested.
+        depth: The candidates of a query are the best documents of each stage, so many of each.
+            Further documents follow them in blocks: those that a stage ranks within 4 times
+            ``depth``, then within 16 times, and so on, each block by its scores.
         rrf_k: The constant k of reciprocal rank fusion; a larger k weighs ranks more evenly.
         rerank_weight: Weight of the reranker's score in the final order, from 0 to 1; the weight
-            of the score before reranking is ``1 - rerank_weight``. If the weight is below 1, both
-            scores are scaled to 0..1 over the reranked documents.
+            of the score before reranking is ``1 - rerank_weight``. If the weight is below 1, the
+            score of a `Reranker` counts as a probability (the sigmoid of its logit).
+        score_range: The lowest and the highest score that a reranker of another kind gives; needed
+            if ``rerank_weight`` is below 1, since its scores are scaled by this range to 0..1.
 
     Raises:
-        QueryError: The method is unknown, a weight is not from 0 to 1, or ``depth`` or ``rrf_k`` is
-            no integer of at least 1.
+        QueryError: The method is unknown, a weight is not from 0 to 1, ``depth`` or ``rrf_k`` is
+            no integer of at least 1, or ``score_range`` is not two ascending finite numbers.
     """
 
     method: Method = "weighted"
-    dense_weight: float = 0.5
+    dense_weight: float = 0.4
     depth: int = 100
     rrf_k: int = 60
     rerank_weight: float = 1.0
+    score_range: tuple[float, float] | None = None
 
     def __post_init__(self) -> None:
         if self.method not in ("weighted", "rrf"):
@@ -60,56 +76,136 @@ class Fusion:
             value = getattr(self, name)
             if not (isinstance(value, int | np.integer) and value >= 1):
                 raise QueryError(f"{name} is {value!r}; it must be an integer of at least 1.")
+        if self.score_range is not None:
+            _require_range(self.score_range)
 
 
-def fuse(dense: Ranking, lexical: Ranking, settings: Fusion) -> Ranking:
-    """Rank the documents of two rankings by their fused score.
+@dataclass(frozen=True, slots=True)
+class Candidates:
+    """The documents that dense or lexical search found for a query, with both scores of each.
 
-    Documents with equal fused scores, such as those that neither stage ranks within ``depth``, are
-    ordered by the better of their two ranks, then by row. The best passage of a document is the one
-    that the dense stage chose, if the dense stage found the document.
+    Attributes:
+        docs: Number of each document, int64 (n,), ascending.
+        rows: Row of each document's best passage by its vector, int64 (n,).
+        dense_ranks: Rank of each document in the dense stage, int64 (n,); 0: not found there.
+        dense_scores: Score of each document by the metric of the index, float64 (n,).
+        dense: The dense part of the fused score, float64 (n,); see `dense_part`.
+        lexical_ranks: Rank in the lexical stage, int64 (n,); 0: not found there.
+        lexical_scores: BM25 score of each document, float64 (n,); 0: no word of the query matches.
+        lexical: The lexical part of the fused score, float64 (n,); see `lexical_part`.
     """
-    docs = distinct(np.concatenate([dense.docs, lexical.docs]))
-    rows, total = docs.copy(), np.zeros(len(docs))
-    best_rank = np.full(len(docs), np.iinfo(np.int64).max)
-    stages = {}
-    weights = (1 - settings.dense_weight, settings.dense_weight)
-    # The lexical ranking comes first, because its rows are only those of first passages: the dense
-    # ranking then overwrites them with the rows of best passages.
-    for name, ranking, weight in zip(("lexical", "dense"), (lexical, dense), weights, strict=True):
-        at, rank = np.searchsorted(docs, ranking.docs), np.arange(1, len(ranking) + 1)
-        ranks, scores = np.zeros(len(docs), np.int64), np.zeros(len(docs))
-        ranks[at], scores[at], rows[at] = rank, ranking.scores, ranking.rows
-        best_rank[at] = np.minimum(best_rank[at], rank)
-        total[at[: settings.depth]] += weight * _points(ranking.scores[: settings.depth], settings)
-        stages[name] = ranks, scores
-    order = np.lexsort((docs, best_rank, -total))
-    fused = Ranking(docs, rows, total, {name: stages[name] for name in ("dense", "lexical")})
+
+    docs: NDArray[np.int64]
+    rows: NDArray[np.int64]
+    dense_ranks: NDArray[np.int64]
+    dense_scores: NDArray[np.float64]
+    dense: NDArray[np.float64]
+    lexical_ranks: NDArray[np.int64]
+    lexical_scores: NDArray[np.float64]
+    lexical: NDArray[np.float64]
+
+
+def dense_part(cosines: NDArray[np.float64], unrelated: float) -> NDArray[np.float64]:
+    """Map cosines so that unrelated texts of the model have about 0, and equal ones 1.
+
+    Args:
+        cosines: Cosines of query and documents, (n,).
+        unrelated: Mean cosine of unrelated texts, which belongs to the model. Up to `LOW_COSINE`,
+            the cosines are returned as they are.
+    """
+    return cosines if unrelated <= LOW_COSINE else (cosines - unrelated) / (1 - unrelated)
+
+
+def lexical_part(scores: NDArray[np.float64], most: float) -> NDArray[np.float64]:
+    """Divide BM25 scores (n,) by the most that BM25 can give to the query; at most 1.
+
+    Args:
+        scores: The scores.
+        most: Sum of the inverse document frequencies of the query's words that the index has; a
+            repeated word counts as often as it occurs. The words of a phrase count one by one. In a
+            fuzzy search, a word that the index lacks counts by the nearest word that it has. Title
+            weights raise a score, but not the limit. 0: no word of the query is in the index.
+    """
+    return np.minimum(scores / most, 1.0) if most > 0 else np.zeros(len(scores))
+
+
+def fuse(candidates: Candidates, settings: Fusion) -> Ranking:
+    """Rank the documents of two stages by their fused score.
+
+    The order is that of the blocks of `blocks_of`, and within a block that of the scores. So the
+    first documents are the same however many are asked for. A stage of weight 0 adds no documents
+    to a block; its documents follow all others. Documents with equal scores are ordered by the
+    better of their two ranks, then by row.
+    """
+    ranks = np.stack([candidates.dense_ranks, candidates.lexical_ranks])
+    ranks = np.where(ranks > 0, ranks, np.iinfo(np.int64).max)
+    weights = np.array([settings.dense_weight, 1 - settings.dense_weight])
+    best = ranks[weights > 0].min(axis=0)
+    blocks = blocks_of(best, settings.depth)
+    if settings.method == "rrf":
+        points = np.where(ranks <= settings.depth, 1 / (settings.rrf_k + ranks.astype(float)), 0.0)
+    else:
+        points = np.stack([candidates.dense, candidates.lexical])
+    # Not a matrix product, whose rounding may depend on the number of documents.
+    total = weights[0] * points[0] + weights[1] * points[1]
+    order = np.lexsort((candidates.docs, ranks.min(axis=0), -total, blocks))
+    # A rank beyond the limit of the block is known only if so many documents are asked for.
+    shown = np.where(ranks <= np.minimum(_limits(settings.depth)[blocks], _LAST), ranks, UNRANKED)
+    shown[1, candidates.lexical_scores == 0] = 0
+    stages = {
+        "dense": (shown[0], candidates.dense_scores),
+        "lexical": (shown[1], candidates.lexical_scores),
+    }
+    fused = Ranking(candidates.docs, candidates.rows, total, stages)
     return fused.take(order, total[order]).with_stage("fused")
 
 
-def mix_scores(
-    scores: NDArray[np.float64], reranked: NDArray[np.float64], rerank_weight: float
-) -> NDArray[np.float64]:
-    """Mix the scores of documents (n,) with those of a reranker (n,).
+def beyond(candidates: Candidates, settings: Fusion, n: int, *, by_cosine: bool) -> float:
+    """Return an upper limit of the scores of all documents that neither stage ranks up to n.
 
-    If ``rerank_weight`` is 1, the reranker's scores are returned without scaling.
+    Args:
+        candidates: The documents that a stage ranks up to n.
+        settings: The fusion.
+        n: A rank from ``settings.depth`` on.
+        by_cosine: Whether the dense stage ranks by cosine. The order by another metric says nothing
+            of the cosines, which are at most 1.
     """
-    if rerank_weight == 1:
-        return reranked
-    return rerank_weight * min_max_scaled(reranked) + (1 - rerank_weight) * min_max_scaled(scores)
-
-
-def min_max_scaled(scores: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Scale scores (n,) to 0..1: the lowest to 0, the highest to 1. Equal scores all become 1."""
-    if len(scores) == 0:
-        return scores
-    low, high = scores.min(), scores.max()
-    return (scores - low) / (high - low) if high > low else np.ones(len(scores))
-
-
-def _points(scores: NDArray[np.float64], settings: Fusion) -> NDArray[np.float64]:
-    """Return the unweighted fusion scores of one ranked list, (n,)."""
+    if np.count_nonzero(candidates.dense_ranks) < n:
+        return -np.inf  # dense search ranks every document, so there are no others
     if settings.method == "rrf":
-        return 1 / (settings.rrf_k + np.arange(1.0, len(scores) + 1))
-    return min_max_scaled(scores)
+        return 0.0
+    words = candidates.lexical[candidates.lexical_ranks > 0]
+    lexical = words.min() if len(words) >= n else 0.0
+    dense = candidates.dense[candidates.dense_ranks > 0].min() if by_cosine else 1.0
+    return float(settings.dense_weight * dense + (1 - settings.dense_weight) * lexical)
+
+
+def blocks_of(ranks: NDArray[np.int64], depth: int) -> NDArray[np.int64]:
+    """Return the block of each rank, from 1: 0 up to ``depth``, 1 up to 4 times ``depth``, ..."""
+    return np.searchsorted(_limits(depth)[:-1], ranks)
+
+
+def whole_blocks(n: int, depth: int) -> int:
+    """Return the last rank of the block that has the rank ``n``."""
+    limits = _limits(depth)
+    return int(limits[np.searchsorted(limits[:-1], n)])
+
+
+def _limits(depth: int) -> NDArray[np.int64]:
+    """Return the last rank of each block, int64 (`_LIMITS` + 1,)."""
+    highest = np.iinfo(np.int64).max
+    powers = [min(int(depth) * DEEPER**block, highest) for block in range(_LIMITS)]
+    return np.array([*powers, highest], np.int64)
+
+
+def _require_range(score_range: object) -> None:
+    values = list(score_range) if isinstance(score_range, list | tuple) else []
+    if not (
+        len(values) == 2
+        and all(isinstance(value, Real) and np.isfinite(float(value)) for value in values)
+        and values[0] < values[1]
+    ):
+        raise QueryError(
+            f"score_range is {score_range!r}; pass the lowest and the highest score of the "
+            "reranker, such as (0, 1)."
+        )

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from itertools import chain
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sbert_search.index.dense.query_plan import RowMask
 from sbert_search.index.lexical.analyzer import NearWords, TermReader, term_reader
@@ -18,24 +20,42 @@ COMMON = 0.1  # a word in more than this share of the documents is common
 FEW = 10  # a word in at most this number of documents is never common, however small the index
 
 
+class Matched(NamedTuple):
+    """What lexical search found for a query.
+
+    Attributes:
+        ranking: The documents, or the passages.
+        also: BM25 scores of the documents that were named in the call, float64 (m,).
+        most: As for `bm25.WeighedTerms`.
+    """
+
+    ranking: Ranking
+    also: NDArray[np.float64]
+    most: float
+
+
 def matching_documents(
     snapshot: Snapshot,
     queries: Sequence[str],
     k: int,
     mask: RowMask | None = None,
     near: NearWords | None = None,
-) -> list[Ranking]:
+    also: Sequence[NDArray[np.int64]] | None = None,
+) -> list[Matched]:
     """Find the k documents with the best BM25 score for each query; whole documents are scored.
 
     If ``near`` is given, the words that it finds for a word of the query match too, with smaller
-    weights. Lexical search does not choose a passage: in the rankings, ``rows`` has the row of each
-    document's first passage.
+    weights. ``also`` names documents of each query that are scored too. Lexical search does not
+    choose a passage: in the rankings, ``rows`` has the row of each document's first passage.
 
     Raises:
         NoLexicalData: The index has no lexical data.
     """
-    matches = snapshot.match(queries, k, mask, near)
-    return [Ranking(docs, docs, scores).with_stage("lexical") for docs, scores in matches]
+    matches = snapshot.match(queries, k, mask, near, also)
+    return [
+        Matched(Ranking(docs, docs, scores).with_stage("lexical"), others, most)
+        for docs, scores, others, most in matches
+    ]
 
 
 def best_passages(
@@ -49,16 +69,19 @@ def best_passages(
     """Set the best passage of documents that only lexical search found.
 
     The best passage is the first of those with the most words of the query. If ``near`` is given,
-    a word that it finds for a word of the query counts like that word. Dense search has already set
-    the best passage of the documents that it found. In a search for passages (``group`` is False),
-    the ranking is returned unchanged, since its rows are the passages that were found.
+    a word that it finds for a word of the query counts like that word. Documents that dense search
+    ranked too keep the passage that is nearest to the query. In a search for passages (``group`` is
+    False), the ranking is returned unchanged, since its rows are the passages that were found.
     """
-    if not group:
+    if not group or snapshot.n_rows == snapshot.n_docs:
         return ranking
-    dense, _ = ranking.stages.get("dense", (np.zeros(len(ranking), np.int64), None))
-    if snapshot.n_rows == snapshot.n_docs or dense.all():
+    unknown = np.zeros(len(ranking), np.int64), np.zeros(len(ranking))
+    dense, _ = ranking.stages.get("dense", unknown)
+    words, _ = ranking.stages.get("lexical", unknown)
+    positions = np.flatnonzero((dense <= 0) & (words != 0))
+    if len(positions) == 0:
         return ranking
-    rows, positions = ranking.rows.copy(), np.flatnonzero(dense == 0)
+    rows = ranking.rows.copy()
     passages: dict[int, list[StoredPassage]] = defaultdict(list)
     for passage in snapshot.fetch(snapshot.rows_of(ranking.docs[positions])):
         passages[passage.doc_row].append(passage)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -14,7 +14,10 @@ from sbert_search.index.snapshot import Snapshot
 from sbert_search.index.storage.passages import StoredPassage
 from sbert_search.search.ranking import Ranking
 from sbert_search.search.stages.dense import one_row_each
+from sbert_search.search.stages.fusion import blocks_of, whole_blocks
+from sbert_search.search.stages.lexical import Matched, matching_documents
 
+_NO_ROWS = np.empty(0, np.int64)
 _DOCS_AT_ONCE = 16  # documents whose texts are in memory while their passages are scored
 
 
@@ -32,39 +35,79 @@ def nearest_passages(
 
 
 def matching_passages(
-    snapshot: Snapshot, query: str, found: Ranking, k: int, near: NearWords | None = None
-) -> Ranking:
-    """Find the k passages with the best BM25 scores among the passages of given documents.
+    snapshot: Snapshot,
+    queries: Sequence[str],
+    k: int,
+    depth: int,
+    mask: RowMask | None = None,
+    near: NearWords | None = None,
+    also: Sequence[NDArray[np.int64]] | None = None,
+    *,
+    found: Sequence[Ranking] | None = None,
+) -> list[Matched]:
+    """Find k passages with the best BM25 scores for each query, among those of the best documents.
 
     A passage is scored like a document that consists only of this passage; the document frequencies
     and the average length are those of the index. So a document of one passage has the same score
     as in a search for documents. A passage that contains no word of the query is left out. But if a
     document has the score 0, no word of the query was needed to find it, and all its passages are
-    kept.
+    kept. The passages of the ``depth`` best documents come first, then those of the next block of
+    documents (`fusion.blocks_of`), and so on, each block by its scores.
 
     Args:
         snapshot: State of the index to search.
-        query: The query.
-        found: Documents found for the query, best first.
-        k: Number of passages to find.
+        queries: The queries.
+        k: Number of passages to find for each query.
+        depth: `Fusion.depth`.
+        mask: The rows that a filter admits; None: all live rows.
         near: Finds further words of the index that match a word of the query; None: only the words
             of the query match.
+        also: For each query, rows of passages that are scored too.
+        found: The documents of each query, `whole_blocks` of them; None: they are searched.
 
     Returns:
-        A ranking with the rows of the passages as ``docs`` and as ``rows``.
+        Rankings with the rows of the passages as ``docs`` and as ``rows``.
     """
-    rows, scores = [np.empty(0, np.int64)], [np.empty(0)]
-    for start in range(0, len(found), _DOCS_AT_ONCE):
-        docs = found.docs[start : start + _DOCS_AT_ONCE]
+    if found is None:
+        matched = matching_documents(snapshot, queries, whole_blocks(k, depth), mask, near)
+        found = [each.ranking for each in matched]
+    several = zip(queries, found, also or [_NO_ROWS] * len(queries), strict=True)
+    return [_of_documents(snapshot, *each, k, depth, near) for each in several]
+
+
+def _of_documents(
+    snapshot: Snapshot,
+    query: str,
+    found: Ranking,
+    also: NDArray[np.int64],
+    k: int,
+    depth: int,
+    near: NearWords | None,
+) -> Matched:
+    rows, scores, blocks = [_NO_ROWS], [np.empty(0)], [_NO_ROWS]
+    of_documents = blocks_of(np.arange(1, len(found) + 1), depth)
+    block_of = dict(zip(found.docs.tolist(), of_documents.tolist(), strict=True))
+    wordless = set(found.docs[found.scores == 0].tolist())
+    for docs in _slices(found.docs):
         passages = snapshot.fetch(snapshot.rows_of(docs))
         some = snapshot.lexical.scores_of(query, map(_fields, passages), near)
-        wordless = set(docs[found.scores[start : start + _DOCS_AT_ONCE] == 0].tolist())
         kept = (some > 0) | [passage.doc_row in wordless for passage in passages]
         rows.append(np.array([passage.row for passage in passages])[kept])
         scores.append(some[kept])
+        blocks.append(np.array([block_of[passage.doc_row] for passage in passages])[kept])
     row, score = np.concatenate(rows), np.concatenate(scores)
-    order = np.lexsort((row, -score))[:k]
-    return Ranking(row[order], row[order], score[order]).with_stage("lexical")
+    order = np.lexsort((row, -score, np.concatenate(blocks)))[:k]
+    ranking = Ranking(row[order], row[order], score[order]).with_stage("lexical")
+    others = [
+        snapshot.lexical.scores_of(query, map(_fields, snapshot.fetch(some)), near)
+        for some in _slices(also)
+    ]
+    most = snapshot.lexical.weights(query, near).most
+    return Matched(ranking, np.concatenate([np.empty(0), *others]), most)
+
+
+def _slices(rows: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
+    return (rows[start : start + _DOCS_AT_ONCE] for start in range(0, len(rows), _DOCS_AT_ONCE))
 
 
 def with_documents(snapshot: Snapshot, rankings: list[Ranking]) -> Iterator[Ranking]:

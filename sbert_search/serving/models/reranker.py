@@ -163,6 +163,10 @@ class ServedReranker:
         """Tokenizer that truncates pairs."""
         return self.reranker.tokenizer
 
+    def probabilities(self, scores: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Turn scores of `predict` (n,) into probabilities; see `Reranker.probabilities`."""
+        return self.reranker.probabilities(scores)
+
     def predict(self, pairs: list[Pair], /) -> NDArray[np.float32]:
         """Score pairs in the queue and wait for the scores; the event loop must not call this.
 

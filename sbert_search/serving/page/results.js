@@ -4,6 +4,10 @@ import { make, score, shown } from "./dom.js";
 import { excerpt, marked } from "./marks.js";
 import { why } from "./stages.js";
 
+const SCORE =
+  "Score. Both: 0.4 × similarity of meaning + 0.6 × share of the query's words, at most 1. " +
+  "Meaning: the similarity. Words: the BM25 score.";
+
 /** @typedef {import("./types.js").Hit} Hit */
 
 const COLUMNS = 5; // metadata columns that a result shows
@@ -44,7 +48,7 @@ function item(hit, hits, actions) {
     { className: "hit" },
     make("span", { className: "rank", "aria-hidden": "true" }, String(hit.rank)),
     make("h2", {}, title),
-    make("span", { className: "score", title: "Score" }, score(hit.score)),
+    make("span", { className: "score", title: SCORE }, score(hit.score)),
     make("p", { className: "text" }, ...text),
     make("div", { className: "below" }, metadata(hit), ...tools(hit, hits, actions)),
   );

@@ -37,7 +37,7 @@ function row(name, hit, hits) {
   const bar = make("span", { className: "level", "aria-hidden": "true" });
   bar.style.setProperty("--share", String(share(stage.score, scores)));
   const number = make("span", { className: "number" }, score(stage.score));
-  const rank = make("span", { className: "at" }, `rank ${stage.rank}`);
+  const rank = make("span", { className: "at" }, stage.rank === null ? "" : `rank ${stage.rank}`);
   return make("div", {}, label, make("dd", {}, bar, number, rank));
 }
 

@@ -3,7 +3,7 @@
  *
  * @typedef {string | number | boolean} Scalar
  * @typedef {Scalar | Scalar[] | null} Value
- * @typedef {{rank: number, score: number}} StageRank
+ * @typedef {{rank: number | null, score: number}} StageRank
  *
  * @typedef {object} Hit
  * @property {number} rank

@@ -47,7 +47,7 @@ async def answer_search(served: Served, body: SearchRequest, work: Work) -> Sear
     queries = _queries(body, served.limits, served.limits.items)
     served.require_filter(body.where)
     options = _options(served_index, body, served.limits)
-    depth = max(options.rerank_depth, options.offset + options.k)
+    depth = options.rerank_depth
     if body.rerank and len(queries) * depth > _RERANKED:
         message = (
             f"{len(queries):,} queries with {depth:,} documents to rerank for each are more than"

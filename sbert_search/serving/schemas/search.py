@@ -20,7 +20,7 @@ class FusionSettings(Struct, kw_only=True, forbid_unknown_fields=True):
     """How hybrid search fuses its rankings; see `sbert_search.Fusion`."""
 
     method: Literal["weighted", "rrf"] = "weighted"
-    dense_weight: Share = 0.5
+    dense_weight: Share = 0.4
     depth: Count = 100
     rrf_k: Count = 60
     rerank_weight: Share = 1.0
@@ -43,7 +43,8 @@ class SearchRequest(Struct, kw_only=True, forbid_unknown_fields=True):
         highlight: Whether hits have the best sentence and the words that matched.
         explain: Whether hits have their rank and score in every stage.
         syntax: Whether quotes, + and - in a query are operators.
-        min_score: Lowest score of a hit.
+        min_score: Lowest score of a hit. In hybrid search, a score is `dense_weight` times the
+            cosine plus the rest of the weight times the share of the words of the query that match.
         fuzzy: Number of edits by which words may differ.
         diversity: How much to avoid hits that resemble better ones.
         group_by: Column whose values group the hits.
@@ -77,9 +78,9 @@ class SearchRequest(Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class StageRank(Struct, kw_only=True):
-    """Rank and score of a hit in one stage of a search."""
+    """Rank and score of a hit in a stage of a search; the rank is null beyond ``fusion.depth``."""
 
-    rank: int
+    rank: int | None
     score: float
 
 

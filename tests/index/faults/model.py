@@ -114,7 +114,7 @@ def assert_holds(snapshot: Snapshot, model: Model) -> None:
         assert [(hit.document.doc_id, hit.chunk) for hit in hits] == [passages[i] for i in best]
         assert got_scores[0, : len(best)].tolist() == scores[best].tolist()
     for text in sorted({text for text, _ in model.values()})[:2]:
-        ((rows, scores),) = snapshot.lexical.search([text], len(model) + 1)
+        ((rows, scores, *_),) = snapshot.lexical.search([text], len(model) + 1)
         order = sorted(model, key=lambda doc_id: model[doc_id][0] != text)
         assert snapshot.doc_ids(rows) == order
         assert len({*scores.tolist()}) == len({other == text for other, _ in model.values()})

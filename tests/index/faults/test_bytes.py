@@ -68,14 +68,14 @@ def test_every_flip_and_every_cut_is_reported_by_file_name_when_opened(small: Pa
 
 
 def test_every_flip_and_every_cut_of_postings_changes_no_answer(small: Path) -> None:
-    ((expected, _),) = IndexStore.open(small).snapshot.lexical.search(["text v0"], 3)
+    ((expected, *_),) = IndexStore.open(small).snapshot.lexical.search(["text v0"], 3)
     for file in sorted((small / "lex").iterdir()):
         name, data = file.relative_to(small).as_posix(), file.read_bytes()
         for damaged in damages(data):
             file.unlink()
             file.write_bytes(damaged)
             with pytest.warns(UserWarning, match=f"{name} is corrupt: expected .*index repair"):
-                ((rows, _),) = IndexStore.open(small).snapshot.lexical.search(["text v0"], 3)
+                ((rows, *_),) = IndexStore.open(small).snapshot.lexical.search(["text v0"], 3)
             assert rows.tolist() == expected.tolist()
         (problem,) = check(small).problems
         assert problem.file == name

@@ -58,7 +58,7 @@ def answers(
     """Ids and scores found for each query."""
     return [
         list(zip(snapshot.doc_ids(rows), scores.tolist(), strict=True))
-        for rows, scores in snapshot.lexical.search(queries, k)
+        for rows, scores, *_ in snapshot.lexical.search(queries, k)
     ]
 
 
@@ -72,7 +72,7 @@ def test_scores_are_those_of_bm25s(tmp_path: Path, k1: float, b: float) -> None:
     texts = bm25s.tokenize([doc.full_text for doc in DOCUMENTS], return_ids=False, **tokens)
     reference.index(texts, show_progress=False)
     queries = [doc.title + " " + doc.text[:80] for doc in DOCUMENTS[::40]]
-    for query, (rows, scores) in zip(
+    for query, (rows, scores, *_) in zip(
         queries, store.snapshot.lexical.search(queries, 400), strict=True
     ):
         words = bm25s.tokenize([query], return_ids=False, **tokens)[0]
@@ -99,7 +99,7 @@ def test_the_best_few_are_the_first_of_all_whoever_is_dead_or_left_out(tmp_path:
         every = snapshot.lexical.search(QUERIES, snapshot.n_docs, mask)
         for k in (1, 3, 20, 100):
             for few, all_ in zip(snapshot.lexical.search(QUERIES, k, mask), every, strict=True):
-                for some, whole in zip(few, all_, strict=True):
+                for some, whole in zip(few[:2], all_[:2], strict=True):
                     assert some.tolist() == whole[:k].tolist()
 
 
@@ -170,7 +170,7 @@ def test_a_filter_admits_before_ranking_and_leaves_scores(tmp_path: Path) -> Non
     put(store, documents, [1 + i % 3 for i in range(9)])
     mask = store.snapshot.filter_mask("year < 2003")
     everywhere = dict(answers(store.snapshot, ["water"])[0])
-    ((rows, scores),) = store.snapshot.lexical.search(["water"], 5, mask)
+    ((rows, scores, *_),) = store.snapshot.lexical.search(["water"], 5, mask)
     found = dict(zip(store.snapshot.doc_ids(rows), scores.tolist(), strict=True))
     assert sorted(found) == ["d0", "d1", "d2"]
     assert found == {doc_id: everywhere[doc_id] for doc_id in found}

@@ -145,7 +145,7 @@ def test_a_damaged_file_leaves_searches_and_is_repaired(tmp_path: Path, harm: st
         path.write_bytes(data if harm == "flip" else data[:-1])
     opened = IndexStore.open(tmp_path / "i")
     found = opened.snapshot.lexical.search(["read the file"], 5)  # without a warning
-    assert [rows.tolist() for rows, _ in found] == [rows.tolist() for rows, _ in expected]
+    assert [match.docs.tolist() for match in found] == [match.docs.tolist() for match in expected]
     with pytest.raises(NoLexicalData, match="index repair"):
         _ = opened.snapshot.vocabulary
     assert [problem.file for problem in check(tmp_path / "i").problems] == [name]

@@ -24,7 +24,8 @@ def rank(folder: Path, scores: list[float], diversity: float, n: int = 4) -> Ran
         writer.commit(make_batch([Document(c, c) for c in "abcd"], VECTORS, [1] * 4))
     rows = np.arange(len(scores))
     ranking = Ranking(rows, rows, np.array(scores)).with_stage("dense")
-    return diversified(store.snapshot, ranking, diversity, n)
+    relevance = (np.array(scores) - 5) / 4  # the best of the tests below has 1, the worst 0
+    return diversified(store.snapshot, ranking, relevance, diversity, n)
 
 
 @pytest.mark.parametrize(

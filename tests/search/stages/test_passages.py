@@ -91,15 +91,16 @@ def word_scores(index: Index, query: str, some: Sequence[StoredPassage]) -> Scor
     return scores
 
 
-def scaled(scores: Scored) -> Scored:
-    low, high = min(scores.values()), max(scores.values())
-    return {row: (score - low) / (high - low) for row, score in scores.items()}
-
-
 def hybrid_scores(index: Index, query: str, some: Sequence[StoredPassage]) -> Scored:
-    both = [scaled(find(index, query, some)) for find in (dense_scores, word_scores)]
-    rows = both[0].keys() | both[1].keys()
-    return {row: sum(0.5 * part.get(row, 0.0) for part in both) for row in rows}
+    """The mean of the cosine and of the share of the most that BM25 can give."""
+    documents = [set(re.findall(r"\w+", f"{doc.title} {doc.text}")) for doc in index]
+    most = 0.0
+    for term in query.split():
+        df = sum(term in words for words in documents)
+        most += math.log(1 + (len(documents) - df + 0.5) / (df + 0.5))
+    words = word_scores(index, query, some)
+    cosines = dense_scores(index, query, some)
+    return {row: (cosine + words.get(row, 0.0) / most) / 2 for row, cosine in cosines.items()}
 
 
 BRUTE: dict[SearchMode, Callable[[Index, str, Sequence[StoredPassage]], Scored]] = {
