@@ -189,12 +189,10 @@ class Work:
         if not path.exists():
             found = judged_candidates(self.folds, self.run, split=f"held-{fold}", depth=max(DEPTHS))
             reranker = BestWindow(Reranker(self.on_claims(f"fold-{fold}", f"fit-{fold}")))
-            run = {
-                claim: dict(
-                    zip(docs, reranker.probabilities(np.array([*docs.values()])), strict=True)
-                )
-                for claim, docs in rerank(found, reranker).run.items()
-            }
+            run = {}
+            for claim, docs in rerank(found, reranker).run.items():
+                chances = reranker.probabilities(np.array([*docs.values()]))
+                run[claim] = dict(zip(docs, chances.tolist(), strict=True))
             write_run(run, path)
         return read_run(path)
 

@@ -19,7 +19,7 @@ from sbert_search.search.stages.hybrid import candidates_of
 # reciprocal rank fusion.
 CANDIDATES = (
     *(Fusion(dense_weight=tenths / 10) for tenths in range(11)),
-    Fusion(method="rrf"),
+    Fusion(method="rrf", dense_weight=0.5),
 )
 
 

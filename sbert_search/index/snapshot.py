@@ -34,7 +34,6 @@ from sbert_search.runtime.arrays import distinct
 from sbert_search.runtime.disk.folders import Folder
 
 COLUMNS_KEPT = 4  # metadata columns whose values are cached, 16 bytes for each value of a document
-_ROWS_AT_ONCE = 4096  # rows whose vectors `scores_of` has in memory
 MASKS_KEPT = 4  # filters whose masks are cached; a mask takes one byte per row
 MAX_RESULTS_HELD = 1 << 22  # most results (queries x k) of the queries that are searched together
 
@@ -392,12 +391,9 @@ class Snapshot:
             QueryError: As for `search`.
             ValueError: A row is not in the index.
         """
-        query, metric = self._checked(query, 1), self.settings.metric
-        scores = np.empty(len(rows))
-        for start in range(0, len(rows), _ROWS_AT_ONCE):
-            some = slice(start, start + _ROWS_AT_ONCE)
-            vectors = self.vectors(rows[some])
-            scores[some] = exact_scores(query, vectors, rows[some], np.arange(len(vectors)), metric)
+        query, scores = self._checked(query, 1), np.empty(len(rows))
+        for segment, here, at in self._located(rows):
+            scores[here] = exact_scores(query, segment.vectors, at, at, self.settings.metric)
         return scores
 
     def holds(self, rows: NDArray[np.int64]) -> NDArray[np.bool_]:

@@ -145,13 +145,15 @@ class SearchOptions:
     def _check_numbers(self) -> None:
         for name in ("k", "offset", "fuzzy", "rerank_depth", "group_size", "answer_depth"):
             value: object = getattr(self, name)
-            if not isinstance(value, Integral):
+            if type(value) is not int and not isinstance(value, Integral):  # the latter is slow
                 raise QueryError(f"{name} is {value!r}; pass an integer.")
         if not isinstance(self.fusion, Fusion):
             raise QueryError(f"fusion is {self.fusion!r}; pass Fusion(METHOD).")
         for name in ("min_score", "diversity"):
             value = getattr(self, name)
-            if not isinstance(value, Real) and not (name == "min_score" and value is None):
+            if type(value) is float or (name == "min_score" and value is None):
+                continue
+            if not isinstance(value, Real):
                 raise QueryError(f"{name} is {value!r}; pass a number.")
 
     def _check_boosts(self) -> None:

@@ -229,13 +229,13 @@ def _fused(
         of_passages = candidates_of(
             snapshot, queries, vectors, n, search.mask, search.near, depth=fusion.depth
         )
-        rankings = [fuse(each, fusion) for each in of_passages]
+        rankings = [fuse(each, fusion, depth if least is None else None) for each in of_passages]
         return [ranking.above(least).first(depth) for ranking in rankings]
     n, by_cosine = whole_blocks(depth, fusion.depth), snapshot.settings.metric == "cosine"
     found = candidates_of(snapshot, queries, vectors, n, search.mask, search.near)
     rankings = []
     for query, vector, each in zip(queries, vectors, found, strict=True):
-        ranking, reached = fuse(each, fusion).above(least), n
+        ranking, reached = fuse(each, fusion, depth if least is None else None).above(least), n
         # A document behind all that were found may still have a score of at least ``least``.
         while (
             least is not None

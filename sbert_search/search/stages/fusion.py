@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sbert_search.errors import QueryError
+from sbert_search.runtime.lru import typed_lru_cache
 from sbert_search.search.ranking import UNRANKED, Ranking
 
 Method = Literal["weighted", "rrf"]
@@ -24,7 +25,7 @@ DEEPER = 4  # factor from one limit of ranks to the next; see `blocks_of`
 # scale, and they are not mapped, so that a user can read them in the score.
 LOW_COSINE = 0.2
 
-_LAST = np.iinfo(np.int64).max - 1
+_NO_RANK = np.iinfo(np.int64).max
 _LIMITS = 20  # number of limits of ranks; the last one is above any number of documents
 
 
@@ -129,35 +130,48 @@ def lexical_part(scores: NDArray[np.float64], most: float) -> NDArray[np.float64
     return np.minimum(scores / most, 1.0) if most > 0 else np.zeros(len(scores))
 
 
-def fuse(candidates: Candidates, settings: Fusion) -> Ranking:
-    """Rank the documents of two stages by their fused score.
+def fuse(candidates: Candidates, settings: Fusion, n: int | None = None) -> Ranking:
+    """Rank the documents of two stages by their fused score; return the n best, or all.
 
     The order is that of the blocks of `blocks_of`, and within a block that of the scores. So the
     first documents are the same however many are asked for. A stage of weight 0 adds no documents
     to a block; its documents follow all others. Documents with equal scores are ordered by the
     better of their two ranks, then by row.
     """
-    ranks = np.stack([candidates.dense_ranks, candidates.lexical_ranks])
-    ranks = np.where(ranks > 0, ranks, np.iinfo(np.int64).max)
-    weights = np.array([settings.dense_weight, 1 - settings.dense_weight])
-    best = ranks[weights > 0].min(axis=0)
-    blocks = blocks_of(best, settings.depth)
+    dense_ranks, lexical_ranks = candidates.dense_ranks, candidates.lexical_ranks
+    dense_ranks = np.where(dense_ranks > 0, dense_ranks, _NO_RANK)
+    lexical_ranks = np.where(lexical_ranks > 0, lexical_ranks, _NO_RANK)
+    better = np.minimum(dense_ranks, lexical_ranks)
+    weight = settings.dense_weight
+    counted = lexical_ranks if weight == 0 else dense_ranks if weight == 1 else better
+    limits = _limits(settings.depth)
+    blocks = limits[:-1].searchsorted(counted)
+    dense, lexical = candidates.dense, candidates.lexical
     if settings.method == "rrf":
-        points = np.where(ranks <= settings.depth, 1 / (settings.rrf_k + ranks.astype(float)), 0.0)
-    else:
-        points = np.stack([candidates.dense, candidates.lexical])
+        dense, lexical = _reciprocal(dense_ranks, settings), _reciprocal(lexical_ranks, settings)
     # Not a matrix product, whose rounding may depend on the number of documents.
-    total = weights[0] * points[0] + weights[1] * points[1]
-    order = np.lexsort((candidates.docs, ranks.min(axis=0), -total, blocks))
+    total = weight * dense + (1 - weight) * lexical
+    order = np.lexsort((candidates.docs, better, -total, blocks))[:n]
     # A rank beyond the limit of the block is known only if so many documents are asked for.
-    shown = np.where(ranks <= np.minimum(_limits(settings.depth)[blocks], _LAST), ranks, UNRANKED)
-    shown[1, candidates.lexical_scores == 0] = 0
+    known = np.minimum(limits[blocks[order]], _NO_RANK - 1)
+    dense_ranks, lexical_ranks = dense_ranks[order], lexical_ranks[order]
+    words = candidates.lexical_scores[order]
     stages = {
-        "dense": (shown[0], candidates.dense_scores),
-        "lexical": (shown[1], candidates.lexical_scores),
+        "dense": (
+            np.where(dense_ranks <= known, dense_ranks, UNRANKED),
+            candidates.dense_scores[order],
+        ),
+        "lexical": (
+            np.where(words == 0, 0, np.where(lexical_ranks <= known, lexical_ranks, UNRANKED)),
+            words,
+        ),
     }
-    fused = Ranking(candidates.docs, candidates.rows, total, stages)
-    return fused.take(order, total[order]).with_stage("fused")
+    docs, rows = candidates.docs[order], candidates.rows[order]
+    return Ranking(docs, rows, total[order], stages).with_stage("fused")
+
+
+def _reciprocal(ranks: NDArray[np.int64], settings: Fusion) -> NDArray[np.float64]:
+    return np.where(ranks <= settings.depth, 1 / (settings.rrf_k + ranks.astype(np.float64)), 0.0)
 
 
 def beyond(candidates: Candidates, settings: Fusion, n: int, *, by_cosine: bool) -> float:
@@ -191,11 +205,11 @@ def whole_blocks(n: int, depth: int) -> int:
     return int(limits[np.searchsorted(limits[:-1], n)])
 
 
+@typed_lru_cache(maxsize=16)
 def _limits(depth: int) -> NDArray[np.int64]:
     """Return the last rank of each block, int64 (`_LIMITS` + 1,)."""
-    highest = np.iinfo(np.int64).max
-    powers = [min(int(depth) * DEEPER**block, highest) for block in range(_LIMITS)]
-    return np.array([*powers, highest], np.int64)
+    powers = [min(int(depth) * DEEPER**block, _NO_RANK) for block in range(_LIMITS)]
+    return np.array([*powers, _NO_RANK], np.int64)
 
 
 def _require_range(score_range: object) -> None:

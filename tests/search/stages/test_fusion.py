@@ -74,7 +74,7 @@ def test_a_score_does_not_depend_on_the_other_documents() -> None:
 
 
 def test_reciprocal_ranks_ignore_scores() -> None:
-    fused = fuse(FOUND, Fusion(method="rrf", rrf_k=60))
+    fused = fuse(FOUND, Fusion(method="rrf", dense_weight=0.5, rrf_k=60))
     assert fused.docs.tolist() == [10, 30, 20, 50]
     expected = [0.5 / 61 + 0.5 / 62, 0.5 / 63 + 0.5 / 61, 0.5 / 62, 0.5 / 63]
     assert fused.scores.tolist() == pytest.approx(expected)
