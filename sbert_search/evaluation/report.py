@@ -6,13 +6,14 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from sbert_search.corpus.labelled.trec import write_run
+from sbert_search.corpus.labelled.trec import RunCellError, write_run
 from sbert_search.errors import ConfigError
 from sbert_search.evaluation.manifest import Evaluation
 from sbert_search.evaluation.plots import draw
 from sbert_search.evaluation.tasks import EvalSuite, EvalTask, Kind
 from sbert_search.runtime.disk.files import replace_file
 from sbert_search.runtime.disk.same_file import require_apart
+from sbert_search.runtime.progress import warn
 
 _OF_MEAN = (
     "The interval of a mean is the union of Student's and the BCa bootstrap interval over the "
@@ -180,8 +181,9 @@ def write_reports(
 ) -> list[Path]:
     """Write ``KIND.md``, and ``TASK.json`` and ``TASK.svg`` for each task.
 
-    Retrieval and reranking also write ``TASK.trec``, with the scores by query and document. The
-    files of the systems in ``beside`` are written to one subfolder for each system.
+    Retrieval and reranking also write ``TASK.trec``, with the scores by query and document, unless
+    an id has white space, which such a file cannot hold; a warning then says so. The files of the
+    systems in ``beside`` are written to one subfolder for each system.
 
     Returns:
         Paths of the files.
@@ -206,8 +208,13 @@ def _write_task(evaluation: Evaluation, folder: Path) -> list[Path]:
     replace_file(written[0], record.encode())
     replace_file(written[1], draw(json.loads(record)).encode())
     if evaluation.run is not None:
-        written.append(folder / f"{name}.trec")
-        write_run(evaluation.run, written[-1])
+        path = folder / f"{name}.trec"
+        try:
+            write_run(evaluation.run, path)
+            written.append(path)
+        except RunCellError as error:
+            path.unlink(missing_ok=True)  # the run of an earlier evaluation
+            warn(f"{path} is not written. {error}")
     return written
 
 

@@ -4,8 +4,10 @@ from pathlib import Path
 
 import pytest
 
+from sbert_search.embedding.hashing import HashingEmbedder
 from sbert_search.errors import ConfigError
-from sbert_search.evaluation.report import _folders, refuse_overwriting
+from sbert_search.evaluation.report import _folders, refuse_overwriting, write_reports
+from sbert_search.evaluation.retrieval import evaluate_retrieval
 from sbert_search.evaluation.tasks import EvalTask
 
 
@@ -24,3 +26,23 @@ def test_two_systems_get_two_folders(tmp_path: Path) -> None:
     assert list(_folders(tmp_path, {"a b": [], "c": []})) == [tmp_path / "a-b", tmp_path / "c"]
     with pytest.raises(ConfigError, match=r"Two systems would be written to .*; rename 'a-b'"):
         _folders(tmp_path, {"a b": [], "a-b": []})
+
+
+def test_an_id_that_no_run_file_can_hold_costs_the_run_file_only(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "mini"
+    (folder / "qrels").mkdir(parents=True)
+    (folder / "corpus.jsonl").write_text('{"_id": "d 1", "text": "tea"}\n')
+    (folder / "queries.jsonl").write_text('{"_id": "q", "text": "tea"}\n')
+    (folder / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\nq\td 1\t1\n")
+    task = EvalTask(name="mini", kind="retrieval", path=Path("mini"))
+    evaluation = evaluate_retrieval(task, HashingEmbedder(), data=tmp_path)
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "mini.trec").write_text("q Q0 old 1 1.0 us\n")
+    written = [path.name for path in write_reports([evaluation], out)]
+    assert written == ["retrieval.md", "mini.json", "mini.svg"]
+    assert not (out / "mini.trec").exists()
+    shown = " ".join(capsys.readouterr().err.split())
+    assert "mini.trec is not written. The document id 'd 1' is empty or has white space" in shown

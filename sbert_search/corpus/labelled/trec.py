@@ -3,7 +3,8 @@
 A line is one hit: ``query_id Q0 doc_id rank score tag``, with ranks from 1. Only ASCII white space
 separates cells, as in trec_eval; other Unicode spaces and line separators are part of an id.
 trec_eval ignores the ranks: it sorts by score, as 32-bit floats, and breaks ties by document id.
-This package reads the hits in the order of their ranks instead.
+The written scores therefore decrease strictly as 32-bit floats. This package reads the hits in the
+order of their ranks.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
+import numpy as np
+
 from sbert_search.corpus.formats.rows import BadRow, Reject
 from sbert_search.corpus.formats.text import read_text_lines
 from sbert_search.corpus.sources import open_bytes
@@ -20,7 +23,12 @@ from sbert_search.errors import CorpusError
 from sbert_search.records import Run
 from sbert_search.runtime.disk.files import replacing
 
-_CELL = re.compile(r"[^ \t\n\v\f\r]+")
+CELL = re.compile(r"[^ \t\n\v\f\r]+")
+"""A cell of a line in TREC's formats; only ASCII white space separates cells."""
+
+
+class RunCellError(CorpusError):
+    """An id or a tag cannot be a cell of a run file."""
 
 
 def write_run(
@@ -31,7 +39,8 @@ def write_run(
 ) -> None:
     """Write a run atomically; the hits of a query are sorted by descending score.
 
-    Hits with equal scores keep their order. An iterable is written query by query, so that the
+    Hits with equal scores keep their order, also in other programs: see `strictly_falling`. An
+    iterable is written query by query, so that the
     whole run need not be in memory. A query without hits has no lines in the file. If no query has
     hits, the file is empty, and `read_run` refuses it.
 
@@ -42,9 +51,9 @@ def write_run(
         tag: Name of the run, in the last cell of each line.
 
     Raises:
-        CorpusError: An id or the tag is empty, has ASCII white space or cannot be encoded as UTF-8;
-            a query id begins with a byte order mark; a score is not finite; or the file cannot be
-            written.
+        RunCellError: An id or the tag is empty, has ASCII white space or cannot be encoded as
+            UTF-8; or a query id begins with a byte order mark.
+        CorpusError: A score is not finite, or the file cannot be written.
     """
     _check_cell(tag, "tag")
     try:
@@ -58,13 +67,40 @@ def write_run(
 def _lines(query_id: str, hits: Mapping[str, float], tag: str) -> Iterator[str]:
     _check_cell(query_id, "query id")
     if query_id.startswith("\ufeff"):
-        raise CorpusError(f"The query id {query_id!r} begins with a byte order mark. Remove it.")
-    for rank, doc_id in enumerate(sorted(hits, key=lambda doc_id: -hits[doc_id]), start=1):
+        raise RunCellError(f"The query id {query_id!r} begins with a byte order mark. Remove it.")
+    for doc_id, score in hits.items():
         _check_cell(doc_id, "document id")
-        score = float(hits[doc_id])
         if not math.isfinite(score):
             raise CorpusError(f"{query_id!r}, {doc_id!r}: the score {score} is not finite.")
+    ranked = {doc_id: float(hits[doc_id]) for doc_id in sorted(hits, key=lambda d: -hits[d])}
+    for rank, (doc_id, score) in enumerate(strictly_falling(ranked).items(), start=1):
         yield f"{query_id} Q0 {doc_id} {rank} {score!r} {tag}\n"
+
+
+def strictly_falling(scores: Mapping[str, float]) -> dict[str, float]:
+    """Change scores so that they decrease strictly as 32-bit floats, in the order of the mapping.
+
+    trec_eval and MTEB compare scores as 32-bit floats and order equal scores by id. A score that is
+    not below the one before it, as a 32-bit float, is lowered to the next smaller 32-bit float. All
+    other scores stay as they are, except those beyond the range of finite 32-bit floats.
+
+    Args:
+        scores: Finite scores by document id, the best first.
+    """
+    exact = np.array([*scores.values()], dtype=np.float64)
+    low, high = np.float32(-np.inf), np.float32(np.inf)
+    with np.errstate(over="ignore", under="ignore"):
+        single = exact.astype(np.float32)
+        if np.isfinite(single).all() and (single[1:] < single[:-1]).all():
+            return dict(scores)
+        falling = single.copy()
+        above, below = high, low
+        for place in range(len(falling)):
+            falling[place] = above = min(falling[place], np.nextafter(above, low))
+        for place in reversed(range(len(falling))):  # raises scores below the finite floats
+            falling[place] = below = max(falling[place], np.nextafter(below, high))
+    changed = np.where(falling == single, exact, falling)
+    return dict(zip(scores, changed.tolist(), strict=True))
 
 
 def read_run(path: Path) -> Run:
@@ -110,7 +146,7 @@ def _by_rank(hits: dict[int, tuple[str, float, str]]) -> dict[str, float]:
 
 
 def _parse(line: str) -> tuple[str, int, str, float]:
-    cells = _CELL.findall(line)
+    cells = CELL.findall(line)
     if len(cells) != 6:
         raise BadRow(f"{len(cells)} cells; a hit has six: query Q0 document rank score tag", line)
     try:
@@ -126,10 +162,10 @@ def _parse(line: str) -> tuple[str, int, str, float]:
 
 
 def _check_cell(value: str, kind: str) -> None:
-    if not _CELL.fullmatch(value):
-        raise CorpusError(
+    if not CELL.fullmatch(value):
+        raise RunCellError(
             f"The {kind} {value!r} is empty or has white space, which no run file can hold. Rename "
-            "it; or, in `search --queries`, replace --run-out by --json, which can print every id."
+            "it, or use JSON, which holds every id: that of `search --json` or of `eval --out`."
         )
     if any("\ud800" <= character <= "\udfff" for character in value):
-        raise CorpusError(f"The {kind} {value!r} has a lone surrogate, which UTF-8 cannot hold.")
+        raise RunCellError(f"The {kind} {value!r} has a lone surrogate, which UTF-8 cannot hold.")

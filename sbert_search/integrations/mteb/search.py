@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from mteb._create_dataloaders import create_dataloader
 from mteb.types import PromptType
 
 from sbert_search.config import to_mapping
+from sbert_search.corpus.labelled.trec import strictly_falling
 from sbert_search.embedding.arguments import ModelLike
 from sbert_search.errors import EvaluationError
 from sbert_search.index.index import Index
@@ -136,7 +136,7 @@ class SbertSearchModel:
         k = min(top_k, len(engine.index))
         if top_ranked is None:
             run = engine.run(asked, k, options=self.options)
-            return {query_id: _strictly_falling(scores) for query_id, scores in run.items()}
+            return {query_id: strictly_falling(scores) for query_id, scores in run.items()}
         columns = Conditions(engine.index.state.columns)
         found: dict[str, dict[str, float]] = {}
         for query in asked:
@@ -145,22 +145,8 @@ class SbertSearchModel:
             where = all_of([f"({own})", columns.id_in(ids)]) if own else columns.id_in(ids)
             only = self.options.with_keywords(None, where=where)
             (scores,) = engine.run([query], k, options=only).values()
-            found[query.query_id] = _strictly_falling(scores)
+            found[query.query_id] = strictly_falling(scores)
         return found
-
-
-def _strictly_falling(scores: Mapping[str, float]) -> dict[str, float]:
-    """Lower equal scores slightly, so that MTEB keeps the order of the documents.
-
-    MTEB's metrics order documents of equal score by id. They compare scores in float32, so the new
-    scores differ in float32.
-    """
-    falling: dict[str, float] = {}
-    above = np.float32(np.inf)
-    for doc_id, score in scores.items():
-        above = min(np.float32(score), np.nextafter(above, np.float32(-np.inf)))
-        falling[doc_id] = float(above)
-    return falling
 
 
 def _rows(loader: Any) -> Iterator[dict[str, object]]:

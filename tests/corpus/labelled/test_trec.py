@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
+import ir_measures
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sbert_search.corpus.labelled.trec import read_run, write_run
+from sbert_search.corpus.labelled.trec import read_run, strictly_falling, write_run
 from sbert_search.errors import CorpusError
+from sbert_search.metrics.ranking import score_run
 
 SEPARATORS = "\x1c\x1d\x1e\x1f\x85\xa0\u1680\u2003\u2028\u2029\u3000"  # not those of C
 OTHERS = st.characters(codec="utf-8", exclude_characters="\0 \t\n\v\f\r")
@@ -22,7 +26,7 @@ SCORES = st.floats(allow_nan=False, allow_infinity=False)
 def test_ranks_begin_at_one_and_follow_the_order_shown(tmp_path: Path) -> None:
     write_run({"q": {"late": 0.1, "b": 0.5, "a": 0.5}}, tmp_path / "run.trec", tag="us")
     assert (tmp_path / "run.trec").read_text() == (
-        "q Q0 b 1 0.5 us\nq Q0 a 2 0.5 us\nq Q0 late 3 0.1 us\n"
+        "q Q0 b 1 0.5 us\nq Q0 a 2 0.4999999701976776 us\nq Q0 late 3 0.1 us\n"
     )
     assert list(read_run(tmp_path / "run.trec")["q"]) == ["b", "a", "late"]
 
@@ -33,7 +37,49 @@ def test_a_run_survives_the_file(
 ) -> None:
     path = tmp_path_factory.mktemp("run") / "run.trec"
     write_run(run, path)
-    assert read_run(path) == run
+    read = read_run(path)
+    assert read.keys() == run.keys()
+    for query_id, hits in run.items():
+        order = sorted(hits, key=lambda doc_id: -hits[doc_id])
+        assert list(read[query_id]) == order
+        with np.errstate(over="ignore"):
+            exact = np.array([hits[doc_id] for doc_id in order]).astype(np.float32)
+        written = np.array([read[query_id][doc_id] for doc_id in order]).astype(np.float32)
+        assert np.isfinite(written).all()
+        assert (written[1:] < written[:-1]).all()
+        if (exact[1:] < exact[:-1]).all() and np.isfinite(exact).all():
+            assert read[query_id] == hits
+
+
+@given(
+    st.lists(
+        st.sampled_from([0.0, -0.0, 1.0, 1 + 2**-30, 5e-324, 1e-45, -1e-45, 3.4e38, 1e39, -1e39])
+        | SCORES,
+        min_size=1,
+        max_size=12,
+    ),
+    st.data(),
+)
+def test_trec_eval_scores_the_order_that_this_package_scores(
+    tmp_path_factory: pytest.TempPathFactory, scores: list[float], data: st.DataObject
+) -> None:
+    ids = data.draw(st.permutations([f"s{n}" for n in range(len(scores))]))
+    run = {"q": dict(zip(ids, scores, strict=True))}
+    qrels = {"q": {data.draw(st.sampled_from(ids)): 2, data.draw(st.sampled_from(ids)): 1}}
+    path = tmp_path_factory.mktemp("run") / "run.trec"
+    write_run(run, path)
+    for name, measure in (("nDCG@10", ir_measures.nDCG @ 10), ("MRR", ir_measures.RR)):
+        rows: Iterable[object] = ir_measures.read_trec_run(str(path))  # type: ignore[no-untyped-call]
+        outside = ir_measures.calc_aggregate([measure], qrels, rows)
+        own = [score_run(hits, qrels, [name])[name]["q"] for hits in (run, read_run(path))]
+        assert own == [own[0]] * 2
+        assert outside[measure] == pytest.approx(own[0], abs=1e-12)
+
+
+def test_the_lowest_scores_leave_room_for_an_order() -> None:
+    lowest = float(np.finfo(np.float32).min)
+    found = strictly_falling({"a": lowest, "b": lowest, "c": -1e300})
+    assert found["a"] > found["b"] > found["c"] == lowest
 
 
 @pytest.mark.parametrize(
