@@ -44,6 +44,7 @@ JSONL = (
 ).encode()
 CSV = 'id,title,text,n\na,"T, t","two\nlines",1\r\n\nb,,"a ""quote""",2.5\nc,é,text,\n'.encode()
 QRELS = b"query-id\tcorpus-id\tscore\nq1\td1\t2\r\nq1\td2\t0\n\nq2\td1\t-1\n"
+TREC_QRELS = b"q1 0 d1 2\r\nq1 0 d2 0\n\nq2\t0\td1\t-1\n"
 RUN = b"q1 Q0 d1 1 2.5 us\nq1 Q0 d2 2 -1e-3 us\nq2 Q0 d1 1 1 us\n"
 IDS = "\ufeffa\nb c\r\n\ne\u2028\u00e9\n".encode()
 PAIRS = b'sentence1\tsentence2\tscore\tlabel\na\tb\t2.5\tx\nc\t"d\ne"\t0\t\n'
@@ -211,6 +212,7 @@ PARSERS: dict[str, Parser] = {
     "notebook": text("c.ipynb", NOTEBOOK, read_all),
     "zstd": text("c.jsonl.zst", zstd(JSONL), read_all),
     "qrels": text("qrels/test.tsv", QRELS, lambda path: read_qrels(path.parent.parent)),
+    "TREC qrels": text("qrels/test.tsv", TREC_QRELS, lambda path: read_qrels(path.parent.parent)),
     "run": text("run.trec", RUN, read_run),
     "pairs": text("pairs.tsv", PAIRS, read_pairs),
     "queries": text("queries.jsonl", QUERIES, read_queries),

@@ -14,12 +14,14 @@ from sbert_search.corpus.fields import FieldNames, row_parts
 from sbert_search.corpus.formats.limits import RowLimit
 from sbert_search.corpus.formats.rows import BadRow, Reject
 from sbert_search.corpus.formats.text import read_text_lines
+from sbert_search.corpus.labelled.trec import CELL
 from sbert_search.corpus.sources import COMPRESSIONS, classify, field_names, open_bytes, read_rows
 from sbert_search.corpus.spool import source_files
 from sbert_search.errors import ConfigError, CorpusError
 from sbert_search.records import Qrels, Query
 from sbert_search.runtime.memory import mib
 
+_GRADE = re.compile(r"[-+]?[0-9]{1,9}")
 _QUERY_BYTES = 256  # memory overhead of a query: the Query object and its dict entry
 
 
@@ -76,7 +78,11 @@ def read_queries(
 
 
 def read_qrels(folder: Path, split: str = "test") -> Qrels:
-    """Read ``qrels/<split>.tsv``: a header, then lines of query id, document id and grade.
+    """Read ``qrels/<split>.tsv``, in BEIR's or in TREC's format.
+
+    - BEIR: a header, then lines of query id, document id and grade, separated by tabs.
+    - TREC: lines of query id, a cell that is ignored, document id and grade, separated by white
+      space, without a header. The file is read so if its first line is such a line.
 
     Raises:
         CorpusError: The split does not exist (the message lists the existing splits) or has no
@@ -88,12 +94,18 @@ def read_qrels(folder: Path, split: str = "test") -> Qrels:
         splits = sorted(file.stem for file in path.parent.glob("*.tsv"))
         raise CorpusError(f"{path}: no such file; existing splits: {', '.join(splits) or 'none'}.")
     qrels: dict[str, dict[str, int]] = {}
+    cells_of = None
     with open_bytes(path) as stream:
-        for index, row in enumerate(read_text_lines(stream, str(path))):
+        for row in read_text_lines(stream, str(path)):
             if isinstance(row, Reject):
                 raise row.error()
             try:
-                _add_judgement(qrels, row.text, is_header=index == 0)
+                if cells_of is None:
+                    cells_of = _trec_cells if _is_of_trec(row.text) else _beir_cells
+                    if cells_of is _beir_cells:
+                        _check_header(row.text)
+                        continue
+                _add_judgement(qrels, *cells_of(row.text))
             except BadRow as bad:
                 raise bad.at(row.source).error() from None
     if not qrels:
@@ -101,21 +113,45 @@ def read_qrels(folder: Path, split: str = "test") -> Qrels:
     return qrels
 
 
-def _add_judgement(qrels: dict[str, dict[str, int]], line: str, *, is_header: bool) -> None:
+def _is_of_trec(line: str) -> bool:
+    cells = CELL.findall(line)
+    return len(cells) == 4 and line.count("\t") != 2 and bool(_GRADE.fullmatch(cells[3]))
+
+
+def _trec_cells(line: str) -> tuple[str, str, str]:
+    cells = CELL.findall(line)
+    if len(cells) != 4:
+        raise BadRow(
+            f"{len(cells)} cells; after a first line of TREC's format, a judgement has four: "
+            "query id, 0, document id, grade",
+            line,
+        )
+    return cells[0], cells[2], cells[3]
+
+
+def _beir_cells(line: str) -> tuple[str, str, str]:
     cells = line.split("\t")
     if len(cells) != 3 or not all(cell.strip() for cell in cells):
         raise BadRow("not three cells separated by tabs: query id, document id, grade", line)
-    query_id, doc_id, grade = cells
-    is_grade = re.fullmatch(r"[-+]?[0-9]{1,9}", grade)
-    if is_header:
-        if is_grade:
-            raise BadRow("the first line must be a header: query-id, corpus-id, score", line)
-        return
-    if not is_grade:
+    return cells[0], cells[1], cells[2]
+
+
+def _check_header(line: str) -> None:
+    if _GRADE.fullmatch(_beir_cells(line)[2]):
+        raise BadRow("the first line must be a header: query-id, corpus-id, score", line)
+
+
+def _add_judgement(
+    qrels: dict[str, dict[str, int]], query_id: str, doc_id: str, grade: str
+) -> None:
+    if not _GRADE.fullmatch(grade):
         raise BadRow("the grade must be an integer of at most nine digits", grade)
     first = qrels.setdefault(query_id, {}).setdefault(doc_id, int(grade))
     if first != int(grade):
-        raise BadRow(f"an earlier line has the grade {first} for this query and document", line)
+        raise BadRow(
+            f"an earlier line has the grade {first} for this query and document",
+            f"{query_id} {doc_id} {grade}",
+        )
 
 
 def queries_file(path: Path) -> Path:

@@ -7,6 +7,8 @@ import os
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from sbert_search.corpus.labelled.beir import read_qrels, read_queries
 from sbert_search.errors import CorpusError
@@ -35,9 +37,38 @@ def test_qrels_keep_their_order_and_grades(tmp_path: Path) -> None:
     assert read_qrels(tmp_path) == {"q2": {"d 1": 2, "d4": -1}, "q1": {"d3": 0}}
 
 
+def test_qrels_of_trec_have_four_columns_and_no_header(tmp_path: Path) -> None:
+    lines = "q2 0 d13-2 2\r\nq1\tQ0\td\u00a03\t0\n\n  q2 0  d4 -1 \nq2 0 d4 -1\n"
+    write_qrels(tmp_path, lines)
+    assert read_qrels(tmp_path) == {"q2": {"d13-2": 2, "d4": -1}, "q1": {"d\u00a03": 0}}
+
+
+IDS = st.text("abc-\u00a0é", min_size=1).filter(str.strip)
+JUDGEMENTS = st.dictionaries(
+    IDS, st.dictionaries(IDS, st.integers(-2, 4), min_size=1, max_size=3), min_size=1, max_size=3
+)
+
+
+@given(JUDGEMENTS)
+def test_both_formats_give_the_same_judgements(
+    tmp_path_factory: pytest.TempPathFactory, qrels: dict[str, dict[str, int]]
+) -> None:
+    rows = [(q, d, grade) for q, grades in qrels.items() for d, grade in grades.items()]
+    folder = tmp_path_factory.mktemp("qrels")
+    for text in (
+        HEADER + "".join(f"{q}\t{d}\t{grade}\n" for q, d, grade in rows),
+        "".join(f"{q} 0 {d} {grade}\n" for q, d, grade in rows),
+    ):
+        assert read_qrels(write_qrels(folder, text)) == qrels
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [
+        ("q1\td 1\t1\n", "test.tsv:1: the first line must be a header"),
+        ("q1 0 d1 1\nq1 d1 1\n", "test.tsv:2: 3 cells; after a first line of TREC's format"),
+        ("q1 0 d1 1\nq1 0 d1 high\n", "test.tsv:2: the grade must be an integer"),
+        ("q1 0 d1 1\nq1 0 d1 0\n", "test.tsv:2: an earlier line has the grade 1 for"),
         ("q1\td1\t1\n", "test.tsv:1: the first line must be a header"),
         (HEADER + "q1\td1\n", "test.tsv:2: not three cells"),
         (HEADER + "q1 d1 1\n", "test.tsv:2: not three cells"),
