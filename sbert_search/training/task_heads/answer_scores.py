@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -48,12 +49,17 @@ def find_answers(
         questions: The questions.
         rows: The windows of these questions.
         config: Gives the maximum tokens of an answer.
+
+    Returns:
+        An answer for each question. All scores are NaN if a logit is not finite.
     """
     best = [Found("", -np.inf, np.inf)] * len(questions)
     device = model.out.weight.device
     with torch.no_grad():
         for part in token_batches(rows.table.lengths, TOKENS_AT_ONCE):
             logits = model(rows.table.pack(part).to(device)).float().cpu().numpy()
+            if not np.isfinite(logits).all():
+                return [Found("", math.nan, math.nan)] * len(questions)
             ends = np.cumsum(rows.table.lengths[part])
             for row, own in zip(part.tolist(), np.split(logits, ends[:-1]), strict=True):
                 window, owner = rows.windows[row], rows.question_ids[row]
@@ -89,7 +95,12 @@ def best_threshold(
 
     Returns:
         `ALWAYS` if nothing is gained by leaving questions unanswered.
+
+    Raises:
+        ValueError: A margin is NaN.
     """
+    if np.isnan(margins).any():
+        raise ValueError("A margin is NaN, so that it has no place among the others.")
     order = np.argsort(margins, kind="stable")
     ordered, gains = np.asarray(margins)[order], (np.asarray(answered) - np.asarray(none))[order]
     totals = np.concatenate([[0.0], np.cumsum(gains)])
@@ -97,8 +108,12 @@ def best_threshold(
     count = int(totals.argmax())
     if totals[-1] >= totals[count]:
         return ALWAYS
-    above = ordered[count]
-    return float(above - 1.0 if count == 0 else (ordered[count - 1] + above) / 2)
+    above = float(ordered[count])
+    if count == 0:
+        return min(above - 1.0, math.nextafter(above, -math.inf))
+    below = float(ordered[count - 1])
+    middle = below / 2 + above / 2
+    return middle if below < middle < above else below  # between neighbouring floats there is none
 
 
 def score_answers(
@@ -111,11 +126,16 @@ def score_answers(
         questions: The questions with their accepted answers.
         threshold: Threshold of "no answer"; None: the one with the highest F1, or `ALWAYS` if all
             questions have an answer.
+
+    Returns:
+        NaN, NaN and `ALWAYS` if a score is NaN.
     """
     golds = [[answer.text for answer in question.answers] for question in questions]
     f1 = [answer_f1(each.text, gold) for each, gold in zip(found, golds, strict=True)]
     none = [answer_f1("", gold) for gold in golds]
     margins = [each.null_score - each.score for each in found]
+    if np.isnan(margins).any():
+        return math.nan, math.nan, ALWAYS
     if threshold is None:
         threshold = ALWAYS if all(golds) else best_threshold(margins, f1, none)
     chosen = [each.text if m <= threshold else "" for each, m in zip(found, margins, strict=True)]

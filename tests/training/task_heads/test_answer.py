@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from transformers import AutoModelForQuestionAnswering
 
@@ -22,7 +23,13 @@ from sbert_search.prediction.predictor import Predictor
 from sbert_search.records import Answer, Question
 from sbert_search.training.recipe import load_recipe, shipped_recipes
 from sbert_search.training.task_heads.answer import AnswerRecipe, train_answerer
-from sbert_search.training.task_heads.answer_scores import ALWAYS, answer_metrics, best_threshold
+from sbert_search.training.task_heads.answer_scores import (
+    ALWAYS,
+    Found,
+    answer_metrics,
+    best_threshold,
+    score_answers,
+)
 from sbert_search.training.task_heads.answer_windows import WindowConfig, WindowRows
 from tests.models.tiny import TEXTS
 from tests.prediction.test_predictor import answerer
@@ -135,12 +142,22 @@ def test_targets_are_the_tokens_of_the_answer_in_the_windows_that_hold_it(tmp_pa
     assert alone.targets([blank]).any()  # although no token covers the blanks
 
 
+NEIGHBOURS = st.sampled_from([1.0, math.nextafter(1, 2), 1 + 2**-51, 5e-324, 0.0, -0.0, -5e-324])
+
+
 @given(
     st.lists(
-        st.tuples(st.integers(-3, 3), st.integers(0, 2), st.integers(0, 2)), min_size=1, max_size=9
+        st.tuples(
+            st.integers(-3, 3) | NEIGHBOURS | st.floats(-10, 10),
+            st.integers(0, 2),
+            st.integers(0, 2),
+        ),
+        min_size=1,
+        max_size=9,
     )
 )
-def test_the_threshold_gives_the_highest_sum(rows: list[tuple[int, int, int]]) -> None:
+@example([(math.nextafter(1, 2), 1, 0), (1 + 2**-51, 0, 1)])
+def test_the_threshold_gives_the_highest_sum(rows: list[tuple[float, int, int]]) -> None:
     margins, answered, none = (
         [float(value) for value in column] for column in zip(*rows, strict=True)
     )
@@ -151,6 +168,20 @@ def test_the_threshold_gives_the_highest_sum(rows: list[tuple[int, int, int]]) -
 
     best = max(total(t) for t in [-9.0, *margins])
     assert total(best_threshold(margins, answered, none)) == best
+
+
+def test_a_question_without_a_span_is_never_answered() -> None:
+    assert best_threshold([0.0, math.inf], [1.0, 0.0], [0.0, 1.0]) < math.inf
+    assert best_threshold([math.inf], [0.0], [1.0]) < math.inf
+
+
+def test_scores_that_are_nan_give_metrics_that_are_nan() -> None:
+    questions = [Question("1", "q", "c", (Answer(0, "c"),)), Question("2", "q", "c", ())]
+    found = [Found("c", 1.0, 0.0), Found("", math.nan, math.nan)]
+    f1, exact, threshold = score_answers(found, questions)
+    assert math.isnan(f1)
+    assert math.isnan(exact)
+    assert threshold == ALWAYS
 
 
 def test_wrong_data_and_settings_are_refused(tmp_path: Path) -> None:
