@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
+
 from sbert_search.config import unknown_name
 from sbert_search.corpus.labelled.pairs import read_pairs
 from sbert_search.errors import EvaluationError
@@ -31,7 +33,7 @@ def evaluate_nli(task: EvalTask, model: Reranker, *, data: Path, seed: int = 0) 
     Raises:
         CorpusError: The pairs cannot be read, or a pair has no label.
         EvaluationError: The file is absent, its hash is not the one in the task, a label is not a
-            class of the model, or all pairs are labelled ``-``.
+            class of the model, all pairs are labelled ``-``, or a logit is not finite.
     """
     clock = Stopwatch()
     hashes = check_files(task, data, [data / task.path])
@@ -39,6 +41,12 @@ def evaluate_nli(task: EvalTask, model: Reranker, *, data: Path, seed: int = 0) 
     pairs, n_left_out = _labelled(task, data, classes)
     scores = model.predict([(pair.text1, pair.text2) for pair, _ in pairs.values()])
     clock.lap("score")
+    if not (finite := np.isfinite(scores).all(axis=1)).all():
+        (first, _) = [*pairs.values()][int(finite.argmin())]
+        raise EvaluationError(
+            f"The model has no finite logits for {int((~finite).sum()):,} of {len(pairs):,} pairs, "
+            f"the first at {first.source}; check the model, or use --precision fp32."
+        )
     predicted = [classes[index] for index in scores.argmax(axis=1)]
     gold = [label for _, label in pairs.values()]
     right = [float(a == b) for a, b in zip(predicted, gold, strict=True)]

@@ -83,7 +83,8 @@ def evaluate_masked(
         ConfigError: ``most`` is below 1, ``pseudo`` is negative, ``max_len`` is below 8, or
             ``rate`` is not between 0 and 1.
         CorpusError: The text cannot be read, or is empty.
-        EvaluationError: The text is so short that none of its tokens was masked.
+        EvaluationError: The text is so short that none of its tokens was masked, or a logit is not
+            finite.
         ModelError: The tokenizer lacks a special token.
 
     Sources: Devlin et al. 2019, BERT, section 3.1 (arXiv:1810.04805); Salazar et al. 2020, Masked
@@ -106,6 +107,10 @@ def evaluate_masked(
                 f"No token of the text was masked at a rate of {rate:g}; evaluate a longer text."
             )
         pseudo_loss, pseudo_tokens = _pseudo_loss(model, corpus, _spread(len(corpus), pseudo))
+    if not math.isfinite(loss + pseudo_loss):
+        raise EvaluationError(
+            "The model computes logits that are not finite (NaN or infinite); train it again."
+        )
     return MaskedMetrics(
         loss=loss / masked,
         perplexity=math.exp(loss / masked),

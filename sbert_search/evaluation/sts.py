@@ -19,6 +19,7 @@ from sbert_search.embedding.protocol import TextEmbedder
 from sbert_search.errors import EvaluationError
 from sbert_search.evaluation.manifest import Evaluation, Stopwatch, make_manifest
 from sbert_search.evaluation.tasks import EvalTask, check_files
+from sbert_search.evaluation.vectors import encode_finite
 from sbert_search.metrics.correlation import pearson, spearman
 from sbert_search.metrics.isotropy import unit_rows
 from sbert_search.metrics.uniformity import alignment, uniformity
@@ -50,8 +51,8 @@ def evaluate_sts(
     Raises:
         CorpusError: The pairs cannot be read.
         EvaluationError: The file is absent or its hash is not the one in the task, a pair has no
-            score, fewer than two pairs are left, a correlation is undefined, or the cross-encoder
-            has several scores for a pair.
+            score, fewer than two pairs are left, a prediction is not finite, a correlation is
+            undefined, or the cross-encoder has several scores for a pair.
     """
     clock = Stopwatch()
     hashes = check_files(task, data, [data / task.path])
@@ -97,9 +98,9 @@ class Predictions:
     Attributes:
         predicted: Similarity of the two texts of each pair, float32 (n,).
         n_truncated: Number of truncated texts; for a cross-encoder, of truncated pairs.
-        geometry: Alignment and uniformity of the embeddings, by name. Alignment is absent if no
-            pair is positive, uniformity if fewer than two texts have a vector that is not zero, and
-            both for a cross-encoder.
+        geometry: Alignment and uniformity of the embeddings that are not zero, by name. Alignment
+            is absent if no pair of them is positive, uniformity if there are fewer than two of
+            them, and both for a cross-encoder.
     """
 
     predicted: NDArray[np.float32]
@@ -129,13 +130,14 @@ def _predict_by_cosine(
     """
     texts = list(dict.fromkeys(text for pair in pairs for text in (pair.text1, pair.text2)))
     tokens = embedder.tokenize(texts)
-    vectors = unit_rows(embedder.encode_tokens(tokens))
+    vectors = unit_rows(encode_finite(embedder, tokens))
     row = {text: n for n, text in enumerate(texts)}
     left = vectors[[row[pair.text1] for pair in pairs]]
     right = vectors[[row[pair.text2] for pair in pairs]]
     alike = np.asarray(gold) >= ALIKE
     units = vectors[vectors.any(axis=1)]
     geometry = {"uniformity": uniformity(units)} if len(units) > 1 else {}
+    alike &= left.any(axis=1) & right.any(axis=1)
     if alike.any():
         geometry = {"alignment": alignment(left[alike], right[alike]), **geometry}
     cosines = np.einsum("ij,ij->i", left, right).astype(np.float32)

@@ -10,6 +10,7 @@ from sbert_search.corpus.labelled.triplets import read_triplets
 from sbert_search.embedding.protocol import TextEmbedder
 from sbert_search.evaluation.manifest import Evaluation, Stopwatch, make_manifest
 from sbert_search.evaluation.tasks import EvalTask, check_files
+from sbert_search.evaluation.vectors import encode_finite
 from sbert_search.metrics.isotropy import unit_rows
 
 
@@ -30,7 +31,8 @@ def evaluate_triplets(
 
     Raises:
         CorpusError: The triplets cannot be read.
-        EvaluationError: The file is absent, or its hash is not the one in the task.
+        EvaluationError: The file is absent, its hash is not the one in the task, or a vector is not
+            finite.
     """
     clock = Stopwatch()
     file, names = data / task.path, task.columns
@@ -41,7 +43,7 @@ def evaluate_triplets(
         for text in (triplet.anchor, triplet.positive, *triplet.negatives):
             row.setdefault(text, len(row))
     tokens = embedder.tokenize(list(row))
-    vectors = embedder.encode_tokens(tokens).astype(np.float64)
+    vectors = encode_finite(embedder, tokens).astype(np.float64)
     clock.lap("embed")
     correct: dict[str, dict[str, float]] = {}
     for name, space in (("accuracy", vectors), ("cosine accuracy", unit_rows(vectors))):

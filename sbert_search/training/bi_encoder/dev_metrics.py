@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -51,6 +52,8 @@ def dev_evaluator(
     - ``found``, otherwise: share of anchors for which a search in the positives of all rows ranks
       one of the anchor's own positives first. The search leaves out texts equal to the anchor. An
       anchor's own positives are the positives of all rows with the same anchor or the same group.
+      Different texts that a model cannot tell apart share the first rank: if k texts have the best
+      cosine or the best vector, each of them counts 1/k.
       For the losses of `BINARY`, which learn from similar and dissimilar pairs, only the similar
       pairs of the file are used.
 
@@ -63,6 +66,9 @@ def dev_evaluator(
         model: The model whose tokenizer is used.
         prompts: Prompts before the first text of a row, before the second text, and so on. The last
             prompt is also put before all further texts. (): no text has a prompt.
+
+    Returns:
+        Computes the metric; it is NaN if an embedding or a logit of the classifier is not finite.
 
     Raises:
         CorpusError: The file or a row cannot be used.
@@ -82,7 +88,8 @@ def dev_evaluator(
     def evaluate(module: nn.Module) -> Mapping[str, float]:
         assert isinstance(module, Siamese)
         vectors = embed_table(module.bi_encoder, tokens.table)
-        return {task.name: metric(module, vectors[tokens.ids])}
+        value = metric(module, vectors[tokens.ids]) if np.isfinite(vectors).all() else math.nan
+        return {task.name: value}
 
     return DevMetrics((task.name,), evaluate, rows.fingerprint(tokens.prompts))
 
@@ -156,6 +163,8 @@ def _accuracy(rows: TextRows, loss: LossConfig) -> Metric:
     def share(model: Siamese, embeddings: NDArray[np.float32]) -> float:
         device = next(model.parameters()).device
         logits: Tensor = pair_logits(model, torch.from_numpy(embeddings).to(device), loss)
+        if not logits.isfinite().all():
+            return math.nan
         return float((logits.argmax(dim=1).cpu().numpy() == gold).mean())
 
     return share
@@ -167,18 +176,20 @@ def _triplets(model: Siamese, e: NDArray[np.float32]) -> float:
 
 
 def _found(rows: TextRows) -> Metric:
-    anchors, candidates, groups = rows.text_ids[:, 0], rows.text_ids[:, 1], rows.groups
+    anchors, groups = rows.text_ids[:, 0], rows.groups
+    texts, first, of_row = np.unique(rows.text_ids[:, 1], return_index=True, return_inverse=True)
 
     def share(model: Siamese, e: NDArray[np.float32]) -> float:
-        queries, positives = _unit(e[:, 0]), _unit(e[:, 1])
-        found = 0
+        queries, positives = _unit(e[:, 0]), _unit(e[first, 1])
+        # Equal vectors have equal numbers here. Their cosines can differ by a rounding error.
+        alike = np.unique(positives + 0.0, axis=0, return_inverse=True)[1].ravel()
+        found = 0.0
         for query, anchor, group in zip(queries, anchors, groups, strict=True):
-            own = (anchors == anchor) | ((groups == group) & (group >= 0))
-            cosines = np.where(candidates == anchor, -np.inf, positives @ query)
-            best = positives[cosines.argmax()]
-            # Different texts can have equal vectors. Each text whose vector equals the best vector
-            # counts as first.
-            found += bool((positives[own & (candidates != anchor)] == best).all(axis=1).any())
+            own = of_row[(anchors == anchor) | ((groups == group) & (group >= 0))]
+            cosines = np.where(texts == anchor, -np.inf, positives @ query)
+            best = cosines.argmax()
+            tied = ((cosines == cosines[best]) | (alike == alike[best])) & (texts != anchor)
+            found += float(tied[np.unique(own)].sum() / tied.sum())
         return found / len(anchors)
 
     return share

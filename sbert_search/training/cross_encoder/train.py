@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Literal
 
+import numpy as np
 from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy, mse_loss
 
@@ -268,7 +269,7 @@ def _evaluation(recipe: CrossEncoderRecipe) -> DevMetrics | None:
         predicted = Reranker(_cross_encoder(model)).predict(pairs)
         labels = [data.labels[index] for index in predicted.argmax(axis=1)]
         right = sum(a == example.target for a, example in zip(labels, examples, strict=True))
-        return {"accuracy": right / len(examples)}
+        return {"accuracy": right / len(examples) if np.isfinite(predicted).all() else math.nan}
 
     return DevMetrics(("accuracy",), accuracy, fingerprint_of(examples))
 

@@ -32,12 +32,13 @@ class GoldScores:
             )
 
     def correlations(self, predicted: ArrayLike) -> dict[str, float]:
-        """Compute `METRICS` of predictions, (n,); NaN if all predictions are equal.
+        """Compute `METRICS` of predictions, (n,); NaN if all are equal or one is not finite.
 
-        Equal predictions are no error, since a model may recover from them during training.
+        This is no error, since a model may recover from equal predictions during training, and the
+        training itself refuses losses that are not finite.
         """
         values = np.asarray(predicted, dtype=np.float64)
-        if (values == values[0]).all():
+        if not np.isfinite(values).all() or (values == values[0]).all():
             return dict.fromkeys(METRICS, math.nan)
         return {
             "spearman": spearman(values, self.scores),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -100,13 +101,18 @@ def predict_logits(model: SequenceClassifier, table: TokenTable) -> NDArray[np.f
 def dev_metrics(
     kind: LabelKind, logits: NDArray[np.float32], gold: NDArray[np.generic]
 ) -> dict[str, float]:
-    """Compute metrics by name from logits (n, labels); ``kind`` is "class" or "several"."""
+    """Compute metrics by name from logits (n, labels); ``kind`` is "class" or "several".
+
+    All metrics are NaN if a logit is not finite.
+    """
     if kind == "several":
         chosen, true = logits > 0, gold.astype(bool)
         matched = chosen & true
         sums = (matched.sum(axis=0), chosen.sum(axis=0), true.sum(axis=0))
         micro = f1(*(own.sum() for own in sums))
-        return {"micro_f1": float(micro), "macro_f1": float(macro_f1_of(*sums))}
-    counts = confusion(logits.argmax(axis=1), gold, logits.shape[1])
-    metrics = {"accuracy": accuracy, "macro_f1": macro_f1, "matthews": matthews}
-    return {name: float(metric(counts)) for name, metric in metrics.items()}
+        found = {"micro_f1": float(micro), "macro_f1": float(macro_f1_of(*sums))}
+    else:
+        counts = confusion(logits.argmax(axis=1), gold, logits.shape[1])
+        metrics = {"accuracy": accuracy, "macro_f1": macro_f1, "matthews": matthews}
+        found = {name: float(metric(counts)) for name, metric in metrics.items()}
+    return found if np.isfinite(logits).all() else dict.fromkeys(found, math.nan)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -112,6 +113,9 @@ def tag_metrics(
         model: The tagger.
         gold: The sentences with their true tags. A word without a token is predicted as outside.
         rows: The tokenised sentences; None: this function tokenises them.
+
+    Returns:
+        The metrics by name; they are NaN if a logit is not finite.
     """
     rows = WordRows.of(model, gold) if rows is None else rows
     predicted = []
@@ -122,4 +126,6 @@ def tag_metrics(
             own[word] = model.labels[label]
         predicted.append(own)
     scores = entity_scores([row.tags for row in gold], predicted, model.scheme or "bio")
-    return {"f1": scores.f1, "precision": scores.precision, "recall": scores.recall}
+    metrics = {"f1": scores.f1, "precision": scores.precision, "recall": scores.recall}
+    finite = all(np.isfinite(emissions).all() for emissions in found)
+    return metrics if finite else dict.fromkeys(metrics, math.nan)

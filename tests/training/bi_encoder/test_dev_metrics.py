@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -19,16 +21,21 @@ from tests.models.tiny import tiny_bi_encoder
 def found(
     folder: Path,
     rows: list[dict[str, object]],
-    angles: dict[str, float],
+    angles: Mapping[str, float],
     monkeypatch: pytest.MonkeyPatch,
     form: Form = "pairs",
     loss: LossName = "mnrl",
 ) -> float:
-    """The share of anchors that find a positive, if each text has a vector of this angle."""
+    """The dev metric, if each text has a vector of this angle.
+
+    The vector of a text without an angle is zero; that of one whose angle is NaN is NaN.
+    """
 
     def embed(model: object, texts: list[str]) -> np.ndarray:
-        radians = np.radians([angles[text] for text in texts])
-        return np.stack([np.cos(radians), np.sin(radians)], axis=1).astype(np.float32)
+        radians = np.radians([angles.get(text, 0) for text in texts])
+        vectors = np.stack([np.cos(radians), np.sin(radians)], axis=1).astype(np.float32)
+        vectors[[text not in angles for text in texts]] = 0
+        return vectors
 
     monkeypatch.setattr(TokenTable, "of", lambda texts, tokenizer, ranks: texts)
     monkeypatch.setattr(dev_metrics, "embed_table", embed)
@@ -37,7 +44,8 @@ def found(
     model = tiny_bi_encoder(folder / "tokens")
     data = DataConfig(train=path, form=form)
     evaluate = dev_metrics.dev_evaluator(path, data, LossConfig(name=loss), ("0", "1"), model)
-    return evaluate(Siamese(model, None))["found"]
+    (value,) = evaluate(Siamese(model, None)).values()
+    return value
 
 
 def pair(first: str, second: str, **more: object) -> dict[str, object]:
@@ -64,8 +72,41 @@ def test_all_positives_of_an_anchor_count_and_texts_equal_to_it_do_not(
 def test_texts_with_equal_vectors_share_a_rank(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rows = [pair("a", "b"), pair("c", "B")]
-    assert found(tmp_path, rows, {"a": 0, "b": 10, "B": 10, "c": 20}, monkeypatch) == 1
+    rows = [pair("a", "b"), pair("c", "B"), pair("d", "e"), pair("f", "e")]
+    angles = {"a": 0.0, "b": 10.0, "B": 10.0, "c": 20.0, "d": 90.0, "e": 90.0, "f": 95.0}
+    # b and B share the first rank for a and c; e is one text, although two rows have it.
+    assert found(tmp_path, rows, angles, monkeypatch) == 3 / 4
+
+
+@pytest.mark.parametrize("side", ["both", "anchors", "positives"])
+@pytest.mark.parametrize("value", ["constant", "zero", "nan"])
+def test_a_model_that_gives_texts_one_vector_has_the_metric_of_chance(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, side: str, value: str
+) -> None:
+    n = 50
+    rows = [pair(f"a{i}", f"p{i}") for i in range(n)]
+    angles = {f"{kind}{i}": 360.0 * i / n + (kind == "p") for kind in "ap" for i in range(n)}
+    assert found(tmp_path, rows, angles, monkeypatch) == 1
+    for text in list(angles):
+        if side == "both" or text.startswith(side[0]):
+            angles[text] = math.nan if value == "nan" else 45.0
+            if value == "zero":
+                del angles[text]
+    share = found(tmp_path, rows, angles, monkeypatch)
+    assert math.isnan(share) if value == "nan" else share == pytest.approx(1 / n)
+
+
+def test_triplets_of_equal_vectors_are_not_right(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows: list[dict[str, object]] = [
+        {"anchor": f"a{n}", "positive": f"p{n}", "negative": f"n{n}"} for n in range(5)
+    ]
+    texts = [str(text) for row in rows for text in row.values()]
+    for angles, share in ((dict.fromkeys(texts, 10.0), 0.0), ({}, 0.0)):
+        assert found(tmp_path, rows, angles, monkeypatch, form="triplets") == share
+    one = dict.fromkeys(texts, 10.0) | {"a0": math.nan}
+    assert math.isnan(found(tmp_path, rows, one, monkeypatch, form="triplets"))
 
 
 def test_dissimilar_pairs_are_no_positives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
