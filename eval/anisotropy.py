@@ -39,6 +39,7 @@ from sbert_search.evaluation.sts import evaluate_sts
 from sbert_search.evaluation.tasks import find_task
 from sbert_search.runtime.disk.files import replace_file
 from sbert_search.runtime.provenance import made_with
+from sbert_search.search.options import SearchOptions
 
 SENTENCES = "mnli/train_subset.jsonl.gz"
 STS_DEV, STS_TEST = "stsb-dev", "stsb"
@@ -119,10 +120,15 @@ def compared(
 ) -> dict[str, Any]:
     """Compare the vectors after a remedy with the unchanged ones on a task."""
     found = find_task("sts" if task == STS_TEST else "retrieval", task)
-    evaluate = evaluate_sts if found.kind == "sts" else evaluate_retrieval
     folders = {UNCHANGED: embedder, remedy: MappedEmbedder(embedder, remedy, fitted)}
     for name, each in folders.items():
-        write_reports([evaluate(found, each, data=data)], work / name)
+        dense = SearchOptions(mode="dense")
+        evaluation = (
+            evaluate_sts(found, each, data=data)
+            if found.kind == "sts"
+            else evaluate_retrieval(found, each, data=data, search=dense)
+        )
+        write_reports([evaluation], work / name)
     (comparison,) = compare_runs(work / UNCHANGED, work / remedy)
     difference = comparison.difference
     return {

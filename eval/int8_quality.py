@@ -39,6 +39,7 @@ from sbert_search.runtime.device import Precision
 from sbert_search.runtime.disk.files import replace_file
 from sbert_search.runtime.progress import note
 from sbert_search.runtime.provenance import made_with
+from sbert_search.search.options import SearchOptions
 from sbert_search.search.rerankers.reranker import Reranker
 from sbert_search.training.cross_encoder.train import CrossEncoderRecipe, train_cross_encoder
 from sbert_search.training.loop.checkpoint import checkpoints
@@ -136,7 +137,8 @@ def compare_retrieval(options: argparse.Namespace, name: str) -> dict[str, Any]:
         note(f"{name} in {precision}")
         embedder = open_in(options, precision)
         with closing(CachedEmbedder(embedder)) as cached:
-            evaluation = evaluate_retrieval(task, cached, data=options.data)
+            dense = SearchOptions(mode="dense")
+            evaluation = evaluate_retrieval(task, cached, data=options.data, search=dense)
             found.append(evaluation.per_item[task.main_metric])
             vectors.append((cached.encode_document(documents), cached.encode_query(queries)))
         beyond = embedder.beyond_calibration

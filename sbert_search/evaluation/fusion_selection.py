@@ -9,6 +9,7 @@ import numpy as np
 
 from sbert_search.embedding.protocol import TextEmbedder
 from sbert_search.errors import EvaluationError
+from sbert_search.evaluation.own_documents import own_documents, without_own
 from sbert_search.index.index import Index
 from sbert_search.metrics.ranking import score_run
 from sbert_search.records import Qrels, Query
@@ -110,6 +111,7 @@ def _scores(
 ) -> np.ndarray:
     """Compute the score of each query with each fusion, (n_candidates, n_queries)."""
     snapshot, depth = index.state, Fusion().depth
+    own = own_documents(index, queries, qrels)
     texts = [query.text for query in queries]
     found = list(candidates_of(snapshot, texts, embedder.encode_query(texts), depth))
     values = []
@@ -119,6 +121,6 @@ def _scores(
             ranking = fuse(candidates, fusion)
             ids = snapshot.doc_ids(ranking.docs)
             run[query.query_id] = {doc_id: -float(rank) for rank, doc_id in enumerate(ids)}
-        per_query = score_run(run, qrels, [measure])[measure]
+        per_query = score_run(without_own(run, own), qrels, [measure])[measure]
         values.append([per_query[query.query_id] for query in queries])
     return np.array(values)

@@ -9,6 +9,7 @@ from pathlib import Path
 from sbert_search.corpus.labelled.trec import RunCellError, write_run
 from sbert_search.errors import ConfigError
 from sbert_search.evaluation.manifest import Evaluation
+from sbert_search.evaluation.own_documents import OWN_DOCUMENTS
 from sbert_search.evaluation.plots import draw
 from sbert_search.evaluation.tasks import EvalSuite, EvalTask, Kind
 from sbert_search.runtime.disk.files import replace_file
@@ -112,6 +113,21 @@ def score_table(evaluations: Sequence[Evaluation], suite: EvalSuite | None = Non
     return columns, rows
 
 
+def remarks(evaluations: Sequence[Evaluation]) -> list[str]:
+    """Return sentences on how the documents of a retrieval were found, for readers of the table."""
+    if evaluations[0].task.kind != "retrieval":
+        return []
+    found = [f"Search mode:{_how(evaluations[0]).removeprefix(',')}."]
+    for evaluation in evaluations:
+        if own := evaluation.counts.get(OWN_DOCUMENTS):
+            found.append(
+                f"{evaluation.task.name}: {own:,} of {evaluation.counts['queries']:,} queries are "
+                "documents of the collection; their own document is left out of their results. "
+                "ignore_identical_ids = false in a task file keeps it."
+            )
+    return found
+
+
 def system_table(systems: Mapping[str, Sequence[Evaluation]]) -> Table:
     """Return a table with one row per system and the main metric of each task."""
     tasks = [e.task for e in next(iter(systems.values()))]
@@ -141,6 +157,7 @@ def markdown(
     title = suite.title if suite else _TITLES[kind]
     lines = [f"# {title}: {name}{_how(first)}", "", _EXPLAINED[kind], ""]
     lines += [*_table(score_table(evaluations, suite), left=2), ""]
+    lines += [text for remark in remarks(evaluations)[1:] for text in (remark, "")]
     if suite and suite.average and suite.absent:
         lines += ["Tasks are absent, so no mean is given.", ""]
     if beside:

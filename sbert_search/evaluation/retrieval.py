@@ -7,6 +7,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 
 from sbert_search.config import to_mapping
@@ -14,13 +15,14 @@ from sbert_search.corpus.labelled.beir import read_qrels, read_queries
 from sbert_search.embedding.protocol import TextEmbedder
 from sbert_search.errors import EvaluationError, QueryError
 from sbert_search.evaluation.manifest import Evaluation, Stopwatch, make_manifest
+from sbert_search.evaluation.own_documents import OWN_DOCUMENTS, own_documents, without_own
 from sbert_search.evaluation.tasks import EvalTask, check_files
 from sbert_search.index.index import Index
 from sbert_search.index.ingestion.build import BuildSettings, build_index
 from sbert_search.metrics.ranking import DEFAULT_MEASURES, mean, score_run
 from sbert_search.records import Qrels, Query, Run
 from sbert_search.search.engine import SearchEngine
-from sbert_search.search.options import SearchOptions
+from sbert_search.search.options import MAX_RERANK_DEPTH, SearchOptions
 from sbert_search.search.rerankers.maxp import BestWindow
 from sbert_search.shards.index import open_index
 
@@ -48,7 +50,7 @@ def evaluate_retrieval(
         index: An index of the collection to search. None: an index with exact search is built in
             a temporary folder.
         search: Options of the search, such as its mode. The number of documents that are found for
-            a query is ``task.depth``, not an option. None: dense search.
+            a query is ``task.depth``, not an option. None: those of a search without options.
         reranker: Reranks the first ``search.rerank_depth`` documents of each query, but at most
             ``task.depth``. The reranked documents stay before the others. None: no reranking.
         seed: Seed of the interval of the main metric; the scores have no random part.
@@ -61,7 +63,7 @@ def evaluate_retrieval(
             was built with another model; `NoLexicalData`: the mode needs lexical data.
     """
     score_run({}, {}, [task.main_metric])  # an unknown metric is refused before the work
-    clock, search = Stopwatch(), search or SearchOptions(mode="dense")
+    clock, search = Stopwatch(), search or SearchOptions()
     if reranker is not None and search.rerank_depth < 1:
         raise QueryError(f"rerank_depth is {search.rerank_depth}; it must be at least 1.")
     folder = data / task.path
@@ -72,16 +74,24 @@ def evaluate_retrieval(
     with _opened(task, folder, embedder, index) as (opened, build_counts):
         depth = min(search.rerank_depth, task.depth)  # the reranker adds no documents to the run
         search = replace(search.for_index(opened.state), rerank_depth=depth)
+        own = own_documents(opened, queries, qrels, task.ignore_identical_ids)
         clock.lap("index")
-        run: Run = SearchEngine(opened, embedder).run(queries, task.depth, options=search)
+        engine = SearchEngine(opened, embedder)
+        run: Run = without_own(
+            engine.run(queries, task.depth + bool(own), options=search), own, task.depth
+        )
         clock.lap("search")
         if reranker is not None:
+            more = min(depth + bool(own), MAX_RERANK_DEPTH)
             reranking = SearchEngine(opened, embedder, reranker)
-            reranked = reranking.run(queries, search.rerank_depth, options=search)
-            run = _put_first(reranked, run)
+            reranked = reranking.run(queries, more, options=replace(search, rerank_depth=more))
+            run = _put_first(reranked, run, depth)
             clock.lap("rerank")
         settings = _settings(opened, search, task.depth, reranker)
         counts = _counts(opened, qrels) | build_counts
+        if own:
+            settings["ignore identical ids"] = True
+            counts[OWN_DOCUMENTS] = len(own)
     per_query = score_run(run, qrels, dict.fromkeys((task.main_metric, *DEFAULT_MEASURES)))
     return Evaluation(
         task=task,
@@ -95,16 +105,19 @@ def evaluate_retrieval(
     )
 
 
-def _put_first(reranked: Run, retrieved: Run) -> dict[str, dict[str, float]]:
-    """Put the reranked documents of each query before its other retrieved documents.
+def _put_first(reranked: Run, retrieved: Run, depth: int) -> dict[str, dict[str, float]]:
+    """Put the first ``depth`` documents of each query into the reranked order, before the others.
 
     The scores of the result only express the order: 1 for the last document of a query, 2 for the
     document before it, and so on.
     """
-    ordered = {
-        query: [*reranked[query], *(d for d in docs if d not in reranked[query])]
-        for query, docs in retrieved.items()
-    }
+    ordered = {}
+    for query, hits in retrieved.items():
+        first = set(islice(hits, depth))
+        ordered[query] = [
+            *(doc_id for doc_id in reranked[query] if doc_id in first),
+            *(doc_id for doc_id in hits if doc_id not in first),
+        ]
     return {
         query: {doc_id: float(len(docs) - index) for index, doc_id in enumerate(docs)}
         for query, docs in ordered.items()

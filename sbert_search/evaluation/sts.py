@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from sbert_search.corpus.labelled.beir import folded
 from sbert_search.corpus.labelled.pairs import read_pairs
 from sbert_search.embedding.protocol import TextEmbedder
 from sbert_search.errors import EvaluationError
@@ -183,4 +184,4 @@ def _gold_scores(task: EvalTask, pairs: Sequence[TextPair]) -> list[float]:
 
 
 def _unordered(pair: TextPair) -> frozenset[str]:
-    return frozenset(" ".join(text.lower().split()) for text in (pair.text1, pair.text2))
+    return frozenset(map(folded, (pair.text1, pair.text2)))

@@ -77,6 +77,9 @@ class EvalTask:
         bad_tags: Treatment of tags that break the rules of their scheme, such as IOB2. ``refuse``:
             they are an error. ``repair``: they are read as ``conlleval`` reads them.
         depth: Number of documents retrieved per query of a ``retrieval`` task.
+        ignore_identical_ids: Whether the results of a query leave out the document with the query's
+            id (``retrieval``). None: they leave it out if it has the query's text too, and is not
+            judged relevant to the query. The run, and what is reranked, leave it out as well.
         queries: ``raw``: all judged queries; ``clean``, for reranking: only queries with relevant
             and irrelevant candidates.
         sha256: Hash of each data file, by its path relative to the data folder.
@@ -95,12 +98,18 @@ class EvalTask:
     columns: TaskColumns = field(default_factory=TaskColumns)
     bad_tags: Literal["refuse", "repair"] = "refuse"
     depth: int = 1000
+    ignore_identical_ids: bool | None = None
     queries: Literal["raw", "clean"] = "raw"
     sha256: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.depth < 1:
             raise ConfigError(f"{self.name}: depth is {self.depth}; it must be at least 1.")
+        if self.ignore_identical_ids is not None and self.kind != "retrieval":
+            raise ConfigError(
+                f"{self.name}: ignore_identical_ids is for tasks of the kind retrieval, not for "
+                f"{self.kind}; remove it."
+            )
         if self.more and self.kind not in ("classify", "tag", "qa"):
             raise ConfigError(
                 f"{self.name}: more is given, but tasks of the kind {self.kind} read one file; "

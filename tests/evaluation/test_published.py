@@ -10,6 +10,7 @@ from sbert_search.evaluation.expected import judge, load_expected
 from sbert_search.evaluation.retrieval import evaluate_retrieval
 from sbert_search.evaluation.sts import evaluate_sts
 from sbert_search.evaluation.tasks import load_task
+from sbert_search.search.options import SearchOptions
 
 EVAL = Path(__file__).parents[2] / "eval"
 EXPECTED = load_expected(EVAL / "expected" / "all-MiniLM-L6-v2.toml")
@@ -22,8 +23,12 @@ def embedder() -> TextEmbedder:
 
 def check(name: str, embedder: TextEmbedder, data: Path) -> None:
     task = load_task(EVAL / "tasks" / f"{name}.toml")
-    evaluate = evaluate_sts if task.kind == "sts" else evaluate_retrieval
-    verdict = judge(evaluate(task, embedder, data=data), EXPECTED)
+    if task.kind == "sts":
+        evaluation = evaluate_sts(task, embedder, data=data)
+    else:
+        dense = SearchOptions(mode="dense")
+        evaluation = evaluate_retrieval(task, embedder, data=data, search=dense)
+    verdict = judge(evaluation, EXPECTED)
     assert verdict.ok, verdict
 
 

@@ -2,24 +2,37 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+import ir_measures
 import pytest
 
+from sbert_search.corpus.labelled.beir import read_qrels, read_queries
 from sbert_search.corpus.labelled.trec import read_run
 from sbert_search.embedding.hashing import HashingEmbedder
-from sbert_search.errors import CorpusError, EvaluationError, ModelMismatch, QueryError
+from sbert_search.errors import (
+    ConfigError,
+    CorpusError,
+    EvaluationError,
+    ModelMismatch,
+    QueryError,
+)
 from sbert_search.evaluation.expected import ExpectedScore, ExpectedScores, judge
-from sbert_search.evaluation.manifest import read_evaluation
+from sbert_search.evaluation.fusion_selection import choose_fusion, name_of
+from sbert_search.evaluation.manifest import Evaluation, read_evaluation
 from sbert_search.evaluation.plots import draw
-from sbert_search.evaluation.report import markdown, write_reports
+from sbert_search.evaluation.report import markdown, remarks, write_reports
 from sbert_search.evaluation.retrieval import collection_files, evaluate_retrieval
 from sbert_search.evaluation.tasks import EvalTask
 from sbert_search.index.index import Index
+from sbert_search.index.lexical_settings import LexicalSettings
 from sbert_search.metrics.ranking import score_run
 from sbert_search.metrics.significance import mean_interval
-from sbert_search.search.options import SearchOptions
+from sbert_search.records import Query
+from sbert_search.search.engine import SearchEngine
+from sbert_search.search.options import SearchMode, SearchOptions
 from sbert_search.search.rerankers.maxp import BestWindow
 from sbert_search.search.rerankers.reranker import Reranker
 from sbert_search.search.stages.boosts import Boost
+from sbert_search.search.stages.fusion import Fusion
 from tests.models.tiny import tiny_cross_encoder
 
 DOCUMENTS = {
@@ -31,6 +44,7 @@ DOCUMENTS = {
 QUERIES = {"q1": "why do bees dance", "q2": "moon and tides of the sea", "q3": "zebra stripes"}
 QRELS = {("q1", "bees"): 1, ("q2", "tides"): 2, ("q2", "moon"): 1, ("q3", "gone"): 1}
 
+DENSE = SearchOptions(mode="dense")
 TASK = EvalTask(name="mini", kind="retrieval", path=Path("mini"))
 
 
@@ -52,7 +66,7 @@ def write_rows(path: Path, texts: dict[str, str]) -> None:
 
 
 def test_every_judged_query_counts(data: Path) -> None:
-    result = evaluate_retrieval(TASK, HashingEmbedder(), data=data)
+    result = evaluate_retrieval(TASK, HashingEmbedder(), data=data, search=DENSE)
     assert result.per_item["nDCG@10"] == {"q1": 1.0, "q2": 1.0, "q3": 0.0}
     assert result.main_score == pytest.approx(2 / 3)
     assert result.scores["recall@100"] == pytest.approx(2 / 3)
@@ -94,10 +108,19 @@ def test_a_repeat_gives_the_same_scores_and_the_same_run(data: Path) -> None:
     assert first.run == second.run
 
 
-def test_the_record_names_the_mode_that_auto_stands_for(data: Path) -> None:
-    for search, mode in ((None, "dense"), (SearchOptions(), "hybrid")):
-        result = evaluate_retrieval(TASK, HashingEmbedder(), data=data, search=search)
-        assert result.manifest["settings"]["mode"] == mode
+@pytest.mark.parametrize("lexical", [True, False])
+def test_without_options_the_search_is_that_of_an_engine_without_options(
+    data: Path, tmp_path: Path, *, lexical: bool
+) -> None:
+    settings = LexicalSettings() if lexical else None
+    corpus = data / "mini" / "corpus.jsonl"
+    index = Index.build(corpus, out=tmp_path / "i", model=HashingEmbedder(), lexical=settings)
+    found = evaluate_retrieval(TASK, HashingEmbedder(), data=data, index=tmp_path / "i")
+    run = SearchEngine(index, HashingEmbedder()).run([Query(*q) for q in QUERIES.items()], 1000)
+    assert found.run == run
+    mode = "hybrid" if lexical else "dense"
+    assert found.manifest["settings"]["mode"] == mode
+    assert remarks([found]) == [f"Search mode: {mode}."]
 
 
 def test_an_index_given_is_searched(data: Path, tmp_path: Path) -> None:
@@ -243,7 +266,7 @@ def test_options_of_the_search_are_recorded(data: Path) -> None:
         boost=Boost("year", 0.5, "linear"),
     )
     result = evaluate_retrieval(TASK, HashingEmbedder(), data=data, search=search)
-    plain = evaluate_retrieval(TASK, HashingEmbedder(), data=data)
+    plain = evaluate_retrieval(TASK, HashingEmbedder(), data=data, search=DENSE)
     boost = {"column": "year", "weight": 0.5, "kind": "linear", "half_life_days": None, "now": None}
     assert result.manifest["settings"] == {
         **plain.manifest["settings"],
@@ -254,6 +277,106 @@ def test_options_of_the_search_are_recorded(data: Path) -> None:
         "fuzzy": 1,
         "boost": [boost],
     }
+
+
+ARGUMENTS = {
+    "a1": "School uniforms save families money and time.",
+    "a1-con": "Uniforms cost families more, since children need ordinary clothes too.",
+    "a2": "Night trains should return because they replace flights.",
+    "a2-con": "Night trains are too slow and too dear to replace flights.",
+    "3": "Windows of old houses let in cold air.",
+}
+
+
+@pytest.fixture
+def argued(tmp_path: Path) -> Path:
+    """Two queries are documents; the third shares only its id with a document."""
+    folder = tmp_path / "data" / "argued"
+    (folder / "qrels").mkdir(parents=True)
+    write_rows(folder / "corpus.jsonl", ARGUMENTS)
+    asked = {"a1": ARGUMENTS["a1"].upper(), "a2": ARGUMENTS["a2"], "3": "cold air windows"}
+    write_rows(folder / "queries.jsonl", asked)
+    lines = "a1 0 a1-con 1\na2 0 a2-con 1\n3 0 3 1\n"
+    (folder / "qrels" / "test.tsv").write_text(lines)
+    return tmp_path / "data"
+
+
+def outside(result: Evaluation, folder: Path, *, ignore: bool) -> float:
+    """The nDCG@10 that ir-measures gives to a run after BEIR's rule."""
+    assert result.run is not None
+    run = {
+        query: {d: s for d, s in hits.items() if d != query or not ignore}
+        for query, hits in result.run.items()
+    }
+    found = ir_measures.calc_aggregate([ir_measures.nDCG @ 10], read_qrels(folder), run)
+    return float(found[ir_measures.nDCG @ 10])
+
+
+@pytest.mark.parametrize("mode", ["dense", "lexical", "hybrid"])
+@pytest.mark.parametrize("reranked", [False, True])
+def test_a_query_does_not_find_its_own_document(
+    argued: Path, tmp_path: Path, mode: SearchMode, *, reranked: bool
+) -> None:
+    reranker = BestWindow(Reranker(tiny_cross_encoder(tmp_path / "tokens"))) if reranked else None
+    search = SearchOptions(mode=mode, rerank_depth=2)
+    task, results = EvalTask(name="argued", kind="retrieval", path=Path("argued")), {}
+    for ignore in (None, True, False):
+        results[ignore] = evaluate_retrieval(
+            replace(task, ignore_identical_ids=ignore),
+            HashingEmbedder(),
+            data=argued,
+            search=search,
+            reranker=reranker,
+        )
+    for ignore, left_out in ((None, {"a1", "a2"}), (True, {"a1", "a2", "3"}), (False, set())):
+        result = results[ignore]
+        assert result.run is not None
+        assert {query for query, hits in result.run.items() if query not in hits} == left_out
+        assert result.counts.get("queries whose own document is left out", 0) == len(left_out)
+        assert len(remarks([result])) == 1 + bool(left_out)
+        assert result.main_score == pytest.approx(
+            outside(result, argued / "argued", ignore=bool(ignore))
+        )
+    if not reranked:
+        assert results[None].per_item["nDCG@10"] == {"a1": 1.0, "a2": 1.0, "3": 1.0}
+        assert results[False].per_item["nDCG@10"]["a1"] < 1
+        shallow = evaluate_retrieval(
+            replace(task, depth=1), HashingEmbedder(), data=argued, search=search
+        )
+        assert shallow.run is not None
+        assert [[*hits] for hits in shallow.run.values()] == [["a1-con"], ["a2-con"], ["3"]]
+    else:
+        plain = evaluate_retrieval(task, HashingEmbedder(), data=argued, search=search)
+        assert plain.run is not None
+        for query, hits in (results[None].run or {}).items():
+            assert {*list(hits)[:2]} == {*list(plain.run[query])[:2]}
+            assert list(hits)[2:] == list(plain.run[query])[2:]
+
+
+def test_an_own_document_that_is_judged_relevant_counts(argued: Path) -> None:
+    (argued / "argued" / "qrels" / "test.tsv").write_text("a1 0 a1 1\na2 0 a2 0\n")
+    task = EvalTask(name="argued", kind="retrieval", path=Path("argued"))
+    result = evaluate_retrieval(task, HashingEmbedder(), data=argued)
+    assert result.per_item["nDCG@10"]["a1"] == 1.0
+    assert result.counts["queries whose own document is left out"] == 1
+
+
+def test_choosing_a_fusion_leaves_own_documents_out(argued: Path, tmp_path: Path) -> None:
+    folder = argued / "argued"
+    index = Index.build(folder, out=tmp_path / "i", model=HashingEmbedder())
+    queries, qrels = read_queries(folder), read_qrels(folder)
+    choice = choose_fusion(index, HashingEmbedder(), queries, qrels, folds=2)
+    assert max(choice.scores.values()) == 1.0
+    words = name_of(Fusion(dense_weight=0.0))
+    lexical = SearchOptions(mode="lexical")
+    task = EvalTask(name="argued", kind="retrieval", path=Path("argued"))
+    alone = evaluate_retrieval(task, HashingEmbedder(), data=argued, search=lexical)
+    assert choice.scores[words] == pytest.approx(alone.main_score)
+
+
+def test_other_kinds_of_tasks_have_no_own_documents() -> None:
+    with pytest.raises(ConfigError, match="ignore_identical_ids is for tasks of the kind"):
+        EvalTask(name="t", kind="sts", path=Path("t"), ignore_identical_ids=True)
 
 
 def test_the_seed_is_that_of_the_interval(data: Path) -> None:

@@ -36,6 +36,7 @@ from sbert_search.models.bi_encoder import BiEncoder
 from sbert_search.runtime.device import resolve_device
 from sbert_search.runtime.progress import note, warn
 from sbert_search.runtime.provenance import code, machine
+from sbert_search.search.options import SearchOptions
 
 FEWEST = 10  # fewest texts; the remedies are fitted on one half and measured on the other half
 _PAIRED = 1000  # number of texts of which all pairs are compared for quantiles of the cosine
@@ -168,9 +169,15 @@ def _evaluate(
             results[remedy] = []
             for task in tasks:
                 note(f"{task.name}, remedy {remedy}")
-                evaluate = evaluate_sts if task.kind == "sts" else evaluate_retrieval
-                results[remedy].append(evaluate(task, mapped, data=data))
+                results[remedy].append(_evaluated(task, mapped, data))
     return results
+
+
+def _evaluated(task: EvalTask, embedder: TextEmbedder, data: Path) -> Evaluation:
+    """Evaluate the vectors: words, which hybrid search compares too, are the same for all."""
+    if task.kind == "sts":
+        return evaluate_sts(task, embedder, data=data)
+    return evaluate_retrieval(task, embedder, data=data, search=SearchOptions(mode="dense"))
 
 
 def _sentence_figures(

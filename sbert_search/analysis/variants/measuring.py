@@ -25,6 +25,7 @@ from sbert_search.models.pretraining import MaskedLanguageModel
 from sbert_search.prediction.predictor import Predictor
 from sbert_search.runtime.device import resolve_device
 from sbert_search.runtime.disk.files import remove_tree
+from sbert_search.search.options import SearchOptions
 from sbert_search.tokens.wordpiece.training import BATCH_ROWS, VocabularySettings, train_tokenizer
 from sbert_search.training.bi_encoder.train import BiEncoderRecipe, train_bi_encoder
 from sbert_search.training.loop.checkpoint import checkpoint_path, checkpoints, read_checkpoint
@@ -211,9 +212,12 @@ class Measuring:
         self, kind: Kind, names: Sequence[str], embedder: Embedder, after: str
     ) -> dict[str, float]:
         figures = {}
-        evaluate = evaluate_sts if kind == "sts" else evaluate_retrieval
         for task in distinct_tasks([find_task(kind, name) for name in names]):
-            done = evaluate(task, embedder, data=self.data)
+            if kind == "sts":
+                done = evaluate_sts(task, embedder, data=self.data)
+            else:
+                dense = SearchOptions(mode="dense")
+                done = evaluate_retrieval(task, embedder, data=self.data, search=dense)
             figures[f"{task.name} {task.main_metric}, {after}"] = done.main_score
         return figures
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from sbert_search.cli.console import emit, show_table
+from sbert_search.cli.console import emit, say, show_table
 from sbert_search.cli.evaluate.options import EvalOptions
 from sbert_search.cli.options.shared import refuse_typed
 from sbert_search.errors import EvaluationError
@@ -92,10 +92,12 @@ def _show(
     *,
     as_json: bool,
 ) -> None:
-    from sbert_search.evaluation.report import score_table, system_table
+    from sbert_search.evaluation.report import remarks, score_table, system_table
 
     if not as_json:
         show_table(*score_table(evaluations, suite))
+        for remark in remarks(evaluations):
+            say(remark)
         if of_baselines:
             name = str(evaluations[0].manifest["model"]["name"])
             show_table(*system_table({name: evaluations, **of_baselines}))

@@ -103,7 +103,7 @@ def sts(
 
 @evaluate.command()
 @click.option("--index", type=FOLDER, help="Index to search.  [default: a new exact index]")
-@ranking_options("dense")
+@ranking_options("auto")
 @no_cache
 @eval_options
 @click.pass_context
@@ -117,8 +117,10 @@ def retrieval(
 ) -> int:
     """Measure search on BEIR folders.
 
-    The corpus of each folder is searched with its queries. With --index, the model is that of the
-    index; --model can name another place to find it.
+    The corpus of each folder is searched with its queries, by default in the mode that `search`
+    uses. With --index, the model is that of the index; --model can name another place to find it.
+    If a query is itself a document of the corpus, with the same id and text, its results leave out
+    this document.
     """
     from sbert_search.embedding.engines.protocol import pair_engine
     from sbert_search.evaluation.retrieval import evaluate_retrieval

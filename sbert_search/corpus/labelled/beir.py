@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 from sbert_search.corpus.fields import FieldNames, row_parts
@@ -18,7 +19,7 @@ from sbert_search.corpus.labelled.trec import CELL
 from sbert_search.corpus.sources import COMPRESSIONS, classify, field_names, open_bytes, read_rows
 from sbert_search.corpus.spool import source_files
 from sbert_search.errors import ConfigError, CorpusError
-from sbert_search.records import Qrels, Query
+from sbert_search.records import Document, Qrels, Query
 from sbert_search.runtime.memory import mib
 
 _GRADE = re.compile(r"[-+]?[0-9]{1,9}")
@@ -152,6 +153,25 @@ def _add_judgement(
             f"an earlier line has the grade {first} for this query and document",
             f"{query_id} {doc_id} {grade}",
         )
+
+
+def is_own_document(query: str, document: Document, grades: Mapping[str, int]) -> bool:
+    """Whether a document with the id of a query is the query itself.
+
+    It is if it has the text of the query, and is not judged relevant to it.
+
+    Args:
+        query: Text of the query.
+        document: The document.
+        grades: Judgements of the query.
+    """
+    texts = map(folded, (document.text, document.full_text))
+    return folded(query) in texts and grades.get(document.doc_id, 0) < 1
+
+
+def folded(text: str) -> str:
+    """Return a text without differences in case and white space."""
+    return " ".join(text.lower().split())
 
 
 def queries_file(path: Path) -> Path:

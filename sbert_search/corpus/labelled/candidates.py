@@ -8,11 +8,11 @@ from itertools import islice
 from pathlib import Path
 
 from sbert_search.corpus.documents import CorpusReader
-from sbert_search.corpus.labelled.beir import read_qrels, read_queries
+from sbert_search.corpus.labelled.beir import is_own_document, read_qrels, read_queries
 from sbert_search.corpus.labelled.pairs import read_pairs
 from sbert_search.corpus.labelled.trec import read_run
 from sbert_search.errors import CorpusError
-from sbert_search.records import Qrels, Run, TextPair
+from sbert_search.records import Document, TextPair
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +42,9 @@ def judged_candidates(
 ) -> list[Candidates]:
     """Read the documents that a run retrieved for the judged queries of a BEIR folder.
 
+    If a query is itself a document of the folder (see `beir.is_own_document`), this document is no
+    candidate of the query.
+
     Args:
         folder: The BEIR folder.
         run: A TREC run file.
@@ -57,14 +60,22 @@ def judged_candidates(
     qrels, hits = read_qrels(folder, split), read_run(run)
     queries = {query.query_id: query.text for query in read_queries(folder)}
     _check_known(qrels, queries, f"{folder}: the judgements of {split!r} name the query")
-    candidates = {
-        query: _candidate_ids(query, qrels, hits, depth, with_relevant) for query in qrels
+    relevant = {
+        query: [doc_id for doc_id, grade in grades.items() if grade > 0 and with_relevant]
+        for query, grades in qrels.items()
     }
-    texts = _texts(folder, {doc_id for ids in candidates.values() for doc_id in ids})
-    return [
-        Candidates(query, queries[query], {doc_id: texts[doc_id] for doc_id in ids}, qrels[query])
-        for query, ids in candidates.items()
-    ]
+    # One more than depth, since the query's own document may be among them.
+    first = {query: list(islice(hits.get(query, ()), depth + 1)) for query in qrels}
+    named = {doc_id for ids in (*relevant.values(), *first.values()) for doc_id in ids}
+    documents = _documents(folder, named)
+    found = []
+    for query, grades in qrels.items():
+        if query in first[query] and is_own_document(queries[query], documents[query], grades):
+            first[query].remove(query)
+        ids = dict.fromkeys([*first[query][:depth], *relevant[query]])
+        texts = {doc_id: documents[doc_id].full_text for doc_id in ids}
+        found.append(Candidates(query, queries[query], texts, grades))
+    return found
 
 
 def labelled_candidates(
@@ -99,23 +110,15 @@ def _labelled(query_id: str, query: str, pairs: Iterable[TextPair]) -> Candidate
     return Candidates(query_id, query, texts, grades)
 
 
-def _candidate_ids(
-    query: str, qrels: Qrels, run: Run, depth: int, with_relevant: bool
-) -> list[str]:
-    ids = list(islice(run.get(query, ()), depth))
-    relevant = [doc_id for doc_id, grade in qrels[query].items() if grade > 0]
-    return list(dict.fromkeys([*ids, *relevant])) if with_relevant else ids
-
-
-def _texts(folder: Path, doc_ids: Collection[str]) -> dict[str, str]:
-    texts = {
-        document.doc_id: document.full_text
+def _documents(folder: Path, doc_ids: Collection[str]) -> dict[str, Document]:
+    documents = {
+        document.doc_id: document
         for batch in CorpusReader(folder).batches()
         for document in batch.documents
         if document.doc_id in doc_ids
     }
-    _check_known(doc_ids, texts, f"{folder}: the run or the judgements name the document")
-    return texts
+    _check_known(doc_ids, documents, f"{folder}: the run or the judgements name the document")
+    return documents
 
 
 def _check_known(names: Iterable[str], known: Collection[str], what: str) -> None:

@@ -13,12 +13,16 @@ from mteb.abstasks.retrieval_dataset_loaders import RetrievalSplitData
 from mteb.abstasks.task_metadata import TaskMetadata
 
 from sbert_search.corpus.documents import CorpusReader
-from sbert_search.corpus.labelled.beir import read_qrels, read_queries
+from sbert_search.corpus.labelled.beir import is_own_document, read_qrels, read_queries
 from sbert_search.errors import EvaluationError
 
 
 class FolderTask(AbsTaskRetrieval):
     """Retrieval on a BEIR folder: corpus, queries and the judgements of a split.
+
+    As in ``eval retrieval``, a query that is itself a document of the corpus does not count this
+    document. MTEB has one flag for this, ``ignore_identical_ids``, which compares only ids. If it
+    is set, a query that shares its id with another document gets another id.
 
     Args:
         folder: The folder.
@@ -54,15 +58,27 @@ class FolderTask(AbsTaskRetrieval):
         queries = [query for query in read_queries(self.folder) if query.query_id in qrels]
         reader = CorpusReader(self.folder, on_error="skip")
         reader.survey()
-        documents = [
-            {"id": document.doc_id, "title": document.title, "text": document.text}
-            for batch in reader.batches()
-            for document in batch.documents
-        ]
+        documents = [document for batch in reader.batches() for document in batch.documents]
+        texts = {query.query_id: query.text for query in queries}
+        own = {
+            each.doc_id: is_own_document(texts[each.doc_id], each, qrels[each.doc_id])
+            for each in documents
+            if each.doc_id in texts
+        }
+        self.ignore_identical_ids = any(own.values())
+        renamed = {
+            name: f"query {name}"
+            for name, is_own in own.items()
+            if self.ignore_identical_ids and not is_own
+        }
         data = RetrievalSplitData(
-            corpus=Dataset.from_list(documents),
-            queries=Dataset.from_list([{"id": q.query_id, "text": q.text} for q in queries]),
-            relevant_docs={query: dict(grades) for query, grades in qrels.items()},
+            corpus=Dataset.from_list(
+                [{"id": each.doc_id, "title": each.title, "text": each.text} for each in documents]
+            ),
+            queries=Dataset.from_list(
+                [{"id": renamed.get(name, name), "text": text} for name, text in texts.items()]
+            ),
+            relevant_docs={renamed.get(name, name): dict(grades) for name, grades in qrels.items()},
             top_ranked=None,
         )
         self.dataset = {"default": {split: data}}

@@ -14,6 +14,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from sbert_search.corpus.labelled.beir import folded
 from sbert_search.corpus.labelled.candidates import (
     Candidates,
     judged_candidates,
@@ -165,7 +166,8 @@ def relevance_rows(
 
     Args:
         candidates: The queries with their texts. A query without a relevant text, or without an
-            irrelevant one, gives no row.
+            irrelevant one, gives no row. A text that is equal to the query, apart from case and
+            white space, is not used as an irrelevant one.
         negatives: Maximum number of irrelevant texts in a row.
         seed: Seed of the order of the irrelevant texts.
 
@@ -177,7 +179,12 @@ def relevance_rows(
     for number, each in enumerate(candidates):
         texts = {doc_id: text for doc_id, text in each.texts.items() if text.strip()}
         good = [text for doc_id, text in texts.items() if each.grades.get(doc_id, 0) > 0]
-        bad = [text for doc_id, text in texts.items() if each.grades.get(doc_id, 0) < 1]
+        own = folded(each.query)  # a query is not irrelevant to itself
+        bad = [
+            text
+            for doc_id, text in texts.items()
+            if each.grades.get(doc_id, 0) < 1 and folded(text) != own
+        ]
         if not good or not bad:
             continue
         order = generator(seed, "sample", number).permutation(len(bad)).tolist()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import mteb
@@ -91,7 +92,6 @@ def test_the_reranked_search_model_passes(reranker: Reranker) -> None:
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A BEIR folder of 60 documents, 12 queries and grades from 0 to 2."""
-    import json
     import random
 
     rng, words = random.Random(0), [f"word{n}" for n in range(40)]
@@ -139,6 +139,25 @@ def test_the_encoder_gives_the_scores_of_dense_search(folder: Path) -> None:
     search = mteb.evaluate(SbertSearchModel(model), FolderTask(folder), cache=None)
     scores = [each.task_results[0].get_score() for each in (encoder, search)]
     assert scores[0] == pytest.approx(scores[1], abs=1e-4)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_own_documents_are_left_out_as_in_eval_retrieval(tmp_path: Path, mode: SearchMode) -> None:
+    base = tmp_path / "own"
+    (base / "qrels").mkdir(parents=True)
+    texts = {"a": "tides of the sea", "b": "high tides", "c": "dunes of sand", "d": "sand storm"}
+    asked = {"a": texts["a"], "c": texts["c"], "d": "storm of sand"}
+    for name, rows in (("corpus", texts), ("queries", asked)):
+        lines = [json.dumps({"_id": key, "text": text}) + "\n" for key, text in rows.items()]
+        (base / f"{name}.jsonl").write_text("".join(lines))
+    (base / "qrels" / "test.tsv").write_text("a 0 b 1\nc 0 d 1\nd 0 d 2\n")
+    task = EvalTask(name="own", kind="retrieval", path=Path("own"))
+    options = SearchOptions(mode=mode)
+    ours = evaluate_retrieval(task, HashingEmbedder(), data=tmp_path, search=options).scores
+    model = SbertSearchModel(HashingEmbedder(), options=options)
+    (result,) = mteb.evaluate(model, FolderTask(base), cache=None).task_results
+    assert result.get_score() == pytest.approx(ours["nDCG@10"], abs=1e-4)
+    assert ours["nDCG@10"] == 1.0
 
 
 def test_tasks_are_found_by_name_and_path(folder: Path) -> None:

@@ -13,7 +13,8 @@ import sentence_transformers
 import torch
 
 from sbert_search.config import from_mapping
-from sbert_search.corpus.labelled.candidates import Candidates
+from sbert_search.corpus.labelled.candidates import Candidates, judged_candidates
+from sbert_search.corpus.labelled.trec import write_run
 from sbert_search.errors import ConfigError, CorpusError, TrainingError
 from sbert_search.models.bi_encoder import BiEncoder
 from sbert_search.models.cross_encoder import CrossEncoder
@@ -213,6 +214,25 @@ def test_rows_use_every_text_and_repeat_what_is_scarce() -> None:
     (wide, again) = [row.texts for row in relevance_rows([found], 9, seed=1)]
     assert sorted(wide[2:]) == sorted(again[2:]) == ["b1", "b2", "b3", "judged bad"]
     assert list(relevance_rows([Candidates("q", "query", {"a": "a"}, {"a": 1})], 3, 0)) == []
+
+
+def test_a_query_is_not_irrelevant_to_itself(tmp_path: Path) -> None:
+    texts = {"a": "Uniforms save time.", "a-con": "Uniforms cost more.", "b": "Trains are slow."}
+    asked = {"a": texts["a"], "q": "uniforms  SAVE time.", "b": "slow"}
+    for name, rows in (("corpus", texts), ("queries", asked)):
+        write(tmp_path / f"{name}.jsonl", [{"_id": key, "text": t} for key, t in rows.items()])
+    (tmp_path / "qrels").mkdir()
+    (tmp_path / "qrels" / "train.tsv").write_text("a 0 a-con 1\nq 0 a-con 1\nb 0 a-con 1\n")
+    run = {query: {"a": 3.0, "b": 2.0, "a-con": 1.0} for query in asked}
+    write_run(run, tmp_path / "run.trec")
+    found = judged_candidates(tmp_path, tmp_path / "run.trec", split="train", depth=2)
+    # "a" is the document a; "b" only shares its id with a document; "q" has another id.
+    assert [[*each.texts] for each in found] == [["b", "a-con"], ["a", "b"], ["a", "b"]]
+    found = judged_candidates(
+        tmp_path, tmp_path / "run.trec", split="train", depth=2, with_relevant=True
+    )
+    made = [row.texts for row in relevance_rows(found, 9, seed=0)]
+    assert [set(row[2:]) for row in made] == [{texts["b"]}, {texts["b"]}, {texts["a"], texts["b"]}]
 
 
 @pytest.mark.parametrize(("loss", "activation"), [("bce", "Sigmoid"), ("mse", "Identity")])
