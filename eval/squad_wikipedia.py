@@ -1,7 +1,7 @@
 """Write the task `squad-wikipedia-101k`: SQuAD questions over 101,216 paragraphs, as a BEIR folder.
 
     python eval/squad_wikipedia.py DATA OUT
-    sbert-search eval retrieval squad-wikipedia-101k --data OUT
+    sbert-search eval retrieval squad-wikipedia-101k --mode dense --data OUT
 
 The corpus starts with every distinct paragraph of the SQuAD 2.0 development set, which is in two
 halves (dev_a and dev_b). Then come the first 100,000 paragraphs of 150 characters or more of a 2014

@@ -170,7 +170,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     ),
     "eval retrieval": (
         "sbert-search eval retrieval my-data --model my-model/model",
-        "sbert-search eval retrieval my-data --mode hybrid --out reports",
+        "sbert-search eval retrieval my-data --mode dense --out reports",
         "sbert-search eval retrieval my-data --rerank my-reranker/model --split dev",
     ),
     "eval sts": (

@@ -104,13 +104,18 @@ class Evaluation:
     def interval(self) -> tuple[float, float] | None:
         """95 % interval of the main metric.
 
-        None if the main metric is neither a mean over items nor a function of sums over items.
+        None if the main metric is neither a mean over items nor a function of sums over items, or
+        if the interval would have the width 0: items that are all alike do not show how much the
+        metric varies.
         """
         metric, seed = self.task.main_metric, self.manifest["seed"]
         if values := self.per_item.get(metric):
-            return mean_interval([*values.values()], within=(0, 1), seed=seed)
-        sums = summed(metric, self.per_item)
-        return interval_of_sums(*sums, seed=seed) if sums else None
+            low, high = mean_interval([*values.values()], within=(0, 1), seed=seed)
+        elif sums := summed(metric, self.per_item):
+            low, high = interval_of_sums(*sums, seed=seed)
+        else:
+            return None
+        return (low, high) if low < high else None
 
     def to_json(self) -> str:
         """Return the evaluation without ``run`` as JSON, one item per line, with exact floats."""

@@ -95,7 +95,7 @@ def score_table(evaluations: Sequence[Evaluation], suite: EvalSuite | None = Non
         + [_shown(name, e.scores[name]) if name in e.scores else "" for name in measures]
         for e in evaluations
     ]
-    if first.interval is not None:
+    if first.task.main_metric in first.per_item or any(e.interval for e in evaluations):
         columns.insert(4, "95 % interval")
         for row, evaluation in zip(rows, evaluations, strict=True):
             beside_own = evaluation.task.main_metric == first.task.main_metric
@@ -305,6 +305,6 @@ def _is_share(measure: str) -> bool:
 
 
 def _shown_interval(evaluation: Evaluation) -> str:
-    low, high = evaluation.interval or (float("nan"), float("nan"))
-    metric = evaluation.task.main_metric
-    return f"{_shown(metric, low)} to {_shown(metric, high)}"
+    if (interval := evaluation.interval) is None:
+        return "-"
+    return " to ".join(_shown(evaluation.task.main_metric, end) for end in interval)

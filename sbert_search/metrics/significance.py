@@ -79,11 +79,11 @@ def mean_interval(
         ValueError: There are no values, or they are not a list of finite numbers.
     """
     (checked,) = _checked(values)
+    if (checked == checked[0]).all():  # their mean can differ from them by a rounding error
+        return float(checked[0]), float(checked[0])
     mean = float(checked.mean())
     deviations = checked - mean
     squares = float(deviations @ deviations)
-    if len(checked) == 1 or squares == 0:
-        return mean, mean
     rng = np.random.default_rng(seed)
     means = [checked[picks].mean(axis=1) for picks in resampled(rng, len(checked), draws)]
     skew = float((deviations**3).sum()) / (6 * squares**1.5)  # BCa's acceleration and bias terms

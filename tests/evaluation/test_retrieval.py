@@ -379,6 +379,15 @@ def test_other_kinds_of_tasks_have_no_own_documents() -> None:
         EvalTask(name="t", kind="sts", path=Path("t"), ignore_identical_ids=True)
 
 
+@pytest.mark.parametrize("values", [[0.1], [0.1] * 3, [1.0] * 50])
+def test_items_that_are_alike_have_no_interval(data: Path, values: list[float]) -> None:
+    result = evaluate_retrieval(TASK, HashingEmbedder(), data=data)
+    alike = replace(result, per_item={"nDCG@10": {str(n): v for n, v in enumerate(values)}})
+    assert alike.interval is None
+    assert json.loads(alike.to_json())["interval"] is None
+    assert "| mini | test | 3 | 0.6667 | - |" in markdown([alike])
+
+
 def test_the_seed_is_that_of_the_interval(data: Path) -> None:
     """Of few values Student's interval is the longer one; of these, the bootstrap's."""
     values = {f"q{n}": (n / 100) ** 6 for n in range(100)}

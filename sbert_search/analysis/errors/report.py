@@ -55,7 +55,7 @@ def write_errors(reports: Sequence[ErrorReport], out: str | Path) -> list[Path]:
 def draw(report: ErrorReport) -> str:
     """Draw mean and interval of each slice, and the mean of all items as a vertical line."""
     rows = list(enumerate(reversed(report.slices)))
-    ends = [end for _, each in rows for end in each.interval]
+    ends = [end for _, each in rows for end in each.interval or (each.mean,)]
     names = {float(at): f"{each.feature}: {each.range} ({each.items:,})" for at, each in rows}
     bottom = _TOP + _ROW * max(len(rows), 1)
     title = f"{report.task}: {report.metric} by slice, with 95 % intervals"
@@ -66,8 +66,9 @@ def draw(report: ErrorReport) -> str:
     )
     for at, each in rows:
         colour = COLOURS[1] if each.worse else COLOUR
-        low, high = each.interval
-        drawn += panel.line([(low, float(at)), (high, float(at))], colour)
-        label = f"{each.mean:.4f}, {low:.4f} to {high:.4f}"
+        label = f"{each.mean:.4f}"
+        if each.interval:
+            drawn += panel.line([(end, float(at)) for end in each.interval], colour)
+            label += ", {:.4f} to {:.4f}".format(*each.interval)
         drawn += panel.dot((each.mean, float(at)), colour, label)
     return document(drawn, bottom + _BELOW)

@@ -27,7 +27,8 @@ class ErrorSlice:
         high: Highest value of the feature in the slice.
         items: Number of items in the slice.
         mean: Mean of the metric over these items.
-        interval: 95 % interval of the mean.
+        interval: 95 % interval of the mean; None if it would have the width 0, as for one item or
+            equal values, which do not show how much the metric varies.
         difference: ``mean`` minus the mean of all other items that have the feature; None if there
             are no other items.
         difference_interval: Interval of the difference; the intervals of all slices are
@@ -41,7 +42,7 @@ class ErrorSlice:
     high: float
     items: int
     mean: float
-    interval: tuple[float, float]
+    interval: tuple[float, float] | None
     difference: float | None
     difference_interval: tuple[float, float] | None
     worse: bool
@@ -120,6 +121,7 @@ def slice_items(
     slices = []
     for (name, column_values, inside, outside), ends in zip(found, intervals, strict=True):
         mean = float(metric[inside].mean())
+        interval = mean_interval(metric[inside], within=within, draws=draws, seed=seed)
         slices.append(
             ErrorSlice(
                 feature=name,
@@ -127,7 +129,7 @@ def slice_items(
                 high=float(column_values[inside].max()),
                 items=int(inside.sum()),
                 mean=mean,
-                interval=mean_interval(metric[inside], within=within, draws=draws, seed=seed),
+                interval=interval if interval[0] < interval[1] else None,
                 difference=mean - float(metric[outside].mean()) if outside.any() else None,
                 difference_interval=ends,
                 worse=ends is not None and max(sign * ends[0], sign * ends[1]) < 0,

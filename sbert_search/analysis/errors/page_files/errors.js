@@ -34,7 +34,7 @@ function svg(name, attributes) {
 function bar(each, low, high) {
   const x = (value) => 4 + 212 * (value - low) / (high - low || 1);
   const made = svg("svg", { viewBox: "0 0 220 16", "aria-hidden": "true", class: each.worse ? "worse" : "" });
-  const [start, end] = each.interval.map(x);
+  const [start, end] = (each.interval ?? [each.mean, each.mean]).map(x);
   made.append(
     svg("line", { class: "mean", x1: x(data.mean), x2: x(data.mean), y1: 0, y2: 16 }),
     svg("rect", { class: "bar", x: start, y: 5, width: Math.max(end - start, 1), height: 6, rx: 3 }),
@@ -44,7 +44,7 @@ function bar(each, low, high) {
 }
 
 function showSlices() {
-  const ends = data.slices.flatMap((each) => each.interval).concat(data.mean);
+  const ends = data.slices.flatMap((each) => each.interval ?? each.mean).concat(data.mean);
   const low = Math.min(...ends), high = Math.max(...ends);
   data.slices.forEach((each, position) => {
     const row = element("tr");
@@ -58,7 +58,7 @@ function showSlices() {
     const cell = element("td"), drawn = element("td");
     cell.append(choose);
     drawn.append(bar(each, low, high));
-    drawn.title = each.interval.map((end) => number(end)).join(" to ");
+    drawn.title = each.interval?.map((end) => number(end)).join(" to ") ?? "no interval: all values are equal";
     const others = each.difference === null ? "–"
       : `${each.difference >= 0 ? "+" : ""}${number(each.difference)}${each.worse ? " worse" : ""}`;
     row.append(element("td", first ? each.feature : ""), cell, element("td", whole(each.items)),
