@@ -165,15 +165,22 @@ def _score(
     value = values.get(name)
     if value is None:
         return None
-    score = math.nan
-    if isinstance(value, (str, int, float)) and not isinstance(value, bool):
-        with contextlib.suppress(ValueError, OverflowError):
-            score = float(value)
-    if not math.isfinite(score):
-        raise BadRow(f"{name!r} must be a finite number", value)
+    score = finite_number(value, name)
     if score_range and not score_range[0] <= score <= score_range[1]:
         raise BadRow(f"{name!r} must be from {score_range[0]:g} to {score_range[1]:g}", value)
     return score
+
+
+def finite_number(value: object, name: str) -> float:
+    """Return a number of a field, or that of its text; raises `BadRow` if it is not finite."""
+    number = math.nan
+    grouped = isinstance(value, str) and "_" in value  # Python reads "1_0" as 10
+    if isinstance(value, (str, int, float)) and not isinstance(value, bool) and not grouped:
+        with contextlib.suppress(ValueError, OverflowError):
+            number = float(value)
+    if not math.isfinite(number):
+        raise BadRow(f"{name!r} must be a finite number", value)
+    return number
 
 
 def _label(values: Mapping[str, object], name: str) -> str | None:

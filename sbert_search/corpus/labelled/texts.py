@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import json
-import math
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from sbert_search.config import unknown_name
 from sbert_search.corpus.formats.rows import BadRow, Reject, check_text
-from sbert_search.corpus.labelled.pairs import find_columns, text_of
+from sbert_search.corpus.labelled.pairs import find_columns, finite_number, text_of
 from sbert_search.corpus.sources import classify, field_names, read_rows
 from sbert_search.errors import CorpusError
 from sbert_search.records import Label, LabelledText
@@ -139,20 +138,10 @@ def _label(
 ) -> Label:
     value = values.get(name)
     if kind == "number":
-        return _number(value, name)
+        return finite_number(value, name)
     if kind == "several":
         return tuple(dict.fromkeys(_class(item, name, labels) for item in _list(value, name)))
     return _class(value, name, labels)
-
-
-def _number(value: object, name: str) -> float:
-    number = math.nan
-    if isinstance(value, (str, int, float)) and not isinstance(value, bool):
-        with contextlib.suppress(ValueError, OverflowError):
-            number = float(value)
-    if not math.isfinite(number):
-        raise BadRow(f"{name!r} must be a finite number", value)
-    return number
 
 
 def _list(value: object, name: str) -> list[object]:

@@ -53,6 +53,7 @@ def test_labels_and_named_columns(tmp_path: Path) -> None:
             "text2 = NAME in a task file, --set data.columns.text2=NAME in a training.",
         ),
         (ROW % 1 + ROW % "true", "p.jsonl:2: 'score' must be a finite number (True)"),
+        (ROW % '"1_0"', "p.jsonl:1: 'score' must be a finite number ('1_0')"),
         (ROW % '"high"', "p.jsonl:1: 'score' must be a finite number ('high')"),
         (ROW % "1e999", "p.jsonl:1: 'score' must be a finite number (inf)"),
         (ROW % "NaN", "p.jsonl:1: NaN is not a JSON value"),

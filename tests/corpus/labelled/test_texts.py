@@ -81,6 +81,7 @@ def test_kinds_of_labels(tmp_path: Path, kind: LabelKind, value: object, label: 
         ("several", "[" * 200_000, "a.jsonl:2: 'label' must be a JSON list of classes, or"),
         ("several", 1, "a.jsonl:2: 'label' must be a list of classes (1)"),
         ("number", "high", "a.jsonl:2: 'label' must be a finite number ('high')"),
+        ("number", "1_0", "a.jsonl:2: 'label' must be a finite number ('1_0')"),
         ("number", "nan", "a.jsonl:2: 'label' must be a finite number ('nan')"),
     ],
 )
