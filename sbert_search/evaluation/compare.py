@@ -257,7 +257,7 @@ def _comparable(record: EvaluationRecord) -> list[str]:
         metric
         for metric in record["scores"]
         if metric in items
-        or (metric in CORRELATIONS and "predicted" in items)
+        or (metric in CORRELATIONS and "predicted" in items and "gold" in items)
         or summed(metric, items) is not None
     ]
 
@@ -290,7 +290,7 @@ def _compared_sums(
         EvaluationError: The metric is computed from class numbers, and a number means one class in
             the first run and another class in the second.
     """
-    shown = next(iter(first["per_item"]))
+    shown = next(name for name in first["per_item"] if name in second["per_item"])
     items = list(first["per_item"][shown])
     records = [
         {name: {item: values[item] for item in items} for name, values in record.items()}

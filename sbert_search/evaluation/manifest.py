@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import json
-import math
+import sys
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TypedDict
+from typing import TypedDict, TypeGuard
 
 from sbert_search.config import to_mapping
 from sbert_search.errors import EvaluationError
-from sbert_search.evaluation.statistics import summed
+from sbert_search.evaluation.statistics import CLASSES, summed
 from sbert_search.evaluation.tasks import EvalTask, Kind
 from sbert_search.metrics.significance import mean_interval
 from sbert_search.metrics.sums import interval_of_sums
@@ -210,20 +210,59 @@ def _wrong_parts(record: Mapping[str, object]) -> Iterator[str]:
     for name in TaskRecord.__annotations__:
         if not isinstance(parts["task"].get(name), str):
             yield f"task.{name} is no text"
+    yield from _wrong_manifest(parts["manifest"])
+    numbers = {"counts": ("integer", _is_integer), "scores": ("finite number", _is_finite)}
+    for part, (kind, is_right) in numbers.items():
+        yield from (f"{part}.{n} is no {kind}" for n, v in parts[part].items() if not is_right(v))
+    main_metric = parts["task"].get("main_metric")
+    if main_metric not in parts["scores"]:
+        yield f"scores has no {main_metric!r}, the main metric"
+    needed = ("predicted", "gold") if main_metric in ("spearman", "pearson") else ()
+    if not parts["per_item"] or not all(name in parts["per_item"] for name in needed):
+        yield f"per_item lacks {' or '.join(needed) or 'all metrics'}"
+    yield from _wrong_items(parts["per_item"])
+
+
+def _wrong_manifest(manifest: Mapping[str, object]) -> Iterator[str]:
+    """Yield a message for each field of a manifest that is missing or has a wrong type."""
     for name in ("data_sha256", "model", "settings", "code"):
-        if not isinstance(parts["manifest"].get(name), Mapping):
+        if not isinstance(manifest.get(name), Mapping):
             yield f"manifest.{name} is no JSON object"
-    if not isinstance(parts["manifest"].get("seed"), int):
+            return
+    hashes = manifest["data_sha256"]
+    if isinstance(hashes, Mapping) and not all(isinstance(each, str) for each in hashes.values()):
+        yield "a hash in manifest.data_sha256 is no text"
+    if not _is_integer(manifest.get("seed")):
         yield "manifest.seed is no integer"
-    yield from _wrong_values(parts["per_item"])
 
 
-def _wrong_values(per_item: Mapping[str, object]) -> Iterator[str]:
-    """Yield a message for each value of an item that is no finite number."""
+def _wrong_items(per_item: Mapping[str, object]) -> Iterator[str]:
+    """Yield a message for each value of an item that is no finite number, or is missing."""
+    items: Mapping[str, object] | None = None
     for metric, values in per_item.items():
         if not isinstance(values, Mapping):
             yield f"per_item.{metric} is no JSON object"
             return
+        items = values if items is None else items
+        if other := sorted(values.keys() ^ items.keys()):
+            yield f"only some metrics have a value of item {other[0]!r}"
         for item, value in values.items():
-            if not isinstance(value, int | float) or not math.isfinite(value):
-                yield f"{metric} of item {item!r} is {value!r}, which is no finite number"
+            if not _is_finite(value):
+                yield f"{metric} of item {item!r} is {_shortened(value)}, which is no finite number"
+            elif metric in CLASSES and (value < 0 or value != int(value)):
+                yield f"{metric} of item {item!r} is {value!r}, which is no number of a class"
+
+
+def _is_integer(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _is_finite(value: object) -> TypeGuard[float]:
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return False
+    return abs(value) <= sys.float_info.max  # False for NaN; a long integer fits no float
+
+
+def _shortened(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 40 else f"{text[:40]}..."

@@ -1,13 +1,18 @@
+import contextlib
+import copy
 import json
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from sbert_search.errors import EvaluationError
+from sbert_search.errors import EvaluationError, SbertSearchError
 from sbert_search.evaluation.compare import compare_runs
+from sbert_search.evaluation.manifest import read_evaluation
+from sbert_search.evaluation.plots import draw
 from sbert_search.evaluation.statistics import COUNTS
 from sbert_search.metrics.correlation import spearman
 from sbert_search.metrics.significance import compare_means
@@ -208,6 +213,55 @@ def test_a_damaged_record_is_named(tmp_path: Path, change: Change, message: str)
         compare_runs(tmp_path / "one.json", tmp_path / "one.json")
 
 
+KINDS: dict[str, Any] = {
+    "retrieval": {"MAP": [0.1, 0.2, 0.4], "nDCG@10": [0.5, 0.5, 1.0]},
+    "sts": {"predicted": [0.1, 0.2, 0.3], "gold": [1, 3, 2]},
+    "classify": {
+        "accuracy": [1.0, 0.0, 1.0],
+        "gold class": [0, 1, 1],
+        "predicted class": [0, 0, 1],
+    },
+}
+
+
+def places(value: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """The path of every value in nested objects."""
+    for name, inner in value.items() if isinstance(value, dict) else ():
+        yield (*path, name)
+        yield from places(inner, (*path, name))
+
+
+DAMAGES: list[Any] = [None, "x", [], {}, True, -1, 0.5, 10**400, -(10**400), math.nan, math.inf]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_damage_is_named_or_harmless(tmp_path: Path, kind: str) -> None:
+    sound = record("one", KINDS[kind], kind=kind)
+    if kind == "classify":
+        sound["scores"] |= {"macro F1": 0.5}
+        sound["task"]["main_metric"] = "macro F1"
+    first = write(tmp_path / "a", sound)
+    compare_runs(first, first, draws=50)
+    for path in places(sound):
+        for damage in (*DAMAGES, "gone"):
+            damaged = copy.deepcopy(sound)
+            holder = damaged
+            for name in path[:-1]:
+                holder = holder[name]
+            holder[path[-1]] = damage
+            if damage == "gone":
+                del holder[path[-1]]
+            file = tmp_path / "b" / "one.json"
+            file.parent.mkdir(exist_ok=True)
+            file.write_text(json.dumps(damaged))
+            with contextlib.suppress(SbertSearchError):
+                compare_runs(first, file, draws=50)
+            with contextlib.suppress(SbertSearchError):
+                compare_runs(file, file, draws=50)
+            with contextlib.suppress(SbertSearchError):
+                draw(read_evaluation(file))
+
+
 def test_what_is_missing_is_named(tmp_path: Path) -> None:
     first = write(tmp_path / "a", record("one", {"MAP": [0.1, 0.2]}))
     with pytest.raises(EvaluationError, match=r"'recall@5' can be compared; .*: MAP\. Comp"):
@@ -221,6 +275,7 @@ def test_what_is_missing_is_named(tmp_path: Path) -> None:
         compare_runs(second, second, metrics=["MAP"])
     own = record("tag", {"sentence right": [1.0, 0.0], **{name: [1, 2] for name in COUNTS}})
     own["scores"] = {"F1": 0.5, "tag accuracy": 0.5}
+    own["task"]["main_metric"] = "F1"
     third = write(tmp_path / "tag", own)
     for metric in ("sentence right", "gold", "tag accuracy"):
         with pytest.raises(EvaluationError, match=f"'{metric}' can be .* it has those of: F1"):
