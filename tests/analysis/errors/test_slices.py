@@ -77,7 +77,7 @@ def test_items_without_a_feature_are_in_no_slice_of_it() -> None:
 @pytest.mark.parametrize("value", [0.0, 0.1, 0.3, 1.0])
 @pytest.mark.parametrize("items", [1, 3, 7])
 def test_equal_values_have_no_interval(value: float, items: int) -> None:
-    features: list[Features] = [{"a": 1.0}] * items + [{"a": 2.0}] * 2
+    features: list[Features] = [*[{"a": 1.0}] * items, *[{"a": 2.0}] * 2]
     short, long = slice_items([value] * items + [0.4, 0.6], features, higher_is_better=True)
     assert short.items == items
     assert short.interval is None
