@@ -22,11 +22,15 @@ from sbert_search.evaluation.sts import evaluate_sts
 from sbert_search.evaluation.tasks import EvalTask, Kind
 from sbert_search.evaluation.triplets import evaluate_triplets
 from sbert_search.models.cross_encoder import CrossEncoder
+from sbert_search.records import Answer, Question, TaggedTokens
 from sbert_search.search.options import SearchOptions
 from sbert_search.search.rerankers.reranker import Reranker
 from sbert_search.training.data.gold_scores import GoldScores
+from sbert_search.training.task_heads.answer_scores import answer_metrics
 from sbert_search.training.task_heads.labelled_rows import dev_metrics
+from sbert_search.training.task_heads.word_rows import tag_metrics
 from tests.models.tiny import tiny_cross_encoder
+from tests.prediction.test_predictor import answerer, tagger
 
 N = 40
 
@@ -159,6 +163,24 @@ def test_rerankers_and_classifiers_of_pairs(tmp_path: Path, value: float) -> Non
     model = constant_pairs(tmp_path / "three", value, labels)
     found = score_of(lambda: evaluate_nli(task, model, data=tmp_path).main_score)
     assert math.isnan(found) if fails(value) else found == pytest.approx(1 / 3)
+
+
+@pytest.mark.parametrize("value", [0.0, math.nan])
+def test_dev_metrics_of_taggers_and_answers(tmp_path: Path, value: float) -> None:
+    tags = tagger(tmp_path / "tags")
+    answers = answerer(tmp_path / "answers")
+    with torch.no_grad():
+        for parameter in (*tags.out.parameters(), *answers.out.parameters()):
+            parameter.fill_(value)
+    entity = next(label for label in tags.labels if label != "O")
+    gold = [TaggedTokens(("the", "cat"), ("O", entity)), TaggedTokens(("a", "dog"), ("O", "O"))]
+    questions = [
+        Question("1", "cat", "the cat sat", (Answer(4, "cat sat"),)),
+        Question("2", "dog", "the red sun", ()),
+    ]
+    for found in (tag_metrics(tags, gold), answer_metrics(answers, questions)):
+        for metric in found.values():
+            assert math.isnan(metric) if fails(value) else metric <= 0.5
 
 
 @pytest.mark.parametrize("value", [0.0, 1.0, math.nan, math.inf])

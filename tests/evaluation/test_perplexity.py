@@ -43,6 +43,13 @@ def test_entropy_loss_and_accuracy(model: MaskedLanguageModel, text: Path) -> No
     assert sure.accuracy == pytest.approx(6 / 45, abs=0.05)
 
 
+def test_logits_that_are_nan_are_refused(model: MaskedLanguageModel, text: Path) -> None:
+    with torch.no_grad():
+        model.token_head.bias.fill_(math.nan)
+    with pytest.raises(EvaluationError, match="computes logits that are not finite"):
+        evaluate_masked(model, CorpusReader(text), max_len=24)
+
+
 def test_pseudo_perplexity_masks_each_token_once(model: MaskedLanguageModel, text: Path) -> None:
     text.write_text("the cat sat on the mat\n")
     figures = evaluate_masked(model, CorpusReader(text), max_len=24, rate=0.5, pseudo=1)
