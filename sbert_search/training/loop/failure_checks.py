@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from sbert_search.errors import TrainingError
 from sbert_search.training.loop.gradients import StepMetrics
 
+FEW_STEPS = 50  # a run of fewer steps can hardly train a model
 STUCK_STEPS = 50  # after so many equal losses, training counts as stuck
 _SPREAD = 1e-5  # losses are equal if they differ by at most this, times the loss if it is above 1
 _QUIET_SHARE = 0.5  # share of a run after which a ranking loss should have fallen
@@ -60,6 +61,36 @@ def diverged_error(step: int) -> TrainingError:
         f"After step {step}, the dev loss is not finite: the model has diverged. No model is "
         "written. Start again with a lower optim.lr, or a longer schedule.warmup; earlier "
         "checkpoints stay."
+    )
+
+
+def no_gradient_error(steps: int, *, trainable: bool) -> TrainingError:
+    """Make the error of a run whose gradient was 0 in every step.
+
+    Args:
+        steps: Number of steps of the run.
+        trainable: Whether the model has a parameter that is trained.
+    """
+    cause = (
+        "The batches had nothing to learn from: for example one row, one class, rows without a "
+        "negative, or triplets whose loss is 0 because the negative is farther by loss.margin. Use "
+        "other data, a larger batching.size or another loss"
+        if trainable
+        else "No parameter of the model is trained"
+    )
+    return TrainingError(
+        f"The gradient was 0 in all {steps:,} steps, so the model has learned nothing. {cause}. No "
+        "model is written; the checkpoints stay."
+    )
+
+
+def short_run_note(steps: int) -> str:
+    """Return a note about a run of few steps; "" if there are enough."""
+    if steps >= FEW_STEPS:
+        return ""
+    return (
+        f"A run of {steps} optimizer step{'s' if steps > 1 else ''} can hardly train a model. More "
+        "epochs (budget.epochs), a smaller batching.size or more data give more steps."
     )
 
 

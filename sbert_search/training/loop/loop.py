@@ -35,7 +35,7 @@ from sbert_search.training.loop.early_stopping import (
     require_metric,
     update_best,
 )
-from sbert_search.training.loop.failure_checks import diverged_error, interrupts
+from sbert_search.training.loop.failure_checks import diverged_error, interrupts, no_gradient_error
 from sbert_search.training.loop.gradients import StepContext
 from sbert_search.training.loop.objective import InBatchObjective, Objective
 from sbert_search.training.loop.optim import OptimConfig, optimizer_tensors
@@ -122,9 +122,9 @@ def train(
             versions differ between the ranks.
 
     Raises:
-        TrainingError: A loss, a gradient or the dev loss that selects the model is not finite; a
-            row does not fit in memory; the ranks differ; another rank ended; or the log cannot be
-            written.
+        TrainingError: A loss, a gradient or the dev loss that selects the model is not finite; the
+            gradient was 0 in all steps; a row does not fit in memory; the ranks differ; another
+            rank ended; or the log cannot be written.
         CheckpointError: There is no usable checkpoint to resume from, or it has another
             fingerprint; without ``resume``, ``out`` holds checkpoints; or a write failed.
         ConfigError: Settings contradict each other or do not fit the dev metrics, the device does
@@ -212,18 +212,25 @@ class _Run:
         )
 
     def run(self) -> Result:
-        """Take steps until the budget is used, patience runs out, or a signal arrives."""
+        """Take steps until the budget is used, patience runs out, or a signal arrives.
+
+        Raises:
+            TrainingError: The gradient was 0 in all steps.
+        """
         config, state, ranks = self.config, self.state, self.ranks
         report = Report(config.report, self.out, self.model, state, self.context, self.schedule)
         plan = self.stepper.plan(state.epoch, state.index, state.micro_size)
         self.model.train()
         with interrupts() as interrupt, closing(report), closing(prefetch(plan)) as planned_steps:
+            if self.schedule.in_steps:
+                report.note_short_run(int(self.schedule.total))
             self._evaluate_start(report)
             while not (stopped := self._stopped()):
                 started, used = time.perf_counter(), time.process_time()
                 planned = next(planned_steps)
                 lr = config.optim.lr * self.schedule.factor(state)
                 metrics = self.stepper.take(planned, state, lr)
+                state.idle_steps += not metrics.gradient_norm
                 elapsed = state.seconds + time.perf_counter() - started
                 state.processor_seconds += time.process_time() - used
                 # All ranks take the time of the first one, and stop if any of them is asked to.
@@ -239,6 +246,12 @@ class _Run:
                     self._interrupt(report)
             report.show_progress(state)
             report.draw_curves()
+            if not self.schedule.in_steps:
+                report.note_short_run(state.step)
+        if state.idle_steps == state.step:
+            raise no_gradient_error(
+                state.step, trainable=any(p.requires_grad for p in self.model.parameters())
+            )
         return self._result(stopped)
 
     def _stopped(self) -> Stopped | None:

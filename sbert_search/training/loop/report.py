@@ -14,7 +14,11 @@ from sbert_search.errors import ConfigError
 from sbert_search.runtime.device import matmul_rate, memory_bytes
 from sbert_search.runtime.disk import files
 from sbert_search.runtime.progress import duration, progress, tell_progress, warn
-from sbert_search.training.loop.failure_checks import ConstantLossDetector, EqualScoresDetector
+from sbert_search.training.loop.failure_checks import (
+    ConstantLossDetector,
+    EqualScoresDetector,
+    short_run_note,
+)
 from sbert_search.training.loop.gradients import StepContext, StepMetrics
 from sbert_search.training.loop.log import LOG, LineKind, Log, read_log
 from sbert_search.training.loop.objective import EQUAL_SCORES
@@ -115,6 +119,11 @@ class Report:
         """Log a message and show it."""
         if self._log is not None:
             self._log.write("event", step, message=message)
+            warn(message)
+
+    def note_short_run(self, steps: int) -> None:
+        """Tell the user if a run of so many steps can hardly train a model."""
+        if self._log is not None and (message := short_run_note(steps)):
             warn(message)
 
     def show_progress(self, state: RunState) -> None:

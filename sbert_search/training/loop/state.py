@@ -16,6 +16,7 @@ class RunState:
     rows: int = 0  # trained on, over all ranks
     seconds: float = 0.0  # of all steps, without evaluations, also before a resume
     processor_seconds: float = 0.0  # CPU time of all threads of the first rank in these steps
+    idle_steps: int = 0  # steps whose gradient was 0
     micro_size: int | None = None  # None: as configured; reduced when memory ran out
     best: float | None = None  # best finite value of the dev metric that selects the model
     best_step: int | None = None  # step of that value; None: there was no finite value

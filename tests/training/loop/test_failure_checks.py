@@ -9,11 +9,13 @@ import torch
 from torch import Tensor, nn
 
 from sbert_search.errors import TrainingError
+from sbert_search.training.loop.checkpoint import newest_checkpoint
 from sbert_search.training.loop.failure_checks import (
     STUCK_STEPS,
     ConstantLossDetector,
     EqualScoresDetector,
     interrupts,
+    no_gradient_error,
     out_of_memory,
 )
 from sbert_search.training.loop.log import read_log
@@ -127,9 +129,74 @@ def test_a_run_tells_of_its_floor(tmp_path: Path) -> None:
         def loss(self, embeddings: Tensor, targets: Tensor | None) -> Losses:
             return Losses({"flat": ((embeddings * 0).sum(), 1)})
 
-    run(Flat(), tmp_path, f"budget.steps={STUCK_STEPS}")
+    with pytest.raises(TrainingError, match="The gradient was 0 in all 50 steps"):
+        run(Flat(), tmp_path, f"budget.steps={STUCK_STEPS}")
     events = [line for line in read_log(tmp_path / "log.jsonl") if line["kind"] == "event"]
     assert [line["step"] for line in events] == [STUCK_STEPS]
+
+
+class FlatUntil:
+    """A loss whose gradient is 0 in the steps before a number."""
+
+    def __init__(self, step: int) -> None:
+        self.step, self.calls = step, 0
+
+    def __call__(self, model: nn.Module, batch: Batch) -> Losses:
+        self.calls += 1
+        losses = token_objective(model, batch)
+        factor = float(self.calls > self.step)
+        return Losses({name: (factor * total, n) for name, (total, n) in losses.sums.items()})
+
+
+def test_a_run_without_any_gradient_ends_with_an_error(tmp_path: Path) -> None:
+    """Also if it was interrupted and resumed; one gradient before or after that is enough."""
+
+    def start(out: str, flat: FlatUntil, *, resume: bool = False, steps: int = 6) -> None:
+        config = settings("checkpoint.every=3", f"budget.steps={steps}", "schedule.kind=constant")
+        batches = token_batches(config)
+        train(
+            flat,
+            batches,
+            config,
+            model=TokenModel(0.0),
+            out=tmp_path / out,
+            resume=resume,
+            allow_inexact=True,
+        )
+
+    never = FlatUntil(99)
+    with pytest.raises(TrainingError, match=r"0 in all 3 steps.* No model is written"):
+        start("never", never, steps=3)
+    assert newest_checkpoint(tmp_path / "never").path.name == "ckpt-00000003"
+    for _ in range(2):
+        with pytest.raises(TrainingError, match="0 in all 6 steps"):
+            start("never", never, resume=True)
+    start("never", FlatUntil(0), resume=True, steps=7)
+    start("last", FlatUntil(5))
+    start("first", FlatUntil(0), steps=3)
+    start("first", never, resume=True)
+
+
+def test_a_run_that_trains_no_parameter_says_so(tmp_path: Path) -> None:
+    class Frozen(TokenModel):
+        def __init__(self) -> None:
+            super().__init__(0.0)
+            self.requires_grad_(False)
+            self.free = nn.Parameter(torch.zeros(1))
+
+    error = no_gradient_error(4, trainable=False)
+    assert "No parameter of the model is trained" in str(error)
+    config = settings("budget.steps=2")
+
+    def objective(model: nn.Module, batch: Batch) -> Losses:
+        assert isinstance(model, Frozen)
+        sums = token_objective(model, batch).sums
+        return Losses(
+            {name: (total + 0 * model.free.sum(), n) for name, (total, n) in sums.items()}
+        )
+
+    with pytest.raises(TrainingError, match="The batches had nothing to learn from"):
+        train(objective, token_batches(config), config, model=Frozen(), out=tmp_path)
 
 
 def no_room(rows: int) -> Callable[[Batch], None]:

@@ -39,7 +39,8 @@ def run(out: Path, *overrides: str, dev: float = 0.5) -> list[LogLine]:
 
 def test_a_person_sees_where_the_run_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run(tmp_path / "a", "report.every_s=0")
-    lines = capsys.readouterr().err.splitlines()
+    short, *lines = capsys.readouterr().err.splitlines()
+    assert short.startswith("A run of 8 optimizer steps can hardly train a model.")
     assert len(lines) == 8
     assert "step 8  100%  loss " in lines[-1]
     for part in ("spearman 0.5000", " tokens/s", "% of the GEMM rate", " GiB", " left"):
@@ -50,6 +51,24 @@ def test_a_person_sees_where_the_run_is(tmp_path: Path, capsys: pytest.CaptureFi
     run(tmp_path / "c")
     set_quiet(False)
     assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    ("budget", "told"),
+    [
+        ({"steps": 49}, "A run of 49 optimizer steps can hardly train"),
+        ({"steps": 50}, ""),
+        ({"epochs": 0.25}, "A run of 2 optimizer steps can hardly train"),
+        ({"tokens": 1}, "A run of 1 optimizer step can hardly train"),
+    ],
+)
+def test_a_run_of_few_steps_is_told_once(
+    budget: dict[str, float], told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = settings(budget=budget)
+    train(token_objective, token_batches(config), config, model=TokenModel(), out=tmp_path)
+    lines = [line for line in capsys.readouterr().err.splitlines() if "hardly" in line]
+    assert [line[: len(told)] for line in lines] == [told] * bool(told)
 
 
 def test_the_log_has_every_step_and_evaluation(tmp_path: Path) -> None:
