@@ -321,6 +321,7 @@ class Embedder(EncodeMethods):
         Raises:
             ConfigError: The model has no prompt with the name ``prompt_name``.
             CorpusError: A text contains a lone surrogate, which UTF-8 cannot encode.
+            ModelError: The prompt and the special tokens take all ``max_len`` tokens.
         """
         return self._tokenize(texts, self._prompt(task, prompt_name))
 
@@ -435,6 +436,8 @@ class Embedder(EncodeMethods):
     def _tokenize(self, texts: Sequence[str], prompt: str) -> TokenizedTexts:
         joined = [prompt + text for text in texts] if prompt else texts
         ids, lost = self._engine.tokenizer.encode(joined)
+        if prompt and lost.any():  # a prompt that leaves no room truncates every text
+            self._engine.tokenizer.require_room(prompt)
         return TokenizedTexts(texts, prompt, ids, lost)
 
     def _prompt(self, task: Task | None, name: str | None) -> str:

@@ -113,8 +113,8 @@ class EncodeMethods(ABC):
                 not support the value of an option.
             CorpusError: A text is not a string, or contains a lone surrogate, which UTF-8 cannot
                 encode.
-            ModelError: This process was forked after the model was loaded, or the device has too
-                little memory for one text.
+            ModelError: This process was forked after the model was loaded, the device has too
+                little memory for one text, or the prompt leaves no room for a text.
             TypeError: There is no option of this name.
         """
         return self._encoded(texts, task, options)

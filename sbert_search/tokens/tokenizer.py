@@ -264,21 +264,34 @@ class TextTokenizer:
         except (TypeError, UnicodeEncodeError) as error:
             raise _bad_text([text], error) from error
 
+    def require_room(self, prompt: str, limit: int | None = None) -> int:
+        """Return how many tokens a prompt and the special tokens leave for a text.
+
+        Args:
+            prompt: The text that the model reads before each text.
+            limit: Maximum number of tokens of a text with its prompt; None: ``max_len``.
+
+        Raises:
+            CorpusError: The prompt has a lone surrogate, which UTF-8 cannot encode.
+            ModelError: They leave no token.
+        """
+        limit = self.max_len if limit is None else limit
+        room = limit - self.single.size - len(self._ids([prompt])[0])
+        if room <= 0:
+            raise _no_room(prompt, limit)
+        return room
+
     def _split(self, text: str, prompt: str, chunking: Chunking) -> Spans:
         whole = self.backend.encode(text, add_special_tokens=False)
         limit = min(chunking.tokens or self.max_len, self.max_len)
-        room = limit - self.single.size
-        capacity = room - len(self._ids([prompt])[0])
+        room, capacity = limit - self.single.size, self.require_room(prompt, limit)
         while capacity > 0:
             spans = chunking.spans(text, whole.offsets, whole.word_ids, capacity)
             sizes = map(len, self._ids([prompt + text[start:end] for start, end in spans]))
             if (excess := max(sizes, default=0) - room) <= 0:
                 return spans
             capacity -= excess  # a word split in two can have more tokens than the whole word
-        before = f"the prompt {prompt!r} and " if prompt else ""
-        raise ModelError(
-            f"A passage has {limit} tokens, and {before}special tokens leave no room in it."
-        )
+        raise _no_room(prompt, limit)
 
     def sha256(self) -> str:
         """Return the SHA-256 of the tokenizer's JSON, in hexadecimal."""
@@ -420,6 +433,13 @@ def _frame(probe: Encoding) -> Frame:
         [probe.ids[index] for index in middle],
         probe.ids[last + 1 :],
         (*types, probe.type_ids[-1]),
+    )
+
+
+def _no_room(prompt: str, limit: int) -> ModelError:
+    before = f"the prompt {prompt!r} and " if prompt else ""
+    return ModelError(
+        f"A passage has {limit} tokens, and {before}special tokens leave no room in it."
     )
 
 

@@ -207,6 +207,26 @@ def test_prompts_are_put_before_texts(tiny: Embedder) -> None:
         tiny.encode(["dog"], prompt_name="off")
 
 
+@pytest.mark.parametrize("engine", ["native", "sentence-transformers"])
+def test_a_prompt_that_leaves_no_room_is_refused(folder: Path, engine: Any) -> None:
+    long = "the " * 22  # 24 tokens are the most, and [CLS] and [SEP] are among them
+    prompts = {"query": long, "document": f"cat {long}"}
+    embedder = Embedder(folder, device="cpu", engine=engine, prompts=prompts)
+    calls = (
+        lambda: embedder.encode_query("a cat"),
+        lambda: embedder.encode_document(["a cat", ""]),
+        lambda: embedder.encode("a cat", prompt_name="query"),
+        lambda: embedder.encode("a cat", prompt=long),
+        lambda: embedder.tokenize(["a cat"], task="query"),
+        lambda: embedder.split("a cat", task="query"),
+    )
+    for call in calls:
+        with pytest.raises(ModelError, match=r"A passage has 24 tokens, and the prompt '.*the the"):
+            call()
+    assert embedder.encode("a cat", prompt="the " * 21).shape == (16,)
+    assert embedder.encode("a cat").shape == (16,)
+
+
 def test_vectors_can_be_cut_and_scaled(folder: Path, tiny: Embedder) -> None:
     vectors = tiny.encode(TEXTS)
     np.testing.assert_array_equal(tiny.encode(TEXTS, truncate_dim=5), vectors[:, :5])

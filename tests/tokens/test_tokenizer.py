@@ -141,6 +141,10 @@ def test_a_prompt_that_fills_everything_is_an_error() -> None:
     tokenizer = TextTokenizer.from_folder(MINILM, 6)
     with pytest.raises(ModelError, match="leave no room in it"):
         tokenizer.split("a cat", prompt="one two three four ")
+    with pytest.raises(ModelError, match="A passage has 6 tokens, and the prompt 'one two three"):
+        tokenizer.require_room("one two three four ")
+    assert tokenizer.require_room("one two three ") == 1
+    assert tokenizer.require_room("") == 4
 
 
 def test_a_very_long_text_is_cut_and_split(minilm: TextTokenizer) -> None:

@@ -180,7 +180,8 @@ class LibraryPairScorer:
 
     Raises:
         ConfigError: ``model`` is not a CrossEncoder.
-        ModelError: The model's tokenizer is not one of the tokenizers library.
+        ModelError: The model's tokenizer is not one of the tokenizers library, or the model's
+            default prompt and the special tokens take all tokens of a pair.
     """
 
     def __init__(self, model: CrossEncoder) -> None:
@@ -191,6 +192,11 @@ class LibraryPairScorer:
             )
         self.model = model
         self.tokenizer = TextTokenizer(_backend(model), _max_len(model))
+        # The library puts the default prompt before each first text. It has prompts from 6.0 on.
+        prompt = getattr(model, "prompts", {}).get(getattr(model, "default_prompt_name", None))
+        if prompt:
+            extra = self.tokenizer.pair.size - self.tokenizer.single.size
+            self.tokenizer.require_room(prompt, self.tokenizer.max_len - extra)
         self.num_labels = int(model.num_labels)
         names = getattr(model.config, "id2label", None) or {}
         self.labels = tuple(str(names.get(n, f"LABEL_{n}")) for n in range(self.num_labels))

@@ -38,6 +38,21 @@ def library(folder: Path) -> LibraryCrossEncoder:
     return model
 
 
+def test_a_default_prompt_that_leaves_no_room_is_refused(folder: Path) -> None:
+    for words, room in ((20, True), (21, False)):  # of 24 tokens, a pair has 3 special ones
+        model: LibraryCrossEncoder = LibraryCrossEncoder(
+            str(folder),
+            device="cpu",
+            prompts={"query": "the " * words},
+            default_prompt_name="query",
+        )
+        if room:
+            assert Reranker(model).predict(("a cat", "a dog")).shape == ()
+        else:
+            with pytest.raises(ModelError, match=r"and the prompt 'the the .* leave no room in it"):
+                Reranker(model)
+
+
 def test_rank_equals_that_of_the_library(tiny: Reranker, library: LibraryCrossEncoder) -> None:
     ours = tiny.rank("the cat", TEXTS, top_k=4, return_documents=True)
     theirs = library.rank("the cat", TEXTS, top_k=4, return_documents=True)
