@@ -116,6 +116,7 @@ class LossKind:
     target: TargetKind = "nothing"
     in_batch: bool = False
     no_duplicates: bool = False
+    by_class: bool = False
     teacher: Teacher | None = None
 
     def describe(self) -> str:
@@ -131,9 +132,9 @@ KINDS: Mapping[LossName, LossKind] = {
     "contrastive": LossKind(2, 2, "label"),
     "online_contrastive": LossKind(2, 2, "label", in_batch=True),
     "triplet": LossKind(3, 3),
-    "all_triplets": LossKind(1, 1, "label", in_batch=True),
-    "hardest_triplets": LossKind(1, 1, "label", in_batch=True),
-    "semi_hard_triplets": LossKind(1, 1, "label", in_batch=True),
+    "all_triplets": LossKind(1, 1, "label", in_batch=True, by_class=True),
+    "hardest_triplets": LossKind(1, 1, "label", in_batch=True, by_class=True),
+    "semi_hard_triplets": LossKind(1, 1, "label", in_batch=True, by_class=True),
     "mnrl": LossKind(2, _MANY, in_batch=True, no_duplicates=True),
     "cosent": LossKind(2, 2, "score", in_batch=True),
     "angle": LossKind(2, 2, "score", in_batch=True),

@@ -159,16 +159,16 @@ def _training(recipe: BiEncoderRecipe, out: Path, ranks: Ranks, *, allow_inexact
         )
     files = [read_examples(path, data, loss.kind.target) for path in data.files]
     _check_text_counts(files, data, loss)
+    described = bi_encoder.describe()
+    prompts = [described.prompt(name) for name in recipe.prompt_names or (None,)]
     if recipe.mining.negatives:
-        mine = partial(_mine, files, recipe, bi_encoder, model_name, out / "mining", ranks)
+        mine = partial(_mine, files, recipe, bi_encoder, prompts, model_name, out / "mining", ranks)
         files = ranks.first_then_others(mine)
     classes = _classes(files, recipe) if loss.kind.target == "label" else ()
     rows = arrange(files, classes)
-    check_targets(rows, classes, loss.name)
+    check_targets(rows, classes, loss.name, by_class=loss.kind.by_class)
     rows = _with_teacher_targets(rows, recipe, bi_encoder.dim)
     siamese = Siamese(bi_encoder, _classifier(loss, bi_encoder.dim, len(classes)))
-    described = bi_encoder.describe()
-    prompts = [described.prompt(name) for name in recipe.prompt_names or (None,)]
     batches = TextBatches(
         rows,
         RowTokens.of(rows, bi_encoder.tokenizer, prompts, ranks),
@@ -176,6 +176,7 @@ def _training(recipe: BiEncoderRecipe, out: Path, ranks: Ranks, *, allow_inexact
         seed=recipe.seed,
         summed=None if loss.kind.in_batch else loss.name,
         no_duplicates=loss.kind.no_duplicates,
+        by_class=loss.kind.by_class,
         weights=data.weights,
     )
     evaluate = None
@@ -197,6 +198,7 @@ def _mine(
     files: Sequence[Sequence[Example]],
     recipe: BiEncoderRecipe,
     bi_encoder: BiEncoder,
+    prompts: Sequence[str],
     model: str,
     folder: Path,
     ranks: Ranks,
@@ -211,7 +213,17 @@ def _mine(
             bi_encoder.save(folder / MODEL)
     every = [example for examples in files for example in examples]
     return [
-        mine_negatives(examples, recipe.mining, model, folder, device=recipe.device, others=every)
+        mine_negatives(
+            examples,
+            recipe.mining,
+            model,
+            folder,
+            device=recipe.device,
+            tokenizer=bi_encoder.tokenizer,
+            prompts=(prompts[0], prompts[min(1, len(prompts) - 1)]),
+            seed=recipe.seed,
+            others=every,
+        )
         for examples in files
     ]
 

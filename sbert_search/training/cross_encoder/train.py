@@ -21,8 +21,10 @@ from sbert_search.metrics.ranking import mean
 from sbert_search.models.cross_encoder import CrossEncoder
 from sbert_search.models.loading.resolve import resolve_model
 from sbert_search.runtime.distributed import Ranks
+from sbert_search.runtime.progress import note
 from sbert_search.runtime.seed import seed_all
 from sbert_search.search.rerankers.reranker import Reranker
+from sbert_search.tokens.tokenizer import TextTokenizer
 from sbert_search.training.data.examples import Example, read_examples
 from sbert_search.training.data.gold_scores import METRICS, GoldScores
 from sbert_search.training.data.mining import MiningConfig, mine_negatives
@@ -166,11 +168,11 @@ def _training(recipe: CrossEncoderRecipe, out: Path, ranks: Ranks) -> Training:
     labels = recipe.data.labels if recipe.task == "classes" else ("LABEL_0",)
     classes = labels if recipe.task == "classes" else ()
     folder = resolve_model(recipe.model).path
-    examples = ranks.first_then_others(partial(_examples, recipe, folder, out))
-    rows = arrange(examples, classes)
-    check_targets(rows, classes, recipe.loss)
     seed_all(recipe.seed, "init")
     model = CrossEncoder.start(folder, labels=labels, max_len=recipe.max_len)
+    read = partial(_examples, recipe, folder, model.tokenizer, out)
+    rows = arrange(ranks.first_then_others(read), classes)
+    check_targets(rows, classes, recipe.loss)
     if recipe.loss == "mse":
         model.activation = nn.Identity()  # the loss compares logits with scores, without a sigmoid
     batches = PairBatches(
@@ -194,18 +196,50 @@ def _training(recipe: CrossEncoderRecipe, out: Path, ranks: Ranks) -> Training:
     )
 
 
-def _examples(recipe: CrossEncoderRecipe, model: Path, out: Path) -> list[list[Example]]:
+def _examples(
+    recipe: CrossEncoderRecipe, model: Path, tokenizer: TextTokenizer, out: Path
+) -> list[list[Example]]:
     """Read every file; with mining, add negatives to the rows of files without a TREC run."""
     data, mining = recipe.data, recipe.mining
     parts = read_rows(data, recipe.task, recipe.seed, positives=mining.negatives > 0)
     if not mining.negatives:
         return parts
     every = [example for part in parts for example in part]
-    mine = partial(mine_negatives, device=recipe.device, others=every)
-    return [
+    mine = partial(
+        mine_negatives,
+        device=recipe.device,
+        tokenizer=tokenizer,
+        seed=recipe.seed,
+        others=every,
+    )
+    mined = [
         part if data.by_run(path) else mine(part, mining, str(model), out / "mining")
         for path, part in zip(data.files, parts, strict=True)
     ]
+    return [
+        _with_candidates(path, part, recipe) for path, part in zip(data.files, mined, strict=True)
+    ]
+
+
+def _with_candidates(
+    path: Path, examples: list[Example], recipe: CrossEncoderRecipe
+) -> list[Example]:
+    """Leave out rows with one candidate, whose loss is 0 if the loss compares candidates.
+
+    Raises:
+        CorpusError: No row is left.
+    """
+    if recipe.loss not in _LOSSES_OF_EQUAL_SCORES:
+        return examples
+    kept = [example for example in examples if len(example.texts) > 2]
+    if not kept:
+        raise CorpusError(
+            f"{path}: no row has an irrelevant text, and the loss {recipe.loss} compares relevant "
+            "texts with irrelevant ones. Give passages of several queries, or mining.corpus."
+        )
+    if left := len(examples) - len(kept):
+        note(f"{path}: {left:,} of {len(examples):,} rows without an irrelevant text are left out.")
+    return kept
 
 
 def _objective(name: LossName) -> Objective:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -22,8 +22,9 @@ from sbert_search.runtime.distributed import Ranks
 from sbert_search.runtime.progress import warn
 from sbert_search.runtime.seed import generator
 from sbert_search.tokens.tokenizer import TextTokenizer
+from sbert_search.training.data.class_steps import TOGETHER, class_steps
 from sbert_search.training.data.examples import Example
-from sbert_search.training.data.no_duplicates import without_duplicates
+from sbert_search.training.data.no_duplicates import TextKeys, without_duplicates
 from sbert_search.training.data.token_table import TokenTable
 from sbert_search.training.loop.batching import Batches, BatchingConfig, Rows, plan_epoch
 from sbert_search.training.loop.objective import Batch
@@ -162,7 +163,12 @@ class RowTokens:
             tokenizer: The tokenizer.
             prompts: As `RowTokens.prompts`; () and empty prompts are the same.
             ranks: As for `TokenTable.of`.
+
+        Raises:
+            ModelError: A prompt and the special tokens take all tokens of a text.
         """
+        for before in prompts:
+            tokenizer.require_room(before)
         if not any(prompts):
             return cls(TokenTable.of(rows.texts, tokenizer, ranks), rows.text_ids)
         prompt = np.minimum(np.arange(rows.text_ids.shape[1]), len(prompts) - 1)
@@ -178,7 +184,10 @@ class RowTokens:
 
 
 class TextBatches(Batches):
-    """Batches of rows of texts: files mixed by weight, duplicates optionally kept apart."""
+    """Batches of rows of texts, with files mixed by weight.
+
+    If a loss needs it, rows with equal texts are kept apart, or texts of a class come together.
+    """
 
     def __init__(
         self,
@@ -189,6 +198,7 @@ class TextBatches(Batches):
         seed: int,
         summed: str | None,
         no_duplicates: bool = False,
+        by_class: bool = False,
         weights: Sequence[float] = (),
     ) -> None:
         """Plan batches of tokenised rows.
@@ -199,34 +209,82 @@ class TextBatches(Batches):
             config: How to group the rows.
             seed: Seed of the order.
             summed: Name of a loss that is a sum over rows; None: the loss is of the whole batch.
-            no_duplicates: Whether rows that share a text or group are kept in separate batches.
+            no_duplicates: Whether rows that share a text or group are kept in separate batches, as
+                are rows with a text that is a positive of the other row's anchor. Texts with equal
+                tokens count as equal.
+            by_class: Whether the targets are classes, and each batch needs two texts of a class,
+                and two classes.
             weights: For each file, how often its rows occur in an epoch; (): once.
+
+        Raises:
+            TrainingError: With ``no_duplicates``, no row of the first epoch has a negative.
         """
         self.text_rows, self.tokens = rows, tokens
-        self.summed, self.no_duplicates, self.weights = summed, no_duplicates, tuple(weights)
+        self.summed, self.weights = summed, tuple(weights)
+        self.by_class = by_class
+        self._keys: TextKeys | None = None
         # NO_TEXT, -1, takes the last value, so missing texts have length 0.
         lengths = np.append(tokens.table.lengths, 0)[tokens.ids].sum(axis=1)
         super().__init__(
             lengths, self._batch, config, seed=seed, fingerprint=rows.fingerprint(tokens.prompts)
         )
         if no_duplicates:
-            _tell_duplicates(rows)
+            ids = np.where(
+                rows.text_ids == NO_TEXT, NO_TEXT, _equal_texts(tokens, rows)[rows.text_ids]
+            )
+            self._keys = TextKeys(ids, rows.groups)
+            _tell_duplicates(ids, rows.sources)
+            self._check_first_epoch()
 
     def plan(self, epoch: int) -> list[Rows]:
         """Draw the rows of an epoch by weight and group them into steps."""
+        return self._plan(epoch, self.config)
+
+    def _plan(self, epoch: int, config: BatchingConfig) -> list[Rows]:
         order = generator(self.seed, "order", epoch)
         drawn = self._draw(order)
-        steps = [drawn[step] for step in plan_epoch(self.lengths[drawn], self.config, order)]
-        if not self.no_duplicates:
+        if self.by_class:
+            assert self.text_rows.targets is not None
+            classes = self.text_rows.targets.astype(np.int64)
+            return class_steps(drawn, classes, self.lengths, config, order)
+        steps = [drawn[step] for step in plan_epoch(self.lengths[drawn], config, order)]
+        if self._keys is None:
             return steps
-        kept = without_duplicates(steps, self._keys)
-        if epoch == 0 and (left := len(drawn) - sum(map(len, kept))):
-            warn(
-                f"{left:,} of {len(drawn):,} rows are left out of the first epoch: they share "
-                "texts or groups with other rows, which this loss would treat as negatives, and "
-                "do not fill a step. A smaller batching.size leaves out fewer."
+        return without_duplicates(steps, self._keys.own, self._keys.excluded)
+
+    def _check_first_epoch(self) -> None:
+        """Refuse steps without a negative; warn the user if rows are left out.
+
+        Raises:
+            TrainingError: Every step has one row, and no row has a negative of its own.
+        """
+        steps = self._steps(0)
+        if max(map(len, steps)) == 1 and self.text_rows.text_ids.shape[1] < 3:
+            planned = plan_epoch(self.lengths, self.config, generator(self.seed, "order", 0))
+            cause = f"batching.size is {self.config.size} {self.config.unit}"
+            remedy = "Use a larger batching.size"
+            if len(self.lengths) == 1:
+                cause, remedy = "there is one row", "Give more rows"
+            elif max(map(len, planned)) > 1:
+                cause, remedy = "the rows share their texts or groups", "Give pairs of other texts"
+            raise TrainingError(
+                f"Every step would have one row, since {cause}. The negatives of a row are the "
+                "texts of the other rows in its step, so without negatives of its own it would "
+                f"have none, and its loss would be 0. {remedy}, or add negatives to the rows."
             )
-        return kept
+        n_drawn = len(self._draw(generator(self.seed, "order", 0)))
+        left, fewer = n_drawn - sum(map(len, steps)), 0
+        if not left:
+            return
+        if self.config.size > 1:
+            halved = self._plan(0, replace(self.config, size=self.config.size // 2))
+            fewer = n_drawn - sum(len(step) for step in halved if len(step) > 1)
+        advice = " A smaller batching.size leaves out fewer." if fewer < left else ""
+        warn(
+            f"{left:,} of {n_drawn:,} rows are left out of the first epoch: they share texts or "
+            "groups with other rows, which this loss would treat as negatives, and do not fill a "
+            f"step.{advice}"
+        )
 
     def _draw(self, order: np.random.Generator) -> Rows:
         all_rows = np.arange(len(self.lengths))
@@ -240,12 +298,6 @@ class TextBatches(Batches):
             fraction = order.permutation(of_file)[:few]
             drawn += [of_file] * int(weight) + [fraction]
         return np.concatenate(drawn)
-
-    def _keys(self, row: int) -> set[int]:
-        """Return the text ids of a row, and a negative key for its group."""
-        group = int(self.text_rows.groups[row])
-        texts = {text for text in self.text_rows.text_ids[row].tolist() if text != NO_TEXT}
-        return texts if group < 0 else texts | {NO_TEXT - 1 - group}  # never a text id
 
     def _batch(self, rows: Rows, epoch: int) -> Batch:
         table, ids = self.tokens.table, self.tokens.ids[rows].ravel()
@@ -263,13 +315,31 @@ class TextBatches(Batches):
         )
 
 
-def check_targets(rows: TextRows, classes: Sequence[str], loss: str) -> None:
-    """Refuse targets that are all equal, from which nothing can be learned.
+def check_targets(
+    rows: TextRows, classes: Sequence[str], loss: str, *, by_class: bool = False
+) -> None:
+    """Refuse targets from which nothing can be learned.
+
+    Args:
+        rows: The training rows.
+        classes: Labels in the order of their class numbers; () if targets are not labels.
+        loss: Name of the loss, for messages.
+        by_class: Whether the loss compares two texts of a class.
 
     Raises:
-        TrainingError: All rows have one label, or one score.
+        TrainingError: All rows have one label, or one score; or the loss compares two texts of a
+            class, and no class has two.
     """
-    if rows.targets is None or len(np.unique(rows.targets)) > 1:
+    if rows.targets is None:
+        return
+    counts = np.unique(rows.targets, return_counts=True)[1]
+    if by_class and counts.max() < TOGETHER:
+        raise TrainingError(
+            f"Each of the {len(counts):,} classes has one text, such as that of "
+            f"{classes[int(rows.targets[0])]!r} at {rows.sources[0]}; the loss {loss} compares "
+            "two texts of a class. Give classes of several texts, or use another loss.name."
+        )
+    if len(counts) > 1:
         return
     only = rows.targets.flat[0]
     kind = "label" if classes else "score"
@@ -281,14 +351,38 @@ def check_targets(rows: TextRows, classes: Sequence[str], loss: str) -> None:
     )
 
 
-def _tell_duplicates(rows: TextRows) -> None:
+def _equal_texts(tokens: RowTokens, rows: TextRows) -> NDArray[np.int64]:
+    """Number the texts so that texts which the model reads as the same tokens have one number.
+
+    Returns:
+        Number of each text of ``rows``, (texts,).
+    """
+    # The same text can be in the table several times, with several prompts.
+    text_of = np.empty(len(tokens.table.lengths), dtype=np.int64)
+    present = rows.text_ids != NO_TEXT
+    text_of[tokens.ids[present]] = rows.text_ids[present]
+    first: dict[bytes, int] = {}
+    number = list(range(len(rows.texts)))  # of each text: itself, or an earlier equal text
+    for text, key in zip(text_of.tolist(), tokens.table.keys(), strict=True):
+        one, other = _root(number, first.setdefault(key, text)), _root(number, text)
+        number[max(one, other)] = min(one, other)
+    return np.array([_root(number, text) for text in number], dtype=np.int64)
+
+
+def _root(number: Sequence[int], text: int) -> int:
+    while number[text] != text:
+        text = number[text]
+    return text
+
+
+def _tell_duplicates(ids: NDArray[np.int64], sources: Sequence[str]) -> None:
     """Warn the user if rows have the same texts as other rows."""
-    counts = Counter(map(tuple, rows.text_ids.tolist()))
-    copies = len(rows.text_ids) - len(counts)
-    if copies:
-        row = next(n for n, key in enumerate(rows.text_ids.tolist()) if counts[tuple(key)] > 1)
+    keys = list(map(tuple, ids.tolist()))
+    counts = Counter(keys)
+    if copies := len(keys) - len(counts):
+        row = next(n for n, key in enumerate(keys) if counts[key] > 1)
         warn(
-            f"{copies:,} of {len(rows.text_ids):,} rows repeat the texts of another row, such as "
-            f"the one at {rows.sources[row]}. This loss would treat equal texts as each other's "
+            f"{copies:,} of {len(keys):,} rows repeat the texts of another row, such as "
+            f"the one at {sources[row]}. This loss would treat equal texts as each other's "
             "negatives, so they never share a batch. Remove the copies to train on each text once."
         )

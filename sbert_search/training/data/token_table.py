@@ -85,6 +85,11 @@ class TokenTable:
             digest.update(b"" if array is None else np.ascontiguousarray(array).tobytes())
         return digest.hexdigest()
 
+    def keys(self) -> list[bytes]:
+        """Return a key of each text; the keys of two texts are equal if all their tokens are."""
+        cuts = zip(self.starts[:-1].tolist(), self.starts[1:].tolist(), strict=True)
+        return [token_key(self.ids[start:end]) for start, end in cuts]
+
     def pack(self, texts: NDArray[np.integer]) -> PackedTokens:
         """Concatenate the tokens of some texts, without padding, as one batch."""
         slices = [slice(self.starts[text], self.starts[text + 1]) for text in texts.tolist()]
@@ -93,6 +98,11 @@ class TokenTable:
             tuple(self.lengths[texts].tolist()),
             None if self.types is None else _joined(self.types, slices),
         )
+
+
+def token_key(ids: NDArray[np.int32]) -> bytes:
+    """Hash the token ids of a text; a model computes equal vectors for texts with equal ids."""
+    return xxhash.xxh3_128_digest(ids.tobytes())
 
 
 def _tokenised(

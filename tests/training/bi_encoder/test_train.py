@@ -17,7 +17,7 @@ from torch import nn
 
 from sbert_search.cli.train.group import train
 from sbert_search.embedding.embedder import Embedder
-from sbert_search.errors import CheckpointError, ConfigError, TrainingError
+from sbert_search.errors import CheckpointError, ConfigError, ModelError, TrainingError
 from sbert_search.index.index import Index
 from sbert_search.models.bi_encoder import BiEncoder
 from sbert_search.models.cross_encoder import CrossEncoder
@@ -29,6 +29,7 @@ from sbert_search.training.data.examples import Example
 from sbert_search.training.data.teachers import score_by_teacher
 from sbert_search.training.data.text_dataset import arrange
 from sbert_search.training.loop.log import read_log
+from sbert_search.training.loop.schedule import BudgetConfig
 from sbert_search.training.recipe import load_recipe, shipped_recipes
 from tests.models.tiny import (
     TEXTS,
@@ -38,6 +39,7 @@ from tests.models.tiny import (
     tiny_encoder,
     tiny_tokenizer,
 )
+from tests.training.small import unlike
 
 DRAW = np.random.default_rng(5)
 
@@ -324,6 +326,91 @@ def test_vectors_are_scaled_to_length_1_or_not_as_asked(
     ]
 
 
+@pytest.mark.parametrize("loss", ["all_triplets", "hardest_triplets", "semi_hard_triplets"])
+@pytest.mark.parametrize(
+    ("labels", "size", "steps"),
+    [
+        ([n // 2 for n in range(80)], 8, 10),
+        ([n // 2 for n in range(200)], 16, 13),
+        ([int(n % 20 == 0) for n in range(60)], 8, 10),
+    ],
+)
+def test_every_step_of_a_loss_over_classes_has_a_gradient(
+    given: dict[str, Path], tmp_path: Path, labels: list[int], size: int, steps: int, loss: str
+) -> None:
+    """Texts of a class differ in length, so sorting by length would part them."""
+    rows = [
+        {"text": text() if n % 2 else text().split()[0], "label": str(label)}
+        for n, label in enumerate(labels)
+    ]
+    write(tmp_path / "classes.jsonl", rows)
+    recipe = recipe_of(
+        {**given, "classes": tmp_path / "classes.jsonl"},
+        "triplet",
+        "classes",
+        "data.form=classes",
+        f"loss.name={loss}",
+        "loss.margin=5",
+        f"batching.size={size}",
+    )
+    recipe = replace(recipe, budget=BudgetConfig(epochs=1))
+    train_bi_encoder(recipe, tmp_path / "run")
+    log = read_log(tmp_path / "run" / "log.jsonl")
+    norms = [line["gradient_norm"] for line in log if line["kind"] == "step"]
+    assert len(norms) == steps
+    assert min(norms) > 0
+
+
+def test_a_run_over_classes_resumes_bit_for_bit(given: dict[str, Path], tmp_path: Path) -> None:
+    def start(out: str, *more: str, resume: bool = False) -> None:
+        settings = ("data.form=classes", "loss.name=all_triplets", "checkpoint.every=1", *more)
+        recipe = recipe_of(given, "triplet", "classes", *settings)
+        train_bi_encoder(recipe, tmp_path / out, resume=resume)
+
+    start("whole", "budget.steps=5", "checkpoint.keep=9")
+    start("part", "budget.steps=5", "checkpoint.keep=9")
+    for step in (3, 4, 5):
+        shutil.rmtree(tmp_path / "part" / f"ckpt-{step:08d}")
+    start("part", "budget.steps=5", "checkpoint.keep=9", resume=True)
+    assert not unlike(tmp_path / "whole", tmp_path / "part")
+
+
+@pytest.mark.parametrize(
+    ("passages", "size", "cause"),
+    [
+        (["one passage"] * 40, 8, "the rows share their texts or groups"),
+        ([f"{word} passage" for word in WORDS], 1, "batching.size is 1 rows"),
+    ],
+)
+def test_pairs_that_are_never_negatives_of_each_other_are_refused(
+    given: dict[str, Path], tmp_path: Path, passages: list[str], size: int, cause: str
+) -> None:
+    rows = [{"query": text(), "passage": passage} for passage in passages]
+    files = {**given, "pairs": write(tmp_path / "pairs.jsonl", rows)}
+    settings = ("mining.negatives=0", f"batching.size={size}")
+    with pytest.raises(TrainingError, match=f"Every step would have one row, since {cause}"):
+        train_bi_encoder(recipe_of(files, "query-passage", "pairs", *settings), tmp_path / "run")
+    assert not (tmp_path / "run" / "model").exists()
+
+
+def test_triplets_that_are_learned_already_are_no_success(
+    given: dict[str, Path], tmp_path: Path
+) -> None:
+    recipe = recipe_of(given, "triplet", "triplets", "loss.margin=-100")
+    with pytest.raises(TrainingError, match="The gradient was 0 in all 2 steps"):
+        train_bi_encoder(recipe, tmp_path / "run")
+    assert (tmp_path / "run" / "ckpt-00000002").is_dir()
+    assert not (tmp_path / "run" / "model").exists()
+
+
+def test_a_prompt_that_leaves_no_room_is_refused(given: dict[str, Path], tmp_path: Path) -> None:
+    long = " ".join(["the"] * 20)
+    for prompts in (f'{{query = "{long}"}}', f'{{document = "{long}"}}'):
+        settings = ("max_len=12", f"prompts={prompts}", "mining.negatives=0")
+        with pytest.raises(ModelError, match="A passage has 12 tokens, and the prompt 'the the"):
+            train_bi_encoder(recipe_of(given, "query-passage", "pairs", *settings), tmp_path)
+
+
 @pytest.mark.parametrize(("unit_length", "warned"), [("true", True), ("false", False)])
 def test_classes_over_vectors_of_length_1_are_warned_of(
     given: dict[str, Path],
@@ -498,7 +585,7 @@ def test_only_the_first_rank_saves_the_model_that_mines(
     recipe = recipe_of(given, "query-passage", "pairs", *SHAPE, "mining.negatives=1")
     for rank, saved in ((2, False), (0, True), (1, True)):
         ranks = Ranks(rank, 3)
-        bi_encoder_train._mine([[]], recipe, open_model(recipe), "", tmp_path, ranks)
+        bi_encoder_train._mine([[]], recipe, open_model(recipe), ["", ""], "", tmp_path, ranks)
         assert (tmp_path / "model/model.safetensors").is_file() == saved
         if saved:
             (tmp_path / "model/kept").touch()

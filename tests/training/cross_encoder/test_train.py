@@ -292,6 +292,46 @@ def test_settings_and_data_that_do_not_fit_are_named(start: Path, tmp_path: Path
         train_cross_encoder(recipe(start, data, task="relevance", loss="bce"), tmp_path / "run")
 
 
+@pytest.mark.parametrize("loss", ["list_softmax", "list_net", "pairwise", "bce"])
+def test_every_step_has_negatives_although_mining_finds_few(
+    start: Path, tmp_path: Path, loss: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """No hit is below a positive by this margin, so all negatives are random passages."""
+    rows = [{"query": f"{a} {b}", "passage": f"the {a} ran {b}"} for a in WORDS for b in WORDS]
+    data = {"train": str(write(tmp_path / "train.jsonl", rows))}
+    mining = {"negatives": 3, "margin": 5.0}
+    settings = {"task": "relevance", "loss": loss, "mining": mining, "budget": {"epochs": 1}}
+    train_cross_encoder(recipe(start, data, **settings), tmp_path / "run")
+    told = " ".join(capsys.readouterr().err.split())
+    assert "64 of 64 rows got fewer than 3 hard negatives, 64 of them none." in told
+    steps = [line for line in read_log(tmp_path / "run" / "log.jsonl") if line["kind"] == "step"]
+    assert len(steps) == 8
+    assert all(step["loss"] > 0 and step["gradient_norm"] > 0 for step in steps)
+
+
+def test_rows_without_an_irrelevant_text_are_left_out_of_listwise_losses(
+    start: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [{"query": "cat", "passage": f"the {word}"} for word in WORDS]
+    one = write(tmp_path / "one.jsonl", rows)
+    mining = {"negatives": 2, "margin": -5.0}
+    settings: dict[str, Any] = {"task": "relevance", "mining": mining, "budget": {"steps": 2}}
+    listwise = recipe(start, {"train": str(one)}, loss="list_softmax", **settings)
+    with pytest.raises(
+        CorpusError, match=r"one\.jsonl: no row has an irrelevant text, and the loss"
+    ):
+        train_cross_encoder(listwise, tmp_path / "none")
+    rows.append({"query": "dog", "passage": "a mat"})
+    rows += [{"query": "cat", "passage": "a mat"}]
+    two = {"train": str(write(tmp_path / "two.jsonl", rows))}
+    train_cross_encoder(recipe(start, two, loss="list_softmax", **settings), tmp_path / "run")
+    told = " ".join(capsys.readouterr().err.split())
+    assert "9 of 10 rows without an irrelevant text are left out" in told
+    steps = [line for line in read_log(tmp_path / "run" / "log.jsonl") if line["kind"] == "step"]
+    assert all(step["gradient_norm"] > 0 for step in steps)
+    train_cross_encoder(recipe(start, two, loss="bce", **settings), tmp_path / "bce")
+
+
 def test_relevance_without_labels_names_the_mining_of_negatives(
     start: Path, tmp_path: Path
 ) -> None:

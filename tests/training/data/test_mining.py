@@ -15,6 +15,7 @@ import torch
 
 from sbert_search.errors import ConfigError
 from sbert_search.index.index import Index
+from sbert_search.models.loading.folder import load_tokenizer, read_folder
 from sbert_search.search.engine import SearchEngine
 from sbert_search.training.bi_encoder.train import BiEncoderRecipe, train_bi_encoder
 from sbert_search.training.data import mining
@@ -44,10 +45,18 @@ def model(tmp_path: Path) -> Path:
     return tmp_path / "model"
 
 
+def mine_rows(
+    rows: list[Example], config: MiningConfig, model: Path, folder: Path, **more: Any
+) -> list[Example]:
+    tokenizer = load_tokenizer(read_folder(model))
+    return mine_negatives(
+        rows, config, str(model), folder, device="cpu", tokenizer=tokenizer, **more
+    )
+
+
 def mine(model: Path, folder: Path, **settings: Any) -> list[tuple[str, ...]]:
     config = MiningConfig(**{"negatives": 2, "margin": -10.0, **settings})
-    mined = mine_negatives(EXAMPLES, config, str(model), folder, device="cpu")
-    return [example.texts[2:] for example in mined]
+    return [example.texts[2:] for example in mine_rows(EXAMPLES, config, model, folder)]
 
 
 def test_negatives_are_found_and_never_a_positive_of_the_anchor(
@@ -67,10 +76,10 @@ def test_texts_of_the_group_and_positives_of_other_files_are_no_negatives(
     ]
     rows += [replace(row, group="" if n % 2 else "theirs") for n, row in enumerate(EXAMPLES[2:4])]
     config = MiningConfig(negatives=4, margin=-10.0)
-    mined = mine_negatives(rows, config, str(model), tmp_path, device="cpu")
+    mined = mine_rows(rows, config, model, tmp_path)
     assert {*mined[0].texts[2:]} == {"a dog ran", "far away and then"}
     elsewhere = [Example(("the cat", "a dog ran"), None, "other:1")]
-    mined = mine_negatives(rows, config, str(model), tmp_path, device="cpu", others=elsewhere)
+    mined = mine_rows(rows, config, model, tmp_path, others=elsewhere)
     assert mined[0].texts[2:] == ("far away and then",)
 
 
@@ -79,7 +88,7 @@ def test_a_row_never_gets_a_negative_that_it_has(model: Path, tmp_path: Path) ->
     row = Example(("dog ran", "a dog ran", every[0]), None, "file:1")
     config = MiningConfig(negatives=2, margin=-10.0)
     rows = [row, Example(("dog ran", "a dog ran"), None, "file:2"), *EXAMPLES[:2], *EXAMPLES[3:]]
-    mined = mine_negatives(rows, config, str(model), tmp_path / "again", device="cpu")
+    mined = mine_rows(rows, config, model, tmp_path / "again")
     assert mined[0].texts[3:] == every[1:3]
     assert mined[1].texts[2:] == every[:2]
 
@@ -89,14 +98,66 @@ def test_ranks_and_margin_bound_the_window(
 ) -> None:
     every = mine(model, tmp_path / "mined", negatives=4)[2]
     assert mine(model, tmp_path / "mined", first=2, last=3)[2] == every[1:3]
-    assert mine(model, tmp_path / "mined", margin=10.0) == [()] * 5
-    assert "5 of 5 rows got fewer than 2" in " ".join(capsys.readouterr().err.split())
+    drawn = mine(model, tmp_path / "mined", margin=10.0)
+    told = " ".join(capsys.readouterr().err.split())
+    assert "5 of 5 rows got fewer than 2 hard negatives, 5 of them none. They are filled" in told
+    for example, texts in zip(EXAMPLES, drawn, strict=True):
+        own = {e.texts[1] for e in EXAMPLES if e.texts[0] == example.texts[0]}
+        assert len({*texts} - own) == 2
 
 
 def test_an_anchor_that_is_a_passage_has_no_rank() -> None:
     hits = [("a", 0.9), ("b", 0.8), ("c", 0.7), ("d", 0.6), ("e", 0.5)]
     config = MiningConfig(negatives=2, first=2, last=3, margin=0.0)
-    assert _Anchor("a", ("b",), hits).negatives(config) == ["d", "e"]
+    assert _Anchor("a", ("b",), hits).negatives(config, str) == ["d", "e"]
+
+
+def test_random_passages_are_seeded_and_fill_up_every_row(model: Path, tmp_path: Path) -> None:
+    rows = [Example((f"cat {word}", word), None, word) for word in TOKENS[10:]]
+    config = MiningConfig(negatives=3, margin=10.0)
+    drawn = [
+        [row.texts[2:] for row in mine_rows(rows, config, model, tmp_path, seed=seed)]
+        for seed in (1, 1, 2)
+    ]
+    assert drawn[0] == drawn[1] != drawn[2]
+    assert {len(texts) for texts in drawn[0]} == {3}
+    assert len({*drawn[0]}) > len(rows) / 2
+    half = mine_rows(rows, replace(config, margin=-0.2), model, tmp_path / "half", seed=1)
+    for row in half:
+        assert len({*row.texts[1:]}) == 4
+
+
+def test_a_row_whose_passages_are_all_positives_stays_without_a_negative(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [Example(("dog", text), None, text) for text in PASSAGES[:3]]
+    config = MiningConfig(negatives=2)
+    mined = mine_rows(rows, config, model, tmp_path / "all")
+    assert [row.texts for row in mined] == [row.texts for row in rows]
+    told = " ".join(capsys.readouterr().err.split())
+    assert "3 rows have none, since all passages are their positives" in told
+    rows.append(Example(("cat", PASSAGES[0]), None, "cat"))
+    mined = mine_rows(rows, config, model, tmp_path / "most")
+    assert [row.texts[2:] for row in mined[:3]] == [()] * 3
+    assert {*mined[3].texts[2:]} == {*PASSAGES[1:3]}
+
+
+def test_texts_of_equal_tokens_are_no_negatives_of_equal_anchors(
+    model: Path, tmp_path: Path
+) -> None:
+    corpus = tmp_path / "corpus.jsonl"
+    texts = ["the cat", "THE Cat", "the cat ", "A dog", "a dog"]
+    corpus.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+    rows = [Example(("cat sat", "The cat"), None, "1"), Example(("Cat  sat", "sun red"), None, "2")]
+    rows.append(Example(("far", "the mat"), None, "3"))
+    for margin in (-10.0, 10.0):  # all negatives are mined, and all are random
+        config = MiningConfig(negatives=4, margin=margin, corpus=corpus)
+        mined = mine_rows(rows, config, model, tmp_path / str(margin))
+        for row in mined[:2]:
+            assert not {text.lower().strip() for text in row.texts[2:]} & {"the cat", "sun red"}
+        spelled = [text.lower().strip() for row in mined for text in row.texts[2:]]
+        assert len(spelled) == sum(len({t.lower().strip() for t in r.texts[2:]}) for r in mined)
+    assert "the mat" in mined[0].texts
 
 
 def test_queries_are_embedded_on_the_device_of_the_training(
@@ -129,10 +190,10 @@ def test_a_stopped_run_goes_on_after_its_rows_have_moved(
     config = MiningConfig(negatives=1, margin=-10.0)
     monkeypatch.setattr(mining, "_mine", stops)
     with pytest.raises(KeyboardInterrupt):
-        mine_negatives(anchors + EXAMPLES[2:4], config, str(model), tmp_path, device="cpu")
+        mine_rows(anchors + EXAMPLES[2:4], config, model, tmp_path)
     monkeypatch.setattr(mining, "_mine", genuine)
     rows = anchors[::-1] + EXAMPLES[2:4]
-    mined = mine_negatives(rows, config, str(model), tmp_path, device="cpu")
+    mined = mine_rows(rows, config, model, tmp_path)
     assert [len(example.texts) for example in mined] == [3] * 5
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from sbert_search.errors import TrainingError
+from sbert_search.errors import ModelError, TrainingError
 from sbert_search.training.data.examples import Example
 from sbert_search.training.data.text_dataset import (
     RowTokens,
@@ -33,12 +33,14 @@ def batches(
     no_duplicates: bool = False,
     weights: tuple[float, ...] = (),
     prompts: tuple[str, ...] = (),
+    size: int = 8,
+    max_len: int = 80,  # all texts of `WORDS` are different tokens
 ) -> TextBatches:
     rows = arrange(files, ())
     return TextBatches(
         rows,
-        RowTokens.of(rows, tiny_tokenizer(folder, max_len=30), prompts),
-        BatchingConfig(size=8),
+        RowTokens.of(rows, tiny_tokenizer(folder, max_len=max_len), prompts),
+        BatchingConfig(size=size),
         seed=1,
         summed=None if no_duplicates else "loss",
         no_duplicates=no_duplicates,
@@ -65,8 +67,9 @@ def test_prompts_change_the_fingerprint_and_keep_duplicates_apart(tmp_path: Path
     assert batches([file], tmp_path, prompts=("", "")).fingerprint == plain.fingerprint
     assert prompted.fingerprint != plain.fingerprint
     file = [example("cat", "a dog"), example("the mat", "cat")] * 4  # cat is in both places
+    file.append(example("sun", "red"))
     made = batches([file], tmp_path, no_duplicates=True, prompts=("on ", "the "))
-    assert max(map(len, made.plan(0))) == 1
+    assert [sorted(step)[1:] for step in map(np.ndarray.tolist, made.plan(0))] == [[8]]
 
 
 def example(*texts: str, group: str = "") -> Example:
@@ -134,13 +137,78 @@ def test_rows_that_share_a_text_or_a_group_never_share_a_batch(
 def test_rows_that_are_left_out_are_counted(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    files = [[example(word, "the mat") for word in WORDS[:20]] + [example("cat", "dog")]]
-    made = batches(files, tmp_path, no_duplicates=True)
+    mats = [example(word, "the mat") for word in WORDS[:20]]
+    made = batches([[*mats, example("cat", "dog")]], tmp_path, no_duplicates=True)
     assert sorted(map(len, made.plan(0)))[-1] == 2  # one row of the mat, and that of the cat
     told = " ".join(capsys.readouterr().err.split())
-    assert re.search(
-        r"1[89] of 21 rows are left out of the first epoch.* smaller batching.size", told
-    )
+    assert "19 of 21 rows are left out of the first epoch: they share" in told
+    assert "smaller batching.size" not in told  # two rows are the least
+    others = [example(word, word) for word in WORDS[20:40]]
+    made = batches([[*mats, *others]], tmp_path, no_duplicates=True)
+    told = capsys.readouterr().err
+    assert re.search(r"of 40 rows are left .* A smaller batching.size leaves out fewer", told)
+    for epoch in (0, 1, 0):
+        assert made.n_steps(epoch)
+    assert not capsys.readouterr().err  # told once
+
+
+def test_texts_of_equal_tokens_are_equal(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    spellings = ("the cat", "The Cat", "THE CAT", " the  cat ")
+    file = [example(WORDS[n], spellings[n % 4]) for n in range(16)]
+    file += [example(WORDS[0].upper(), "a dog"), example("sun", "the " * 80 + "mat")]
+    file += [example("red", "the " * 90)]
+    steps = batches([file], tmp_path, no_duplicates=True).plan(0)
+    cats = {*range(16)}
+    assert all(len(cats.intersection(step.tolist())) < 2 for step in steps)
+    assert not any({17, 18} <= {*step.tolist()} for step in steps)  # equal up to max_len
+    assert not any({0, 16} <= {*step.tolist()} for step in steps)  # equal anchors
+    capsys.readouterr()
+    batches([[*file, example(WORDS[0].upper(), "THE cat")]], tmp_path, no_duplicates=True)
+    assert "1 of 20 rows repeat the texts of another row" in capsys.readouterr().err
+
+
+def test_texts_can_be_equal_with_one_of_several_prompts(tmp_path: Path) -> None:
+    long = "the " * 6
+    file = [example(f"{long}cat", "sun"), example(f"{long}dog", f"{long}cat")]
+    file += [example("red", f"{long}dog"), example("mat", "a cat")]
+    for prompt, count in (("", 2), ("the the the ", 1)):  # the prompt decides what is truncated
+        made = batches(
+            [file], tmp_path, no_duplicates=True, max_len=10, size=4, prompts=("", prompt)
+        )
+        kept = [sorted(step.tolist()) for step in made.plan(0)]
+        assert max(len({0, 1, 2}.intersection(step)) for step in kept) == count
+
+
+@pytest.mark.parametrize(
+    ("file", "size", "cause"),
+    [
+        ([(word, "the mat") for word in WORDS[:20]], 8, "the rows share their texts or groups"),
+        ([(word, f"a {word}") for word in WORDS[:20]], 1, "batching.size is 1 rows"),
+        ([("cat", "the cat")], 8, "there is one row"),
+    ],
+)
+def test_steps_of_one_row_without_a_negative_are_refused(
+    file: list[tuple[str, str]], size: int, cause: str, tmp_path: Path
+) -> None:
+    rows = [example(*texts) for texts in file]
+    with pytest.raises(TrainingError, match=f"Every step would have one row, since {cause}"):
+        batches([rows], tmp_path, no_duplicates=True, size=size)
+    with_negatives = [example(*texts, "sun red") for texts in file]
+    assert batches([with_negatives], tmp_path, no_duplicates=True, size=size).plan(0)
+
+
+def test_a_prompt_without_room_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match="the prompt 'the the the the ' and special tokens leave"):
+        batches([[example("cat", "dog")]], tmp_path, max_len=6, prompts=("", "the " * 4))
+
+
+def test_classes_of_one_text_are_refused() -> None:
+    single = [Example((word,), str(n), f"file:{n}") for n, word in enumerate(WORDS[:9])]
+    labels = sorted(str(n) for n in range(9))
+    with pytest.raises(TrainingError, match=r"Each of the 9 classes has one text, such as .*'0'"):
+        check_targets(arrange([single], labels), labels, "all_triplets", by_class=True)
 
 
 def test_one_class_or_one_score_teaches_nothing() -> None:
