@@ -46,8 +46,8 @@ def read_triplets(
             a name such as negative, negatives or negative_1 (see `negative_columns`).
 
     Raises:
-        CorpusError: The file or a column is absent, the file has no rows, or a row is not a
-            triplet; the message names the file, the column or the row.
+        CorpusError: The file or a column is absent, a column has two parts, the file has no rows,
+            or a row is not a triplet; the message names the file, the column or the row.
     """
     file = classify(path)
     names = _names(file, "triplets")
@@ -62,6 +62,11 @@ def read_triplets(
     if not negatives:
         raise CorpusError(
             f"{file.shown}: no negative column among {', '.join(names)}; name the column to use."
+        )
+    if named := [part for part in COLUMNS if columns[part] in negatives]:
+        raise CorpusError(
+            f"{file.shown}: the column {columns[named[0]]!r} is named as the {named[0]}, but it is "
+            "also a negative column. Name the negative column with data.columns.negative."
         )
 
     def make(values: Mapping[str, object], source: str) -> Triplet:

@@ -90,6 +90,27 @@ def test_the_column_of_the_negative_is_not_that_of_the_positive(tmp_path: Path) 
     assert (triplet.positive, triplet.negatives) == ("p", ("n",))
 
 
+@pytest.mark.parametrize(
+    ("names", "part"),
+    [
+        ({"positive": "negative_2"}, "positive"),
+        ({"anchor": "negative_2"}, "anchor"),
+        ({"positive": "text", "negative": "text"}, "positive"),
+    ],
+)
+def test_a_negative_column_is_no_other_part(
+    tmp_path: Path, names: dict[str, str], part: str
+) -> None:
+    row = {"query": "a", "passage": "p", "text": "t", "negative_1": "n", "negative_2": "m"}
+    path = write(tmp_path / "t.jsonl", row)
+    column = names[part]
+    with pytest.raises(CorpusError, match=f"column {column!r} is named as the {part}, but it is"):
+        read_triplets(path, **names)
+    if "negative" not in names:
+        (triplet,) = read_triplets(path, **names, negative="negative_1")
+        assert triplet.negatives == ("n",)
+
+
 def test_groups_of_texts(tmp_path: Path) -> None:
     path = write(tmp_path / "g.jsonl", {"captions": ["a", "b", "a"]})
     assert read_groups(path)[0].texts == ("a", "b")
