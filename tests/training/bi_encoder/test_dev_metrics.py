@@ -9,6 +9,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
+from torch import nn
 
 from sbert_search.errors import ConfigError, CorpusError
 from sbert_search.training.bi_encoder import dev_metrics
@@ -127,3 +129,30 @@ def test_rows_of_one_text_have_no_dev_metric(
     rows: list[dict[str, object]] = [{"text": "a", "label": "x"}, {"text": "b", "label": "y"}]
     with pytest.raises(ConfigError, match=f"'{form}', no row has two .* pairs with scores"):
         found(tmp_path, rows, {}, monkeypatch, form=form, loss=loss)
+
+
+@pytest.mark.parametrize(
+    ("form", "loss", "row"),
+    [
+        ("pairs", "mnrl", pair("a", "b")),
+        ("triplets", "triplet", {"anchor": "a", "positive": "b", "negative": "c"}),
+        ("pairs", "softmax", pair("a", "b", label="0")),
+        ("pairs", "cosine_mse", pair("a", "b", score=1.0)),
+    ],
+)
+def test_vectors_that_are_not_finite_have_no_metric(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: Form, loss: LossName, row: object
+) -> None:
+    other = {**pair("c", "d"), "score": 2.0} if loss == "cosine_mse" else row
+    path = tmp_path / "dev.jsonl"
+    path.write_text("".join(json.dumps(each) + "\n" for each in (row, other)), encoding="utf-8")
+    model = tiny_bi_encoder(tmp_path / "tokens")
+    data, config = DataConfig(train=path, form=form), LossConfig(name=loss)
+    evaluate = dev_metrics.dev_evaluator(path, data, config, ("0", "1"), model)
+    head = nn.Linear(3 * model.dim, 2) if loss == "softmax" else None
+    siamese = Siamese(model.eval(), head)
+    assert np.isfinite([*evaluate(siamese).values()]).all()
+    with torch.no_grad():
+        model.encoder.embeddings.word.weight[-5:] = torch.nan
+        model.encoder.embeddings.norm.bias[0] = torch.nan
+    assert np.isnan([*evaluate(siamese).values()]).all()

@@ -332,6 +332,18 @@ def test_rows_without_an_irrelevant_text_are_left_out_of_listwise_losses(
     train_cross_encoder(recipe(start, two, loss="bce", **settings), tmp_path / "bce")
 
 
+def test_logits_that_are_nan_have_no_accuracy(
+    start: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = files(tmp_path, lambda row: row | {"label": "yes" if row["alike"] else "no"})
+    monkeypatch.setattr(Reranker, "predict", lambda self, pairs: np.full((len(pairs), 2), np.nan))
+    settings = {"task": "classes", "loss": "cross_entropy", "budget": {"steps": 1}}
+    made = recipe(start, data | {"labels": ["no", "yes"]}, **settings)
+    result = train_cross_encoder(made, tmp_path / "run")
+    assert all(math.isnan(figures["accuracy"]) for figures in dev_figures(tmp_path / "run"))
+    assert result.best is None
+
+
 def test_relevance_without_labels_names_the_mining_of_negatives(
     start: Path, tmp_path: Path
 ) -> None:
