@@ -29,7 +29,8 @@ class Setting:
             "required": the setting has no default, and the recipe does not set it.
         meaning: What the setting means, from the source of its dataclass; "" if the source has no
             description or is not installed.
-        choices: The values that its ``Literal`` types allow; (): it has no such type.
+        choices: The values that its ``Literal`` types allow, and "a list" if its type also allows
+            a list; (): it has no ``Literal`` type.
     """
 
     name: str
@@ -99,12 +100,14 @@ def _dataclass_in(hint: object) -> type | None:
 
 def _choices(hint: object) -> tuple[str, ...]:
     kinds = typing.get_args(hint) if _is_union(hint) else (hint,)
-    return tuple(
+    origins = [typing.get_origin(kind) for kind in kinds]
+    named = tuple(
         str(value)
-        for kind in kinds
-        if typing.get_origin(kind) is typing.Literal
+        for kind, origin in zip(kinds, origins, strict=True)
+        if origin is typing.Literal
         for value in typing.get_args(kind)
     )
+    return (*named, "a list") if named and tuple in origins else named
 
 
 def _is_union(hint: object) -> bool:

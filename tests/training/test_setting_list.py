@@ -43,12 +43,14 @@ class Task:
     kind: Literal["a", "b"] | None = None  # the kind
     other: Shape = field(default_factory=lambda: Shape(layers=2))
     spare: Shape | None = None
+    weights: Literal["none", "even"] | tuple[float, ...] = "none"
 
 
 def test_each_value_has_its_origin_and_meaning() -> None:
     assert list(list_settings(Task, {"other": {"width": 3}})) == [
         Setting("kind", None, "default", "the kind", ("a", "b")),
         Setting("spare", None, "default", ""),
+        Setting("weights", "none", "default", "", ("none", "even", "a list")),
         Setting("shape.layers", 12, "default", "Number of layers."),
         Setting("shape.width", 8, "default", "of a λ layer; None: free"),
         Setting("other.layers", 12, "default", "Number of layers."),
