@@ -195,17 +195,19 @@ class Report:
 
 
 def matrix_parameters(model: nn.Module) -> int:
-    """Count the parameters of matrix products: all matrices except embedding tables.
+    """Count the trained parameters of matrix products: all matrices except embedding tables.
 
-    If all of them are trained, a step costs about 6 FLOPs per such parameter and token. A matrix
-    that several layers share (ALBERT) counts once. Two kinds of operations are left out: the
+    A step costs about 6 FLOPs per such parameter and token. A matrix that several layers share
+    (ALBERT) counts once. Frozen matrices are left out: no step uses those of a frozen encoder,
+    whose states are computed before the run. Two kinds of operations are left out as well: the
     products that compute and apply attention scores, and an output layer that shares the table of
     embeddings.
 
     Source: Chowdhery et al. 2022, PaLM (arXiv:2204.02311), appendix B, without the attention term.
     """
     tables = {id(m.weight) for m in model.modules() if isinstance(m, nn.Embedding)}
-    return sum(p.numel() for p in model.parameters() if p.ndim >= 2 and id(p) not in tables)
+    trained = (p for p in model.parameters() if p.requires_grad and p.ndim >= 2)
+    return sum(p.numel() for p in trained if id(p) not in tables)
 
 
 def _flat(values: Mapping[str, object], path: str) -> Iterator[tuple[str, float]]:

@@ -123,6 +123,12 @@ class Stepper:
     def _halved_size(self, planned: PlannedStep) -> int:
         tokens = [int(self.batches.lengths[part].sum()) for part in planned.parts]
         most_rows = max(map(len, planned.parts))
+        if most_rows == 1 and isinstance(self.objective, InBatchObjective):
+            raise TrainingError(
+                f"A step of {len(planned.rows)} rows does not fit in memory, even with one row in "
+                "each forward pass, because this loss compares all rows of a step. Make "
+                "batching.size smaller, shorten the texts or use a smaller model."
+            )
         if most_rows == 1:
             row = planned.parts[tokens.index(max(tokens))][0]
             raise TrainingError(

@@ -264,6 +264,17 @@ def test_a_row_that_never_fits_is_named(tmp_path: Path) -> None:
             run(full, tmp_path / unit, *overrides)
 
 
+def test_a_step_that_never_fits_blames_no_row_for_a_loss_of_the_whole_batch(
+    tmp_path: Path,
+) -> None:
+    class Full(PairObjective):
+        def loss(self, embeddings: Tensor, targets: Tensor | None) -> Losses:
+            raise torch.OutOfMemoryError("CUDA out of memory.")
+
+    with pytest.raises(TrainingError, match=r"^A step of 32 rows .* Make batching.size smaller"):
+        run(Full(), tmp_path)
+
+
 def test_other_errors_are_no_lack_of_memory() -> None:
     assert out_of_memory(RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried"))
     assert out_of_memory(MemoryError())

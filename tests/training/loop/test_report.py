@@ -178,6 +178,8 @@ def test_matrices_count_and_tables_do_not() -> None:
     assert matrix_parameters(TokenModel()) == DIM * DIM
     both = nn.Sequential(nn.Embedding(VOCAB, DIM), nn.Linear(DIM, 3), nn.LayerNorm(3))
     assert matrix_parameters(both) == 3 * DIM
+    both.append(nn.Linear(3, 5).requires_grad_(False))  # a frozen layer takes no part in a step
+    assert matrix_parameters(both) == 3 * DIM
 
 
 def test_curves_are_drawn_from_the_log(tmp_path: Path) -> None:
