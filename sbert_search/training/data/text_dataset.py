@@ -261,7 +261,7 @@ class TextBatches(Batches):
         steps = self._steps(0)
         if max(map(len, steps)) == 1 and self.text_rows.text_ids.shape[1] < 3:
             planned = plan_epoch(self.lengths, self.config, generator(self.seed, "order", 0))
-            cause = f"batching.size is {self.config.size} {self.config.unit}"
+            cause = f"batching.size is {self.config.size} (in {self.config.unit})"
             remedy = "Use a larger batching.size"
             if len(self.lengths) == 1:
                 cause, remedy = "there is one row", "Give more rows"

@@ -379,7 +379,7 @@ def test_a_run_over_classes_resumes_bit_for_bit(given: dict[str, Path], tmp_path
     ("passages", "size", "cause"),
     [
         (["one passage"] * 40, 8, "the rows share their texts or groups"),
-        ([f"{word} passage" for word in WORDS], 1, "batching.size is 1 rows"),
+        ([f"{word} passage" for word in WORDS], 1, r"batching\.size is 1 \(in rows\)"),
     ],
 )
 def test_pairs_that_are_never_negatives_of_each_other_are_refused(

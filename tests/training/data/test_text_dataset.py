@@ -185,7 +185,7 @@ def test_texts_can_be_equal_with_one_of_several_prompts(tmp_path: Path) -> None:
     ("file", "size", "cause"),
     [
         ([(word, "the mat") for word in WORDS[:20]], 8, "the rows share their texts or groups"),
-        ([(word, f"a {word}") for word in WORDS[:20]], 1, "batching.size is 1 rows"),
+        ([(word, f"a {word}") for word in WORDS[:20]], 1, r"batching\.size is 1 \(in rows\)"),
         ([("cat", "the cat")], 8, "there is one row"),
     ],
 )
