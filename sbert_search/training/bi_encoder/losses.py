@@ -108,6 +108,7 @@ class LossKind:
             a sum over rows.
         no_duplicates: Whether texts of other rows are negatives. Equal texts must then not share a
             batch. See "Equal texts are separated only for in-batch negatives" in docs/decisions.md.
+        by_class: Whether the texts of a class in a batch are positives of each other.
         teacher: Kind of model whose outputs are the targets; None: the loss has no teacher.
     """
 

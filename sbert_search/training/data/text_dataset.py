@@ -250,6 +250,8 @@ class TextBatches(Batches):
         steps = [drawn[step] for step in plan_epoch(self.lengths[drawn], config, order)]
         if self._keys is None:
             return steps
+        if self.text_rows.text_ids.shape[1] < 3:
+            steps = _without_single_rows(steps)
         return without_duplicates(steps, self._keys.own, self._keys.excluded)
 
     def _check_first_epoch(self) -> None:
@@ -349,6 +351,24 @@ def check_targets(
         f"{kind} {shown}; the loss {loss} needs at least two different {kind}s. Add rows with "
         f"another {kind}; for a bi-encoder, loss.name=mnrl needs no {kind}."
     )
+
+
+def _without_single_rows(steps: list[Rows]) -> list[Rows]:
+    """Join each step of one row, which has no negative, to the next step.
+
+    The last step is joined to the one before it. If all steps have one row, nothing is changed.
+    """
+    if max(map(len, steps)) == 1:
+        return steps
+    joined: list[Rows] = []
+    for step in steps:
+        if joined and len(joined[-1]) == 1:
+            joined[-1] = np.concatenate([joined[-1], step])
+        else:
+            joined.append(step)
+    if len(joined) > 1 and len(joined[-1]) == 1:
+        joined[-2:] = [np.concatenate(joined[-2:])]
+    return joined
 
 
 def _equal_texts(tokens: RowTokens, rows: TextRows) -> NDArray[np.int64]:

@@ -199,6 +199,14 @@ def test_steps_of_one_row_without_a_negative_are_refused(
     assert batches([with_negatives], tmp_path, no_duplicates=True, size=size).plan(0)
 
 
+@pytest.mark.parametrize("count", [5, 9, 33])
+def test_no_row_is_alone_in_a_step_without_a_negative(tmp_path: Path, count: int) -> None:
+    rows = [example(word, f"a {word}") for word in WORDS[:count]]
+    made = batches([rows], tmp_path, no_duplicates=True, size=2)
+    for epoch in range(3):
+        assert sorted(map(len, made.plan(epoch))) == [2] * (count // 2 - 1) + [3]
+
+
 def test_a_prompt_without_room_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="the prompt 'the the the the ' and special tokens leave"):
         batches([[example("cat", "dog")]], tmp_path, max_len=6, prompts=("", "the " * 4))
