@@ -126,7 +126,7 @@ def test_the_k_best_passages_are_those_of_all(
 ) -> None:
     where = None if year is None else f"year = {year}"
     some = passages(index, year)
-    fusion = Fusion(dense_weight=0.5, depth=index.state.n_rows)  # so that both stages rank all passages
+    fusion = Fusion(dense_weight=0.5, depth=index.state.n_rows)  # both stages rank all passages
     hits = SearchEngine(index, MODEL).search(
         query, 25, mode=mode, group=False, where=where, fusion=fusion
     )
