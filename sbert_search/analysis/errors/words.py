@@ -1,7 +1,7 @@
 """The words of texts, and those that two texts share.
 
-A word has at least two characters. Words are compared as in lexical search: in lower case and
-without inflection. Stop words count in the length of a text; otherwise they are ignored.
+Words are compared as in lexical search: in lower case and without inflection. Stop words count in
+the length of a text; otherwise they are ignored.
 """
 
 from __future__ import annotations

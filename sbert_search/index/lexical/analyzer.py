@@ -1,4 +1,4 @@
-"""Turn texts into terms: drop words of one character and stop words; stem and hash the others.
+"""Turn texts into terms: drop stop words; stem and hash the others.
 
 A term is the 64-bit hash of a stem. Among a million stems, the probability that any two share a
 hash is 3 in 100 million; such stems would count as one term.
@@ -15,7 +15,11 @@ import xxhash
 from numpy.typing import NDArray
 
 from sbert_search.errors import ConfigError
-from sbert_search.index.lexical.words import indexed_words, indexed_words_without_marks
+from sbert_search.index.lexical.words import (
+    indexed_words,
+    indexed_words_of_two,
+    indexed_words_without_marks,
+)
 from sbert_search.index.lexical_settings import NO_LANGUAGE, UNSTEMMED, LexicalSettings
 from sbert_search.runtime.lru import typed_lru_cache
 from sbert_search.tokens.chunking import PIECE_CHARS, pieces
@@ -40,7 +44,7 @@ class TermReader:
 
     def __init__(self, settings: LexicalSettings) -> None:
         self._hashes = _WordHashes(settings)
-        self._split = indexed_words if settings.combining_marks else indexed_words_without_marks
+        self._split = _splitter(settings)
 
     def words(self, text: str) -> list[str]:
         """Split a text into lower-case words, including stop words."""
@@ -97,6 +101,13 @@ class TermReader:
 def term_reader(settings: LexicalSettings) -> TermReader:
     """Return the reader for some settings; all callers in this process share it and its cache."""
     return TermReader(settings)
+
+
+def _splitter(settings: LexicalSettings) -> Callable[[str], list[str]]:
+    """Return the function that splits texts into the words of an index."""
+    if not settings.combining_marks:
+        return indexed_words_without_marks
+    return indexed_words if settings.single_characters else indexed_words_of_two
 
 
 class _WordHashes(dict[str, int]):

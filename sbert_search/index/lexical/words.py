@@ -2,6 +2,10 @@
 
 A word is a run of letters, digits and underscores, with the combining marks after them, such as the
 vowel signs of Hindi, the points of Hebrew and the tone marks of Yoruba.
+
+An apostrophe separates words. But a single letter that it joins to another word, as in ``it's``,
+``don't`` and ``l'eau``, is not a word of its own, or "vitamin S" would be found in each text with a
+possessive. The letter in "plan B's" is a word; its s is not.
 """
 
 from __future__ import annotations
@@ -9,12 +13,25 @@ from __future__ import annotations
 import re
 import unicodedata
 
-SHORTEST = 2  # smallest number of characters of an indexed word, as in bm25s and scikit-learn
-
 MARK = "\u0300"  # stands for every combining mark, since Python's \w matches none
 
+_APOSTROPHE = "['\u2019\uff07]"  # the three of Lucene's EnglishPossessiveFilter
+
 _RUN = re.compile(rf"\w[\w{MARK}]*")
-_WITHOUT_MARKS = re.compile(rf"\w{{{SHORTEST},}}")
+_OF_TWO = re.compile(r"\w{2,}")
+
+
+def _indexed(more: str) -> re.Pattern[str]:
+    """Make the pattern of an indexed word, given the class of characters after the first one.
+
+    A word of one character is a digit, or a letter that no apostrophe joins to another word.
+    """
+    alone = rf"(?<!{more}{_APOSTROPHE}.)(?!{_APOSTROPHE}(?!s(?!{more}))[^\W\d_])"
+    return re.compile(rf"\w(?:{more}+|(?<=\d)|(?<=[^\W\d_]){alone})")
+
+
+_WORD = _indexed(r"\w")  # faster than the other pattern, for texts without marks
+_WORD_WITH_MARKS = _indexed(rf"[\w{MARK}]")
 
 
 class _Marks(dict[str, bool]):
@@ -63,13 +80,21 @@ def all_words(text: str) -> list[str]:
 
 
 def indexed_words(text: str) -> list[str]:
-    """Split a text into folded words of at least `SHORTEST` characters, including stop words."""
+    """Split a text into folded words that are indexed, including stop words."""
     text = folded(text)
     if not has_marks(text):
-        return _WITHOUT_MARKS.findall(text)
-    return [word for word in all_words(text) if len(word) >= SHORTEST]
+        return _WORD.findall(text)
+    return [text[slice(*match.span())] for match in _WORD_WITH_MARKS.finditer(marks_alike(text))]
+
+
+def indexed_words_of_two(text: str) -> list[str]:
+    """Split a text as earlier versions did: words have two or more characters."""
+    text = folded(text)
+    if not has_marks(text):
+        return _OF_TWO.findall(text)
+    return [word for word in all_words(text) if len(word) > 1]
 
 
 def indexed_words_without_marks(text: str) -> list[str]:
-    """Split a text as indexes of version 0.1 do: a combining mark separates words."""
-    return _WITHOUT_MARKS.findall(unicodedata.normalize("NFC", text).lower())
+    """Split a text as version 0.1 did: a combining mark separates words too."""
+    return _OF_TWO.findall(unicodedata.normalize("NFC", text).lower())

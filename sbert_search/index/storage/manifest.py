@@ -415,6 +415,7 @@ def _fill_in(values: dict[str, object]) -> None:
     lexical = settings.get("lexical") if isinstance(settings, dict) else None
     if isinstance(lexical, dict):
         lexical.setdefault("combining_marks", False)
+        lexical.setdefault("single_characters", False)
 
 
 def _check_version(values: object) -> None:

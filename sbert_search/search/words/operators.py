@@ -9,14 +9,12 @@ import re
 from dataclasses import dataclass
 
 from sbert_search.errors import QueryError
-from sbert_search.index.lexical.words import indexed_words
 
 # An operator counts only at the start of a word. A phrase ends before a blank or a punctuation
-# mark. + and - count only before a phrase, or before a letter that another character follows. So
-# -5 is a number.
+# mark. + and - count only before a phrase, a letter, or a digit that does not begin the query.
 _OPERATOR = re.compile(
     r"""(?<!\S)(?P<sign>[+-]?)(?:"(?P<straight>[^"]*)"|“(?P<curly>[^“”]*)”)(?!\w)
-      | (?<!\S)(?P<word_sign>[+-])(?P<word>[^\W\d_]\S+)""",
+      | (?<!\S)(?P<word_sign>[+-])(?P<word>[^\W_]\S*)""",
     re.VERBOSE,
 )
 
@@ -81,10 +79,14 @@ def parse_query(query: str) -> ParsedQuery:
 
 
 def _clause(match: re.Match[str]) -> Clause | None:
-    """Return the clause of a match of `_OPERATOR`; None if it contains no word to look up."""
-    if match["word"] is not None:
-        excluded = match["word_sign"] == "-"
-        return Clause(match["word"], excluded=excluded) if indexed_words(match["word"]) else None
+    """Return the clause of a match of `_OPERATOR`; None if it contains no word to look up.
+
+    A query that begins with a sign and a digit, as "-5 degrees" and "+49 170" do, begins with a
+    number.
+    """
+    if (word := match["word"]) is not None:
+        is_number = not word[0].isalpha() and not match.string[: match.start()].strip()
+        return None if is_number else Clause(word, excluded=match["word_sign"] == "-")
     text = match["straight"] if match["straight"] is not None else match["curly"]
     words = " ".join(text.split())
     if not re.search(r"\w", words):

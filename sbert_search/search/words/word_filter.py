@@ -31,8 +31,9 @@ def word_mask(
     """Find the live rows whose documents meet all clauses of a query.
 
     A word without quotes is looked up in the postings by its stem. Quoted words, words of several
-    parts such as ``state-of-the-art``, and stop words are phrases, which must occur exactly. To
-    find a phrase, the texts of the documents that contain all its words except stop words are read.
+    parts such as ``state-of-the-art``, and words that the postings lack (stop words and, if an
+    earlier version made them, words of one character) are phrases, which must occur exactly. To
+    find a phrase, the texts of the documents that contain all its indexed words are read.
 
     Args:
         snapshot: The state of the index.
@@ -54,9 +55,9 @@ def word_mask(
     marks = documents_of(snapshot, mask)
     phrases = []
     for clause in clauses:
-        phrase = Phrase(clause.text)
-        (*others, term) = snapshot.lexical.reader.hashes(phrase.words).tolist()
-        if clause.quoted or others or term == STOP_WORD:
+        phrase, reader = Phrase(clause.text), snapshot.lexical.reader
+        (*others, term) = reader.hashes(phrase.words).tolist()
+        if clause.quoted or others or term == STOP_WORD or not reader.words(clause.text):
             phrases.append((clause, phrase))
         else:
             alike = None if clause.excluded else near
@@ -147,13 +148,15 @@ def _with_term(snapshot: Snapshot, term: int) -> Marks:
 def _with_phrase(snapshot: Snapshot, phrase: Phrase, marks: Marks) -> Marks:
     """Mark those marked documents that contain a phrase.
 
-    Only documents that contain all words of the phrase except stop words are read.
+    Only documents that contain all words of the phrase are read. Stop words are not asked for, nor
+    are single letters, which the postings lack beside an apostrophe.
     """
     settings = snapshot.settings.lexical
     assert settings is not None
     candidates = [marks_of_segment.copy() for marks_of_segment in marks]
-    terms = set(snapshot.lexical.reader.terms(phrase.text).tolist()) - {STOP_WORD}
-    for term in terms:
+    reader = snapshot.lexical.reader
+    words = [word for word in reader.words(phrase.text) if len(word) > 1 or word.isdecimal()]
+    for term in set(reader.hashes(words).tolist()) - {STOP_WORD}:
         _keep(candidates, _with_term(snapshot, term), excluded=False)
     total = sum(int(some.sum()) for some in candidates)
     label = f"Reading for {' '.join(phrase.words)[:40]!r}"

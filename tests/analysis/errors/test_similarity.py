@@ -20,15 +20,15 @@ def test_rank_errors_and_features_by_hand() -> None:
     assert [each.item for each in found.worst] == ["2", "6"]
     worst = found.worst[0]
     assert worst.texts == ("a man sings", "the man is singing loudly")
-    assert worst.words == (2, 5)
+    assert worst.words == (3, 5)
     assert worst.shared == ("man", "sings")
     assert worst.forms == ("man", "singing")
     assert worst.expected == "gold 4, rank 3 of 4"
     assert worst.came == "score 0.1000, rank 1 of 4"
     assert found.worst[1].came == "score 0.5000, rank 2.5 of 4"
     assert worst.features == {
-        "words of both texts": 7.0,
-        "difference of the lengths": 3.0,
+        "words of both texts": 8.0,
+        "difference of the lengths": 2.0,
         "share of words in common": pytest.approx(2 / 3),  # man, sing; loud is in one text only
         "texts with the rarest word": 1.0,
         "gold score": 4.0,

@@ -5,13 +5,22 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import bm25s.tokenization
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from sbert_search import Index, LexicalSettings, SearchEngine
+from sbert_search.cli.main import run
 from sbert_search.index.lexical.analyzer import term_reader
 from sbert_search.index.lexical.phrases import Phrase
 from sbert_search.index.lexical.vocabulary import is_listed
-from sbert_search.index.lexical.words import all_words, folded, indexed_words
+from sbert_search.index.lexical.words import (
+    all_words,
+    folded,
+    indexed_words,
+    indexed_words_of_two,
+)
 from sbert_search.index.storage import manifest
 from tests.formats import make
 
@@ -27,19 +36,106 @@ HINDI = "भारत की राजधानी दिल्ली है"
         ("كِتَاب", ["كِتَاب"]),
         ("ẹ̀kọ́ dára", ["ẹ̀kọ́", "dára"]),
         ("İş İzmir", ["iş", "izmir"]),
-        ("Cafe\u0301, 3 A", ["café"]),
+        ("Cafe\u0301, 3 A", ["café", "3", "a"]),
         ("Donau\u00addampf", ["donaudampf"]),
         ("\u0301 a\u0301b", ["áb"]),
         ("plain words, a_b 12", ["plain", "words", "a_b", "12"]),
+        ("Vitamin C, 'B' and #7 (x) _", ["vitamin", "c", "b", "and", "7", "x"]),
+        ("it's don't I'm O\u2019Brien \uff07n", ["it", "don", "brien", "n"]),
+        ("l'eau n'a c\u2019est l\uff07été", ["eau", "est", "été"]),
+        ("plan B's, 5'6 the 1990's", ["plan", "b", "5", "6", "the", "1990"]),
+        ("ẹ̀kọ́'s B's l'ẹ̀kọ́ é̀'t", ["ẹ̀kọ́", "b", "ẹ̀kọ́", "é̀"]),
     ],
 )
 def test_words_keep_their_marks(text: str, words: list[str]) -> None:
     assert indexed_words(text) == words
 
 
-def test_single_characters_are_words_but_not_indexed() -> None:
+@given(st.text(st.sampled_from("aB7s_é '\u0903\u0300\u2019-")))
+def test_marks_elsewhere_change_no_word(text: str) -> None:
+    """The pattern for texts with marks finds the words of the pattern for other texts."""
+    words = indexed_words(text)
+    assert [*words, "कि"] == indexed_words(f"{text} कि")
+    assert [word for word in words if len(word) > 1] == indexed_words_of_two(text)
+    assert len(words) <= len(all_words(folded(text)))
+
+
+def test_earlier_versions_had_words_of_two_characters() -> None:
     assert all_words(folded("A é, कि")) == ["a", "é", "कि"]
-    assert indexed_words("A é, कि") == ["कि"]  # a letter and its vowel sign
+    assert indexed_words_of_two("A é, कि it's") == ["कि", "it"]  # a letter and its vowel sign
+
+
+def search(index: Index, query: str) -> list[str]:
+    return [hit.doc_id for hit in SearchEngine(index).search(query, mode="lexical")]
+
+
+ROWS = [
+    {"_id": "D", "text": "Vitamin D is made in the skin by the sun. It's what we don't eat."},
+    {"_id": "C", "text": "Vitamin C is found in lemons and peppers."},
+    *({"_id": str(n), "title": f"Article {n}", "text": "On the plan of law."} for n in range(4, 8)),
+    {"_id": "A", "text": "The plan A's costs, t and s."},
+    {"_id": "B", "text": "The plan B's costs."},
+]
+
+
+def test_words_of_one_character_are_found_and_excluded(tmp_path: Path) -> None:
+    index = Index.build(ROWS, out=tmp_path / "i", model="hashing")
+    assert search(index, "vitamin c") == ["C", "D"]
+    assert search(index, "article 6") == ["6", "4", "5", "7"]
+    assert search(index, "plan b")[0] == "B"
+    assert search(index, "vitamin -C") == search(index, "+d") == ["D"]
+    assert search(index, "article -7") == search(index, 'article -"7"') == ["4", "5", "6"]
+    assert search(index, "s") == search(index, "t") == ["A"]
+    assert search(index, '"vitamin c"') == ["C"]
+    assert search(index, "vitamim c") == ["C"]
+    (hit, *_) = SearchEngine(index).search("vitamim c", mode="lexical", fuzzy=1, highlight=True)
+    assert (hit.doc_id, hit.matched_words) == ("C", ("vitamin", "c"))
+    assert SearchEngine(index).suggest("vitamim c") == "vitamin c"
+    blank = Index.build(
+        ROWS, out=tmp_path / "0", model="hashing", lexical=LexicalSettings(title_weight=0)
+    )
+    assert "6" not in search(blank, "article 6")
+
+
+def test_letters_that_french_elides_are_words_elsewhere(tmp_path: Path) -> None:
+    rows = [{"_id": x, "text": f"L'eau n'a qu'une vitamine {x}, c'est d'ici"} for x in "CDL"]
+    settings = LexicalSettings(language="french")
+    index = Index.build(rows, out=tmp_path / "i", model="hashing", lexical=settings)
+    for letter in "CDL":
+        assert search(index, f"vitamine {letter}")[0] == letter
+        assert search(index, letter) == [letter]
+
+
+def test_an_index_of_earlier_words_says_so_once_and_gets_the_new_ones(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Until then, its rankings and those of its updates are by the earlier words."""
+    path = tmp_path / "i"
+    index = Index.build(ROWS[1:], out=path, model="hashing")
+    earlier = tuple(bm25s.tokenization.Tokenizer(stopwords="english").stopwords)
+    was = LexicalSettings(single_characters=False, stop_words=earlier)
+    index.set_lexical(was)
+    index.upsert(ROWS[:1], model="hashing")
+    assert index.info().lexical == was
+    assert search(index, "c") == search(index, "7") == []
+    assert set(search(index, "vitamin c")) == {"C", "D"}
+    assert search(index, "vitamin -c") == ["D"]  # texts are read, as for a stop word
+    said = capsys.readouterr().err
+    assert said.count("one letter or digit") == said.count(f"index lexical {path}`") == 1
+    assert run(["index", "lexical", str(path)]) == 0
+    assert Index.open(path).info().lexical == LexicalSettings()
+    assert search(Index.open(path), "c") == ["C"]
+    assert "one letter" not in capsys.readouterr().err
+
+
+def test_stop_words_that_were_given_stay_when_words_are_made_again() -> None:
+    given = LexicalSettings(single_characters=False, stop_words=("of",))
+    assert given.with_current_words() == LexicalSettings(stop_words=("of",))
+    french = LexicalSettings(language="french")
+    earlier = tuple(bm25s.tokenization.Tokenizer(stopwords="french").stopwords)
+    old = LexicalSettings(language="french", stop_words=earlier, single_characters=False)
+    assert old.with_current_words() == french
+    assert LexicalSettings(stop_words=earlier).with_current_words().stop_words == earlier
 
 
 @pytest.mark.parametrize(
@@ -85,5 +181,6 @@ def test_an_index_of_an_earlier_version_keeps_its_words_until_they_are_made_agai
     old = manifest.decode(folder.read_bytes()).settings.lexical
     assert old is not None
     assert not old.combining_marks
-    assert term_reader(old).words("दिल्ली İzmir old") == ["zmir", "old"]
+    assert not old.single_characters
+    assert term_reader(old).words("दिल्ली İzmir old 7 C") == ["zmir", "old"]
     assert LexicalSettings().terms != old.terms
