@@ -51,7 +51,7 @@ def found_in_faiss(path: Path, asked: Asked) -> Found:
             f"{path}: compares vectors by the FAISS metric {index.metric_type}; only inner "
             "product and L2 can be imported."
         )
-    vectors = RowVectors(_view(faiss, flat), str(path))
+    vectors = RowVectors(_rows(faiss, flat), str(path))
     found = Found(
         vectors=vectors, ids=ids, metric=metrics[index.metric_type], keeps=(whole, index, flat)
     )
@@ -61,9 +61,15 @@ def found_in_faiss(path: Path, asked: Asked) -> Found:
     return found
 
 
-def _view(faiss: FaissIndex, flat: FaissIndex) -> NDArray[np.float32]:
-    """Return the vectors of an exact index without a copy."""
+def _rows(faiss: FaissIndex, flat: FaissIndex) -> NDArray[np.float32]:
+    """Return the vectors of an exact index, float32 (n, d), without a copy if they lie row by row.
+
+    Some subclasses of IndexFlat store them otherwise, for example in blocks (Panorama).
+    """
     if not flat.ntotal:
         return np.empty((0, flat.d), np.float32)
+    if type(flat) not in (faiss.IndexFlat, faiss.IndexFlatL2, faiss.IndexFlatIP):
+        vectors: NDArray[np.float32] = flat.reconstruct_n(0, flat.ntotal)
+        return vectors
     view: NDArray[np.float32] = faiss.rev_swig_ptr(flat.get_xb(), flat.ntotal * flat.d)
     return view.reshape(flat.ntotal, flat.d)

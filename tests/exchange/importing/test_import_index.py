@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -155,6 +156,35 @@ def test_faiss_files_of_other_programs(kind: str, metric: int, tmp_path: Path) -
     assert [document.doc_id for document in found] == named
     assert found.state.settings.metric == {0: "dot", 1: "euclidean"}[metric]
     assert np.array_equal(found.state.vectors(found.state.live_rows()), VECTORS)
+
+
+@pytest.mark.parametrize("ids", [False, True])
+@pytest.mark.parametrize(
+    "make",
+    [
+        faiss.IndexFlat,
+        faiss.IndexFlatIP,
+        lambda dim: faiss.IndexFlatIPPanorama(dim, 8),
+        lambda dim: faiss.IndexFlatL2Panorama(dim, 8),
+        lambda dim: faiss.IndexHNSWFlat(dim, 8),
+        lambda dim: faiss.IndexHNSWFlatPanorama(dim, 8, 4),
+    ],
+)
+def test_faiss_files_give_the_rows_that_were_added(
+    make: Callable[[int], Any], ids: bool, tmp_path: Path
+) -> None:
+    """There are rows for one full block of Panorama and for a part of a block."""
+    vectors = np.random.default_rng(0).standard_normal((1100, 64)).astype(np.float32)
+    made, numbers = make(64), np.arange(1100)
+    if ids:
+        made, numbers = faiss.IndexIDMap2(made), 3 * numbers
+        made.add_with_ids(vectors, numbers)
+    else:
+        made.add(vectors)
+    faiss.write_index(made, str(tmp_path / "a.faiss"))
+    index = import_index(tmp_path / "a.faiss", tmp_path / "i")
+    assert [document.doc_id for document in index] == list(map(str, numbers.tolist()))
+    assert np.array_equal(index.state.vectors(index.state.live_rows()), vectors)
 
 
 def test_a_parquet_file_of_another_program_is_read_by_its_fields(tmp_path: Path) -> None:
