@@ -201,6 +201,12 @@ def long_limit(folder: Path) -> Path:
     return edit(folder, "sentence_bert_config.json", max_seq_length=10 * POSITIONS)
 
 
+def processed(folder: Path, **processing: dict[str, Any]) -> Path:
+    """Let the Transformer have limits of its own, as sentence-transformers 6 saves them."""
+    folder = listed(folder, Pooling(16))
+    return edit(folder, "sentence_bert_config.json", processing_kwargs=processing)
+
+
 def weighted_layers(folder: Path) -> Path:
     weighted = WeightedLayerPooling(16, num_hidden_layers=2, layer_start=1)
     with torch.no_grad():
@@ -292,6 +298,10 @@ BI_ENCODERS: dict[str, Callable[[Path], Path]] = {
     "legacy settings": legacy_settings,
     "long limit": long_limit,
     "cut on the left": cut_on_the_left,
+    "limit of texts": partial(processed, text={"max_length": 6, "truncation": True}),
+    "limit above": partial(processed, text={"max_length": 30}, common={}),
+    "limit of all": partial(processed, text={"max_length": 30}, common={"max_length": 5}),
+    "no special tokens": partial(processed, text={"add_special_tokens": False}),
     "cased by settings": cased_by_settings,
     "settings of no class": partial(cased_by_settings, tokenizer_class="PreTrainedTokenizerFast"),
     "prefix by settings": prefix_by_settings,

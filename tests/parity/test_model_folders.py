@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import json
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +24,13 @@ from tests.models.tiny import PAIRS, TEXTS
 from tests.parity.folders import (
     BI_ENCODERS,
     FAMILIES,
+    POSITIONS,
     bare,
     change_tensors,
     edit,
     legacy_settings,
     listed,
+    processed,
     rename,
 )
 
@@ -47,6 +51,7 @@ BY_LIBRARY = {
     "static",
     "prompt left out",
     "cut on the left",
+    "no special tokens",
 }
 MORE_TEXTS = ["a <pad> and <pad><pad> the cat", "[PAD] the [MASK] sat"]
 
@@ -70,6 +75,65 @@ def _tokens(library: SentenceTransformer, text: str) -> int:
     encode = getattr(library.tokenizer, "tokenize", None)
     most = library.max_seq_length or 0
     return 0 if encode is None else min(most, len(encode(text)) + 2)
+
+
+LIMITS = {"limit of texts": 6, "limit above": 30, "limit of all": 5, "limit beyond": POSITIONS}
+KINDS = BI_ENCODERS | {"limit beyond": partial(processed, common={"max_length": 10 * POSITIONS})}
+
+
+@pytest.mark.parametrize("kind", LIMITS)
+def test_the_limits_of_processing_kwargs_are_the_limits(tmp_path: Path, kind: str) -> None:
+    """Texts are counted, split and cut by the number of tokens that the library reads."""
+    folder, text = KINDS[kind](tmp_path), "the red sun sat on the cat " * 8
+    library = SentenceTransformer(str(folder), device="cpu")
+    longer_fail = kind == "limit beyond"  # in the library
+    for model in (folder,) if longer_fail else (folder, library):
+        for engine in ENGINES if model is folder else ("native",):
+            ours = Embedder(model, device="cpu", engine=engine, precision="auto")
+            assert ours.max_len == ours.identity.max_len == LIMITS[kind]
+            assert ours.tokenize([text]).lost == [58 - LIMITS[kind]]
+            cut = ours.split(text)
+            assert all(ours.tokenize([text[a:b]]).lost == [0] for a, b in cut)
+            assert len(cut) > 1
+            read = " ".join(text.split()[: LIMITS[kind] - 2])
+            np.testing.assert_allclose(ours.encode([text]), library.encode([read]), atol=TOLERANCE)
+    if not longer_fail:
+        np.testing.assert_allclose(library.encode([text]), library.encode([read]), atol=TOLERANCE)
+    pairs = bare(tmp_path / "pairs", "bert", "ForSequenceClassification", num_labels=1)
+    CrossEncoder(str(pairs), device="cpu").save(str(tmp_path / "saved"))
+    settings = json.loads((folder / "sentence_bert_config.json").read_text())
+    limits = {"processing_kwargs": settings["processing_kwargs"]}
+    edit(tmp_path / "saved", "sentence_bert_config.json", **limits)
+    first = Reranker(tmp_path / "saved", engine="native", precision="fp32")
+    assert first.max_len == LIMITS[kind]
+    second = Reranker(tmp_path / "saved", engine="sentence-transformers", precision="fp32")
+    long = [(text, PAIRS[0][1]), PAIRS[0]]
+    np.testing.assert_allclose(first.predict(long), second.predict(long), atol=TOLERANCE)
+
+
+@pytest.mark.parametrize("engine", [*ENGINES, "onnx", None])
+@pytest.mark.parametrize(
+    ("setting", "value", "told"),
+    [
+        ("query_length", 8, "query_length is 8, which treats queries and documents differently"),
+        ("document_length", 16, "document_length is 16, .* Remove document_length"),
+        ("processing_kwargs", {"text": {"truncation": False}}, "turns truncation off"),
+        ("processing_kwargs", {"text": {"max_length": "9"}}, "max_length .* is '9'; it must be"),
+        ("processing_kwargs", {"text": 9}, "it must map text and common to settings"),
+    ],
+)
+def test_lengths_that_cannot_be_kept_are_refused(
+    tmp_path: Path, setting: str, value: object, told: str, engine: Any
+) -> None:
+    """The folder by each engine, and None: the library's model in memory."""
+    folder = edit(listed(tmp_path, Pooling(16)), "sentence_bert_config.json", **{setting: value})
+    if engine is not None:
+        with pytest.raises(ModelError, match=told):
+            Embedder(folder, engine=engine)
+    elif value != {"text": 9}:  # at which the library fails too
+        model = SentenceTransformer(str(folder), device="cpu")
+        with pytest.raises(ModelError, match=told):
+            Embedder(model)
 
 
 @pytest.mark.parametrize("family", FAMILIES)

@@ -20,6 +20,7 @@ from sbert_search.encoder.hf_config import most_positions
 from sbert_search.errors import ConfigError, ModelError
 from sbert_search.models.loading.identity import sha256_of_files
 from sbert_search.models.loading.modules import Module, pooling_modes, read_modules, read_object
+from sbert_search.models.loading.text_limits import processing_limit
 from sbert_search.runtime.disk.files import replace_file
 from sbert_search.runtime.progress import warn
 
@@ -137,7 +138,7 @@ class ModelFolder:
 
         The model may have fewer positions.
         """
-        return _max_len(self.description.modules[0], self.tokenizer, self.transformer)
+        return _max_len(self.path, self.description.modules[0], self.tokenizer, self.transformer)
 
     @property
     def transformer_path(self) -> Path:
@@ -202,7 +203,7 @@ def read_folder(path: Path) -> ModelFolder:
             architecture=str(transformer.get("model_type", modules[0].kind)),
             modules=modules,
             max_len=min(
-                _max_len(modules[0], tokenizer, transformer),
+                _max_len(path, modules[0], tokenizer, transformer),
                 most_positions(transformer) or _NO_LIMIT,
             ),
             prompts={name: text or "" for name, text in stated.prompts.items()},
@@ -278,13 +279,20 @@ def write_legacy_form(path: Path, description: ModelDescription) -> None:
 
 
 def _max_len(
-    module: Module, tokenizer: Mapping[str, object], transformer: Mapping[str, object]
+    path: Path,
+    module: Module,
+    tokenizer: Mapping[str, object],
+    transformer: Mapping[str, object],
 ) -> int:
     """Maximum number of tokens of a text, special tokens included.
 
-    The setting ``max_seq_length`` of the module decides. Without this setting, the lowest limit in
-    the settings of tokenizer and encoder decides; without any limit, the result is 512.
+    The ``max_length`` in the module's ``processing_kwargs`` decides, else its ``max_seq_length``.
+    Without both, the lowest limit in the settings of tokenizer and encoder decides; without any
+    limit, the result is 512.
     """
+    where = path / module.folder
+    if own := processing_limit(where, module.settings.get("processing_kwargs")):
+        return own
     limit = module.settings.get("max_seq_length")
     if limit is not None:
         return _tokens("max_seq_length", limit)

@@ -22,6 +22,7 @@ from sbert_search.errors import ConfigError, ModelError
 from sbert_search.models.loading.accounting import Loaded, require_accounted, watched_loads
 from sbert_search.models.loading.folder import ModelDescription, note_positions
 from sbert_search.models.loading.modules import Module
+from sbert_search.models.loading.text_limits import processing_limit, require_one_length
 from sbert_search.models.side_file import read_side_file
 from sbert_search.tokens.tokenizer import TextTokenizer
 
@@ -108,11 +109,15 @@ def _keep_to_positions(model: Any, path: Path) -> None:
     ]
     if not tables or model.max_seq_length is None:
         return
+    processing = getattr(_first(model), "processing_kwargs", None)
     # In RoBERTa's table, the rows up to the row of padding (`padding_idx`) are no positions.
     last_unused = -1 if tables[0].padding_idx is None else tables[0].padding_idx
     positions = tables[0].num_embeddings - (last_unused + 1)
     note_positions(path, model.max_seq_length, positions)
     model.max_seq_length = min(model.max_seq_length, positions)
+    for part in (processing or {}).values():
+        if part.get("max_length"):
+            part["max_length"] = min(part["max_length"], positions)
 
 
 class LibraryEncoder:
@@ -136,6 +141,8 @@ class LibraryEncoder:
                 f"A {type(model).__name__} is not a model; pass a folder, a name on the hub or a "
                 "SentenceTransformer."
             )
+        first = _first(model)
+        require_one_length(f"The {type(first).__name__} in memory", vars(first))
         self.model = model
         self.tokenizer = TextTokenizer(_backend(model), _max_len(model))
         self.dim = _one_vector(model).shape[1]
@@ -225,8 +232,14 @@ def _one_vector(model: SentenceTransformer) -> NDArray[np.float32]:
 
 
 def _max_len(model: SentenceTransformer | CrossEncoder) -> int:
-    limit = model.max_seq_length
+    first = _first(model)
+    processing = getattr(first, "processing_kwargs", None)
+    limit = processing_limit(type(first).__name__, processing) or model.max_seq_length
     return _NO_LIMIT if limit is None else int(min(limit, _NO_LIMIT))
+
+
+def _first(model: nn.Module) -> nn.Module:
+    return next(model.children())
 
 
 def _backend(model: Any) -> Tokenizer:

@@ -9,6 +9,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from sbert_search.errors import ModelError
+from sbert_search.models.loading.text_limits import require_one_length
 
 # The key of each pooling mode in the legacy format. The modes are in the order in which
 # sentence-transformers concatenates their results.
@@ -112,6 +113,8 @@ def _read_module(path: Path, entry: object) -> Module:
         )
     names = _TRANSFORMER_SETTINGS if kind == "Transformer" else ("config.json",)
     settings = next(filter(None, (read_object(path / folder / name) for name in names)), {})
+    if kind == "Transformer":
+        require_one_length(path / folder / names[0], settings)
     if kind == "Pooling" and not settings:
         raise ModelError(
             f"{path / folder / 'config.json'} is missing or empty, so the pooling is unknown; copy "

@@ -13,12 +13,13 @@ from sbert_search.errors import ModelError
 from sbert_search.models.heads import ACTIVATIONS, SEQUENCE_HEADS
 from sbert_search.models.loading.folder import ModelFolder
 from sbert_search.models.loading.modules import POOLING_KEYS, Module, read_object
+from sbert_search.models.loading.text_limits import only_limits
 
 _LAYERS = ("num_hidden_layers", "num_layers", "n_layers", "n_layer", "encoder_layers")
 _TANH = "torch.nn.modules.activation.Tanh"
 # Settings that the native modules read, by kind of module.
 _READ = {
-    "Transformer": {"max_seq_length", "do_lower_case"},
+    "Transformer": {"max_seq_length", "do_lower_case", "processing_kwargs"},
     "Pooling": {
         "word_embedding_dimension",
         "embedding_dimension",
@@ -161,6 +162,9 @@ def _why_no_native_encoder(folder: ModelFolder) -> str | None:
         return str(error).removesuffix(".")
     if not any((folder.transformer_path / f).is_file() for f in ("tokenizer.json", "vocab.txt")):
         return "its vocabulary is in neither tokenizer.json nor vocab.txt"
+    processing = folder.description.modules[0].settings.get("processing_kwargs")
+    if not only_limits(folder.path, processing):
+        return f"Transformer has the setting processing_kwargs = {processing!r}"
     if _truncation_side(folder) != "right":
         return "the tokenizer cuts texts on the left"
     if folder.tokenizer.get("split_special_tokens"):
