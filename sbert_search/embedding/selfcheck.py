@@ -42,14 +42,41 @@ def check_vectors(reference: Vectors, vectors: Vectors, *, min_cosine: float, wh
             f"{where} gives a vector that is not finite for {SELF_CHECK_TEXTS[row][:40]!r}; use "
             "--device cpu or --precision fp32."
         )
-    norms = np.linalg.norm(reference, axis=1) * np.linalg.norm(vectors, axis=1)
-    cosines = (reference * vectors).sum(axis=1) / np.maximum(norms, np.finfo(np.float32).tiny)
-    if not (worst := float(cosines.min())) >= min_cosine:  # this form also refuses NaN
+    worst, text = _least_cosine(reference, vectors)
+    if not worst >= min_cosine:  # this form also refuses NaN
         raise ModelError(
             f"{where} gives wrong vectors: the cosine similarity to the CPU in fp32 is {worst:.6f} "
-            f"for {SELF_CHECK_TEXTS[int(cosines.argmin())][:40]!r}, and at least {min_cosine} is "
-            "needed; use --device cpu or --precision fp32."
+            f"for {text[:40]!r}, and at least {min_cosine} is needed; use --device cpu or "
+            "--precision fp32."
         )
+
+
+def check_alone(together: Vectors, alone: Vectors, *, min_cosine: float, remedy: str) -> None:
+    """Refuse a model whose vector of a text depends on the other texts of the batch.
+
+    Args:
+        together: Vectors of the self-check texts, computed in one batch, float32 (8, dim).
+        alone: Their vectors from the same model, device and precision, each computed alone.
+        min_cosine: Minimum cosine similarity of the two vectors of each text.
+        remedy: What the user can do, for the message.
+
+    Raises:
+        ModelError: A cosine similarity is too low.
+    """
+    worst, text = _least_cosine(together, alone)
+    if worst < min_cosine:
+        raise ModelError(
+            f"The vectors of this model depend on the batch: for {text[:40]!r}, the cosine "
+            f"similarity of the vectors alone and beside other texts is {worst:.6f}, and at least "
+            f"{min_cosine} is needed. {remedy}"
+        )
+
+
+def _least_cosine(first: Vectors, second: Vectors) -> tuple[float, str]:
+    """Return the lowest cosine similarity of the vectors of a text, and this text."""
+    norms = np.linalg.norm(first, axis=1) * np.linalg.norm(second, axis=1)
+    cosines = (first * second).sum(axis=1) / np.maximum(norms, np.finfo(np.float32).tiny)
+    return float(cosines.min()), SELF_CHECK_TEXTS[int(cosines.argmin())]
 
 
 def check_scores(reference: Vectors, scores: Vectors, *, tolerance: float, where: str) -> None:

@@ -77,6 +77,22 @@ def _tokens(library: SentenceTransformer, text: str) -> int:
     return 0 if encode is None else min(most, len(encode(text)) + 2)
 
 
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_a_model_whose_vectors_depend_on_the_batch_is_refused(
+    tmp_path: Path, precision: Any
+) -> None:
+    """The reason is the padding, and not the device or the precision."""
+    folder = listed(tmp_path, Pooling(16))
+    edit(folder, "tokenizer_config.json", padding_side="left", truncation_side="left")
+    told = r"depend on the batch: for 'a', .* Its tokenizer pads on the left, .*: set padding_side"
+    with pytest.raises(ModelError, match=told) as raised:
+        Embedder(folder, device="cpu", precision=precision)
+    assert "--device" not in str(raised.value)
+    edit(folder, "tokenizer_config.json", padding_side="right")
+    opened = Embedder(folder, device="cpu", precision=precision)
+    assert opened.identity.engine == "sentence-transformers"
+
+
 LIMITS = {"limit of texts": 6, "limit above": 30, "limit of all": 5, "limit beyond": POSITIONS}
 KINDS = BI_ENCODERS | {"limit beyond": partial(processed, common={"max_length": 10 * POSITIONS})}
 

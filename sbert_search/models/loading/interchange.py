@@ -162,6 +162,16 @@ class LibraryEncoder:
             truncate_dim=model.truncate_dim,
         )
 
+    @property
+    def remedy_for_padding(self) -> str:
+        """What to do if the padding of a batch changes the vectors."""
+        if getattr(self.model.tokenizer, "padding_side", "right") != "left":
+            return "Choose another model."
+        return (
+            "Its tokenizer pads on the left, which moves the positions of shorter texts: set "
+            "padding_side to right in tokenizer_config.json."
+        )
+
     def encode(self, texts: Sequence[str], prompt: str) -> NDArray[np.float32]:
         """Compute embeddings, float32 (n, dim), not truncated."""
         vectors = self.model.encode(
