@@ -282,6 +282,12 @@ BI_ENCODERS: dict[str, Callable[[Path], Path]] = {
     "lasttoken": pooled("lasttoken"),
     "cls+max+mean": pooled(("cls", "max", "mean")),
     "dense": lambda folder: listed(folder, Pooling(16), Dense(16, 12), Normalize()),
+    "other normalised": lambda folder: listed(
+        folder, Pooling(16), Normalize(module_output_name="other")
+    ),
+    "tokens normalised": lambda folder: listed(
+        folder, Pooling(16), Normalize(module_input_name="token_embeddings")
+    ),
     "layer norm": lambda folder: listed(folder, Pooling(16), LayerNorm(16), Dropout(0.2)),
     "weighted layers": weighted_layers,
     "static": static,

@@ -52,6 +52,8 @@ BY_LIBRARY = {
     "prompt left out",
     "cut on the left",
     "no special tokens",
+    "other normalised",
+    "tokens normalised",
 }
 MORE_TEXTS = ["a <pad> and <pad><pad> the cat", "[PAD] the [MASK] sat"]
 
@@ -67,6 +69,8 @@ def test_vectors_equal_the_library(tmp_path: Path, kind: str) -> None:
         by_library = engine != "native" or kind in BY_LIBRARY
         assert ours.identity.engine == ("sentence-transformers" if by_library else "native")
         np.testing.assert_allclose(ours.encode(cut), expected, atol=TOLERANCE, rtol=TOLERANCE)
+        has_norm_1 = np.allclose(np.linalg.norm(expected, axis=1), 1)
+        assert ours.identity.normalize == Embedder(library).identity.normalize == has_norm_1
         assert ours.encode(["the red sun " * 200]).shape == (1, expected.shape[1])
 
 

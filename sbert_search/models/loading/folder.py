@@ -27,6 +27,7 @@ from sbert_search.runtime.progress import warn
 if TYPE_CHECKING:
     from sbert_search.tokens.tokenizer import TextTokenizer
 
+_EMBEDDING = "sentence_embedding"  # under this name, modules pass on the vector of a text
 # A maximum of this many tokens or more means "no limit", for which transformers writes 1e30.
 _NO_LIMIT = 1_000_000
 # Sets of files that define a tokenizer; the first set that exists is the tokenizer of the model.
@@ -68,7 +69,7 @@ class ModelDescription:
     def pooling(self) -> str:
         """Pooling modes joined by "+", then the kinds of later modules: ``cls+mean>Dense``.
 
-        A Normalize module at the end is left out.
+        A Normalize module at the end is left out if it normalises the embeddings.
         """
         steps = [
             "+".join(pooling_modes(module)) if module.kind == "Pooling" else module.kind
@@ -79,7 +80,10 @@ class ModelDescription:
     @property
     def normalize(self) -> bool:
         """Whether embeddings have norm 1 before truncation."""
-        return self.modules[-1].kind == "Normalize"
+        last = self.modules[-1]
+        read = last.settings.get("module_input_name") or _EMBEDDING
+        written = last.settings.get("module_output_name") or read
+        return last.kind == "Normalize" and read == written == _EMBEDDING
 
     def prompt(self, name: str | None) -> str:
         """Return the text of a prompt, "" if there is none.
