@@ -35,8 +35,9 @@ from sbert_search.embedding.token_budget import BatchLauncher, Started, collect_
 from sbert_search.errors import ConfigError
 from sbert_search.models.loading.identity import ModelIdentity
 from sbert_search.runtime.device_names import device_names
+from sbert_search.runtime.lru import typed_lru_cache
 from sbert_search.runtime.overlap import prefetch
-from sbert_search.runtime.progress import detail, note, progress
+from sbert_search.runtime.progress import detail, note, progress, warn
 from sbert_search.tokens.chunking import WHOLE_WORDS, Chunking
 
 if TYPE_CHECKING:
@@ -181,6 +182,7 @@ class Embedder(EncodeMethods):
             fixed = self._search.budget
         self._launcher = BatchLauncher(fixed or self._engine.batch_tokens, self.opened.device)
         self._prompt(None, default_prompt_name)  # an unknown name is refused here
+        _warn_of_prompts(self.opened.name, *self.description.unused_prompts)
 
     def __reduce__(self) -> tuple[Callable[[], Embedder], tuple[()]]:
         """Pickle the arguments; the process that unpickles them opens the model itself."""
@@ -463,6 +465,18 @@ def _check_engine(engine: str) -> None:
     if engine not in get_args(EngineName):
         *others, last = get_args(EngineName)
         raise ConfigError(f"There is no engine {engine!r}; use {', '.join(others)} or {last}.")
+
+
+@typed_lru_cache(maxsize=256)  # so that each model is named once
+def _warn_of_prompts(model: str, bare: tuple[str, ...], unused: tuple[str, ...]) -> None:
+    if unused:
+        names = ", ".join(map(repr, unused))
+        warn(
+            f"{model} has prompts that are put before neither queries nor documents: {names}. "
+            f"Texts of the task {' or '.join(bare)} get no prompt. If one of these is meant for "
+            "them, give it the name of the task in config_sentence_transformers.json, or by "
+            f"Embedder(prompts={{{bare[0]!r}: ...}})."
+        )
 
 
 def _check_dim(truncate_dim: int | None) -> None:

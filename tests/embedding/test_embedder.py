@@ -1,6 +1,7 @@
 import gzip
 import json
 import os
+import re
 import shutil
 from pathlib import Path
 from threading import Thread
@@ -195,6 +196,44 @@ def test_texts_of_one_window_start_no_thread(
     assert started == []
     tiny.encode(["cat"] * 1025)
     assert started == ["prefetch"]
+
+
+@pytest.mark.parametrize(
+    ("prompts", "default", "told"),
+    [
+        ({"query": "q: ", "passage": "p: "}, None, "neither .*: 'passage'. Texts .* document get"),
+        ({"query": "q: ", "document": "", "passage": "p: "}, None, "'passage'.* task document"),
+        ({"way": "w: ", "corpus": "c: "}, "way", "documents: 'corpus'. .* query or document get"),
+        ({"query": "q: ", "document": "d: ", "passage": "p: "}, None, None),
+        ({"query": "q: ", "passage": ""}, None, None),
+        ({"way": "w: "}, "way", None),
+        ({}, None, None),
+    ],
+)
+def test_a_prompt_that_no_task_uses_is_named_once(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
+    prompts: dict[str, str],
+    default: str | None,
+    told: str | None,
+) -> None:
+    tiny_bi_encoder(tmp_path / "tokens", prompts=prompts).save(tmp_path / "saved")
+    path = tmp_path / "saved" / "config_sentence_transformers.json"
+    settings = json.loads(path.read_text("utf-8")) | {"default_prompt_name": default}
+    path.write_text(json.dumps(settings), "utf-8")
+
+    def said(**options: Any) -> str:
+        Embedder(tmp_path / "saved", device="cpu", precision="fp32", **options)
+        heard = capsys.readouterr().err + " ".join(caplog.messages)
+        caplog.clear()
+        return heard if "neither" in heard else ""
+
+    first = said()
+    assert re.search(told, first) if told else first == ""
+    assert said() == ""
+    if told and "query or" not in told:
+        assert said(prompts={"document": "p: "}) == ""
 
 
 def test_prompts_are_put_before_texts(tiny: Embedder) -> None:

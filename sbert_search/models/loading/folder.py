@@ -85,6 +85,18 @@ class ModelDescription:
         written = last.settings.get("module_output_name") or read
         return last.kind == "Normalize" and read == written == _EMBEDDING
 
+    @property
+    def unused_prompts(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """The tasks without a prompt, and the prompts that no task uses; empty if either is empty.
+
+        A prompt with the name of a task, query or document, is used for that task. Any other prompt
+        may be meant for one: sentence-transformers' own examples have a prompt "passage".
+        """
+        bare = tuple(task for task in ("query", "document") if not self.prompt(task))
+        tasks = ("query", "document", self.default_prompt_name)
+        unused = tuple(name for name, text in self.prompts.items() if text and name not in tasks)
+        return (bare, unused) if bare and unused else ((), ())
+
     def prompt(self, name: str | None) -> str:
         """Return the text of a prompt, "" if there is none.
 
