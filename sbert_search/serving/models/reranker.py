@@ -101,13 +101,20 @@ class ServedReranker:
         )
 
     async def score(
-        self, pairs: Sequence[Pair], work: Work, *, cuts: bool = True, param: str = "documents"
+        self,
+        pairs: Sequence[Pair],
+        work: Work,
+        cut: Sequence[bool],
+        *,
+        cuts: bool = True,
+        param: str = "documents",
     ) -> NDArray[np.float32]:
         """Score pairs of query and text, float32 (n,); higher is better.
 
         Args:
             pairs: The pairs.
             work: The cost of scoring is added to it.
+            cut: Whether the text of each pair has been cut already; it counts as truncated, once.
             cuts: Whether a pair that is too long is truncated; False: it is refused.
             param: Field of the request that holds the texts, for error messages.
 
@@ -136,7 +143,8 @@ class ServedReranker:
                 )
             future = self._submit(pairs, encoded, arrival=arrival)
         done = await asyncio.wrap_future(future)
-        work.add(done, encoded.lengths, encoded.lost, self.metrics)
+        lost = np.maximum(encoded.lost, np.array(cut, np.int32))
+        work.add(done, encoded.lengths, lost, self.metrics)
         return done.rows
 
     async def shortened(self, texts: Sequence[str], tokens: int) -> list[str]:

@@ -42,14 +42,14 @@ async def rerank(served: Served, call: Call[RerankRequest]) -> Reply:
     read = texts
     if body.max_tokens_per_doc is not None:
         read = await model.shortened(texts, body.max_tokens_per_doc)
-    cut = sum(short != text for short, text in zip(read, texts, strict=True))
+    cut = [short != text for short, text in zip(read, texts, strict=True)]
     cuts = body.truncate is not False
-    if cut and not cuts:
-        raise invalid(param, f"{cut:,} texts have more than {body.max_tokens_per_doc:,} tokens.")
+    if any(cut) and not cuts:
+        more = f"{sum(cut):,} texts have more than {body.max_tokens_per_doc:,} tokens."
+        raise invalid(param, more)
     scores = await model.score(
-        [(body.query, text) for text in read], call.work, cuts=cuts, param=param
+        [(body.query, text) for text in read], call.work, cut, cuts=cuts, param=param
     )
-    call.work.truncated += cut
     order = _best(scores, body.top_n)
     if body.texts is not None:
         ranks = [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 from sbert_search.search.engine import SearchEngine
 from sbert_search.search.rerankers.maxp import BestWindow
 from sbert_search.search.rerankers.reranker import Reranker
+from sbert_search.tokens.tokenizer import TextTokenizer
 from tests.models.tiny import TEXTS
 from tests.serving.live import Live
 
@@ -63,6 +65,22 @@ def test_documents_are_cut_where_the_client_says(tiny: Live, reranker: Reranker)
     shown = {one["index"]: one["document"]["text"] for one in whole["results"]}
     assert shown == dict(enumerate(["the cat sat on the mat", "dog"]))
     assert whole["usage"]["truncated_texts"] == 1
+
+
+@pytest.mark.parametrize("tokens", [2, 20, 23, 100])
+def test_a_text_that_is_cut_twice_counts_once(tiny: Live, reranker: Reranker, tokens: int) -> None:
+    """The client's limit cuts a text, and then the model's limit may cut the pair."""
+    texts = ["the cat sat " * 30, TEXTS[0], "a dog " * 5, "the cat sat " * 30]
+    answer = tiny.post("/rerank", query=QUERY, documents=texts, max_tokens_per_doc=tokens)
+    ids, _ = TextTokenizer(reranker.tokenizer.backend, 1000).encode(texts)
+    room = reranker.max_len - reranker.tokenizer.pair.size - (len(ids_of(reranker, QUERY)) - 2)
+    cut = sum(len(one) - 2 > min(tokens, room) for one in ids)
+    assert answer.json["usage"]["truncated_texts"] == cut
+    assert cut in (2, 3, 4)
+
+
+def ids_of(reranker: Reranker, text: str) -> Sequence[int]:
+    return reranker.tokenizer.encode([text])[0][0]
 
 
 @pytest.mark.parametrize(
