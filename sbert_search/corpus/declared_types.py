@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from datetime import UTC, date, datetime, time
 from typing import cast
 
@@ -39,6 +40,9 @@ def as_declared(value: object, kind: ColumnType, name: str) -> MetadataValue:
     if converted is None:
         raise BadRow(f"column {name!r} is of type {kind}, which this value does not fit", value)
     type_of(converted, name)  # raises for NaN, infinities and integers beyond 64 bits
+    integer = isinstance(value, str) and re.fullmatch(r"[-+]?[0-9]+", value.strip())
+    if kind == "float64" and integer and not exact_as_float(integer[0]):
+        raise BadRow(f"column {name!r} is of type float64, which would round this integer", value)
     return converted
 
 

@@ -286,3 +286,19 @@ def test_a_list_among_numbers_rejects_its_own_row(tmp_path: Path) -> None:
     documents, [reject], survey = read_all(tmp_path / "c.jsonl")
     assert [document.metadata["n"] for document in documents] == [1, 2]
     assert (survey.columns["n"], reject.source.rpartition(":")[2]) == ("int64", "3")
+
+
+@given(st.integers(-(1 << 70), 1 << 70), st.sampled_from(["float64", "list[float64]"]))
+@example(2**53 + 1, "float64")
+def test_no_integer_of_a_declared_column_is_rounded(number: int, kind: ColumnType) -> None:
+    """Neither as a number nor as its text, such as a cell of CSV."""
+    columns = Columns(declared={"n": kind})
+    for value, typed in ((f" {number}", False), (number, True)):
+        try:
+            columns.learn({"n": value}, typed=typed)
+        except BadRow:
+            assert int(float(number)) != number or abs(number) >= 1 << 63
+            continue
+        stored = columns.convert({"n": value}, typed=typed)["n"]
+        assert stored == (float(number) if kind == "float64" else [float(number)])
+        assert int(float(number)) == number
