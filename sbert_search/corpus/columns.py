@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -111,6 +112,14 @@ class Columns:
         self.types |= changed
         self._exact_only |= exact_only
         self._note_empty_lists(metadata, added)
+
+    def copy(self) -> Columns:
+        """Return the columns as they are now; learning from rows does not change the copy."""
+        copied = copy.copy(self)
+        copied.types = dict(self.types)
+        for name in ("_unchecked", "_untyped", "_empty", "_exact_only"):
+            setattr(copied, name, set(getattr(self, name)))
+        return copied
 
     def convert(self, metadata: Mapping[str, Any], *, typed: bool) -> dict[str, MetadataValue]:
         """Convert the values of a row to the types of their columns.

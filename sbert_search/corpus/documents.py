@@ -309,6 +309,7 @@ class CorpusReader:
 
     def _survey_file(self, file: SourceFile, first_row: int, advance: Advance) -> _FilePlan:
         plan = _FilePlan(file, _stamp(file), first_row)
+        self._before = self._columns.copy(), self._vectors.dim if self._vectors else None
         if file.holds_files:
             # The command sync finds the documents of a file by the column path.
             chosen = None if self._chosen is None else self._chosen | {"path", "page"}
@@ -351,8 +352,12 @@ class CorpusReader:
             self._unseen -= row.values.keys()
         plan.first_valid = plan.first_valid or row.source
         if plan.roles.id is None and (late := late_id_field(row.values, plan.roles)):
-            # The file has an id field after all, so each of its earlier rows lacks the id.
+            # The file has an id field after all, so each of its earlier rows lacks the id, and
+            # what was learnt from them is forgotten.
             plan.roles = dataclasses.replace(plan.roles, id=late)
+            self._columns, dim = self._before
+            if self._vectors:
+                self._vectors.dim = dim
             reason = f"the row has no id ({late!r} is missing, but {row.source} has it)"
             self._refuse(Reject(plan.first_valid, reason))
             plan.rejected = plan.rows - 1

@@ -63,6 +63,34 @@ def test_an_id_field_that_comes_late_rejects_the_rows_before_it(
         CorpusReader([path]).survey()
 
 
+def test_rows_before_a_late_id_field_leave_no_trace(tmp_path: Path) -> None:
+    """Neither their columns and types nor the dimensions of their vectors; other files' do."""
+    write_jsonl(tmp_path / "a.jsonl", [{"id": "0", "text": "t", "n": 1, "vector": [1, 2, 3]}])
+    lost: list[dict[str, object]] = [
+        {"text": "t", "year": "old", "n": 2.5, "more": 1},
+        {"text": "t", "vector": [1, 2]},
+    ] * 75  # more rows than those by which the fields are found
+    kept: dict[str, object] = {
+        "text": "three",
+        "id": "3",
+        "year": 1999,
+        "n": 2,
+        "vector": [4, 5, 6],
+    }
+    path = write_jsonl(tmp_path / "c.jsonl", [*lost, kept])
+    fields = FieldNames(vector="vector")
+    for sources in ([path], [tmp_path / "a.jsonl", path]):
+        reader = CorpusReader(sources, fields=fields, on_error="skip")
+        survey = reader.survey()
+        assert survey.columns == {"year": "int64", "n": "int64"}
+        assert (survey.dim, survey.rejected) == (3, 150)
+        documents = [document for batch in reader.batches() for document in batch.documents]
+        assert documents[-1].metadata == {"year": 1999, "n": 2}
+    without = write_jsonl(tmp_path / "d.jsonl", lost[:1])
+    learnt = {"year": "string", "n": "float64", "more": "int64"}
+    assert CorpusReader([without]).survey().columns == learnt
+
+
 def test_the_first_row_need_not_have_every_field(tmp_path: Path) -> None:
     rows: list[dict[str, object]] = [{"id": "1", "title": "t"}, {"id": "2", "text": "x"}]
     path = write_jsonl(tmp_path / "c.jsonl", rows)
