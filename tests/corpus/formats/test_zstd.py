@@ -30,3 +30,12 @@ def test_only_a_small_part_before_a_cut_is_lost() -> None:
         read_all()
     assert len(found) >= len(TEXT) - _PART_BYTES
     assert (TEXT + TEXT).startswith(found)
+
+
+def test_a_cut_anywhere_is_noticed() -> None:
+    """Also in the last byte; a cut between two frames leaves a whole file."""
+    frame = zstd(TEXT)
+    whole = frame + frame
+    for end in {*range(1, len(whole), 7), *range(len(whole) - 5, len(whole))} - {len(frame)}:
+        with pytest.raises(OSError, match=r"[Zz]std|[Tt]runcated|decompress"):
+            io.BufferedReader(ZstdStream(io.BytesIO(whole[:end]))).read()
