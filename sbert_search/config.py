@@ -10,8 +10,9 @@ import re
 import types
 import typing
 from collections.abc import Hashable, Iterable, Mapping
+from numbers import Integral
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar
 
 from sbert_search.errors import ConfigError
 
@@ -73,6 +74,11 @@ def with_fields(settings: T, values: Mapping[str, object]) -> T:
     names = _fields(typing.cast(Hashable, type(settings)))
     current = {name: getattr(settings, name) for name in names}
     return from_mapping(type(settings), current | dict(values))
+
+
+def is_integer(value: object) -> TypeGuard[int]:
+    """Whether a value is an integer, of Python or of numpy; True and False are none."""
+    return isinstance(value, Integral) and not isinstance(value, bool)
 
 
 def require_types(settings: DataclassInstance) -> None:

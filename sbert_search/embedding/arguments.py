@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from numbers import Integral
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Required, TypeAlias, TypedDict, Union
 
+from sbert_search.config import is_integer
 from sbert_search.embedding.protocol import TextEmbedder
 from sbert_search.embedding.quantization import VectorPrecision
 from sbert_search.errors import ConfigError
@@ -138,7 +138,7 @@ def check_integer(name: str, value: object) -> None:
     Raises:
         ConfigError: The value is not an integer, or is below 1.
     """
-    if not isinstance(value, Integral) or isinstance(value, bool):
+    if not is_integer(value):
         raise ConfigError(f"{name} is {value!r}; pass an integer.")
     if value < 1:
         raise ConfigError(f"{name} is {value}; it must be at least 1.")

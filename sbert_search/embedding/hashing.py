@@ -14,6 +14,7 @@ from itertools import chain
 import numpy as np
 import xxhash
 
+from sbert_search.config import is_integer
 from sbert_search.embedding.protocol import Task, TokenizedTexts, Vectors
 from sbert_search.errors import ConfigError
 from sbert_search.models.loading.identity import ModelIdentity
@@ -42,7 +43,7 @@ class HashingEmbedder:
     batch_tokens = 1 << 17
 
     def __init__(self, dim: int = 384, *, max_len: int = 512) -> None:
-        if dim < 1 or max_len < 1:
+        if not (is_integer(dim) and is_integer(max_len)) or dim < 1 or max_len < 1:
             raise ConfigError(f"hashing: dim is {dim}, max_len {max_len}; both must be at least 1.")
         self.dim, self.max_len = dim, max_len
         recipe = hashlib.sha256(_RECIPE.encode()).hexdigest()

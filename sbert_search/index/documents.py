@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from numbers import Integral
 from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from sbert_search.config import is_integer
 from sbert_search.errors import QueryError
 from sbert_search.index.snapshot import Snapshot
 from sbert_search.records import Document
@@ -40,7 +40,7 @@ class Page:
 
 def is_id(value: object) -> bool:
     """Whether a value can be the id of a document: a text or an integer."""
-    return isinstance(value, (str, Integral)) and not isinstance(value, bool)
+    return isinstance(value, str) or is_integer(value)
 
 
 def id_text(value: object) -> str:
@@ -87,7 +87,7 @@ def read_page(snapshot: Snapshot, n: int, after: int | None, where: str | None) 
             None, or the filter is wrong.
     """
     _require_positive(n)
-    if not (after is None or isinstance(after, Integral)):
+    if not (after is None or is_integer(after)):
         raise QueryError(f"after is {after!r}; pass the integer `after` of the previous page.")
     rows = _first_rows(snapshot, where)
     start = 0 if after is None else int(np.searchsorted(rows, after, "right"))
@@ -104,7 +104,7 @@ def sample_documents(snapshot: Snapshot, n: int, seed: int, where: str | None) -
             or the filter is wrong.
     """
     _require_positive(n)
-    if not (isinstance(seed, Integral) and seed >= 0):
+    if not (is_integer(seed) and seed >= 0):
         raise QueryError(f"seed is {seed!r}; it must be an integer of at least 0.")
     rows = _first_rows(snapshot, where)
     drawn = np.random.default_rng(seed).permutation(len(rows))[:n]
@@ -129,5 +129,5 @@ def _read(snapshot: Snapshot, rows: NDArray[np.int64]) -> Iterator[Document]:
 
 
 def _require_positive(n: int) -> None:
-    if not (isinstance(n, Integral) and n >= 1):
+    if not (is_integer(n) and n >= 1):
         raise QueryError(f"n is {n!r}; it must be an integer of at least 1.")

@@ -7,11 +7,10 @@ import weakref
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
-from numbers import Integral
 from pathlib import Path
 from typing import TYPE_CHECKING, Self, TypedDict, Unpack, cast
 
-from sbert_search.config import unknown_name
+from sbert_search.config import is_integer, unknown_name
 from sbert_search.embedding.arguments import CheckedOptions, EmbedderOptions, ModelLike
 from sbert_search.embedding.protocol import TextEmbedder
 from sbert_search.errors import (
@@ -286,7 +285,7 @@ class Index(MaintainedIndex):
         if dim is None:
             embedder = as_embedder(model, **cast("EmbedderOptions", options))
             return create_empty(Path(out).absolute(), embedder, embedder.dim, settings, stores)
-        if model is not None or not isinstance(dim, Integral) or dim < 1:
+        if model is not None or not is_integer(dim) or dim < 1:
             raise ConfigError(
                 f"dim is {dim!r}; it must be an integer of at least 1, and be given without a "
                 "model. For an index with a model, leave out dim."

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from numbers import Integral, Real
+from numbers import Real
 from typing import TYPE_CHECKING, Literal, TypedDict, Unpack, get_args
 
-from sbert_search.config import unknown_name
+from sbert_search.config import is_integer, unknown_name
 from sbert_search.errors import QueryError
 from sbert_search.search.stages.boosts import Boost
 from sbert_search.search.stages.fusion import Fusion
@@ -145,7 +145,7 @@ class SearchOptions:
     def _check_numbers(self) -> None:
         for name in ("k", "offset", "fuzzy", "rerank_depth", "group_size", "answer_depth"):
             value: object = getattr(self, name)
-            if type(value) is not int and not isinstance(value, Integral):  # the latter is slow
+            if type(value) is not int and not is_integer(value):  # the latter is slow
                 raise QueryError(f"{name} is {value!r}; pass an integer.")
         if not isinstance(self.fusion, Fusion):
             raise QueryError(f"fusion is {self.fusion!r}; pass Fusion(METHOD).")

@@ -97,6 +97,14 @@ def test_a_page_beyond_the_end_and_of_no_match_is_empty(index: Index) -> None:
         untyped.scroll(3, after="x")
     with pytest.raises(QueryError, match="seed is -1; it must be"):
         index.sample(3, seed=-1)
+    with pytest.raises(QueryError, match="n is True"):
+        index.scroll(True)
+    with pytest.raises(QueryError, match="n is True"):
+        index.sample(True)
+    with pytest.raises(QueryError, match="after is True; pass"):
+        index.scroll(3, after=True)
+    with pytest.raises(QueryError, match="seed is True"):
+        index.sample(3, seed=True)
 
 
 def test_pages_survive_updates_between_them(index: Index, tmp_path: Path) -> None:

@@ -37,6 +37,7 @@ def test_keywords_replace_fields_and_unknown_ones_are_refused() -> None:
         ({"fusion": "rrf"}, r"fusion is 'rrf'; pass Fusion\(METHOD\)"),
         ({"k": 1.5}, r"k is 1\.5; pass an integer"),
         ({"k": "1"}, "k is '1'; pass an integer"),
+        ({"k": True}, "k is True; pass an integer"),
         ({"offset": 1.0}, r"offset is 1\.0; pass an integer"),
         ({"fuzzy": "a"}, "fuzzy is 'a'; pass an integer"),
         ({"rerank_depth": None}, "rerank_depth is None; pass an integer"),

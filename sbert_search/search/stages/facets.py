@@ -6,11 +6,11 @@ from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
-from numbers import Integral
 
 import numpy as np
 from numpy.typing import NDArray
 
+from sbert_search.config import is_integer
 from sbert_search.errors import QueryError
 from sbert_search.index.snapshot import Snapshot
 from sbert_search.index.storage.distinct import DistinctValues, Ordered
@@ -75,7 +75,7 @@ def count_values(snapshot: Snapshot, column: str, marks: Marks, n: int) -> Facet
     Raises:
         QueryError: There is no such column, or n is below 1.
     """
-    if not (isinstance(n, Integral) and n >= 1):
+    if not (is_integer(n) and n >= 1):
         raise QueryError(f"n is {n!r}; count at least 1 value of a facet.")
     kind, distinct = snapshot.column_type(column), snapshot.distinct_values(column)
     counts = np.zeros(len(distinct.values), np.int64)

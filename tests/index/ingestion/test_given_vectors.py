@@ -62,7 +62,7 @@ def test_the_dimension_of_an_empty_index_is_any_integer(tmp_path: Path) -> None:
     index = Index.create(tmp_path / "i", dim=np.int64(2))  # type: ignore[arg-type]
     index.add(ROWS, vectors=VECTORS)
     assert len(Index.open(tmp_path / "i")) == 4
-    for wrong in (0, 2.0, "2"):
+    for wrong in (0, 2.0, "2", True):
         with pytest.raises(ConfigError, match=f"^dim is {wrong!r}; it must be an integer"):
             Index.create(tmp_path / "j", dim=wrong)  # type: ignore[arg-type]
 

@@ -106,6 +106,7 @@ def test_large_integers_and_a_later_float_count_together(tmp_path: Path) -> None
     [
         ({"columns": "knd"}, "Unknown metadata column 'knd'; did you mean 'kind'"),
         ({"columns": "kind", "n": 0}, "n is 0; count at least 1"),
+        ({"columns": "kind", "n": True}, "n is True; count at least 1"),
         ({"columns": "kind", "query": " "}, "The query is empty"),
         ({"columns": "kind", "where": "x > 1"}, "Unknown column 'x'"),
     ],
