@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Self, get_args
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sbert_search.config import unknown_name
@@ -24,8 +25,9 @@ from sbert_search.errors import CorpusError, ModelError, WeightsError
 from sbert_search.models.bi_encoder import check_tokenizer
 from sbert_search.models.heads import LINEAR_RANGES, SEQUENCE_HEADS
 from sbert_search.models.loading.folder import ModelFolder, load_tokenizer, read_folder
+from sbert_search.models.loading.modules import pooling_modes
 from sbert_search.models.loading.native_support import gets_segment_ids, why_no_native_head
-from sbert_search.models.pooling import pool
+from sbert_search.models.pooling import AT_ONCE, pool
 from sbert_search.models.side_file import Pooling, SideFile, read_side_file, write_side_file
 from sbert_search.tokens.tokenizer import EncodedPairs, TextTokenizer
 
@@ -47,8 +49,9 @@ class SequenceClassifier(nn.Module):
         labels: Names of the classes; a model of the kind "number" has one label.
         kind: What the model predicts for a text: "class", one class; "several", any number of
             classes; "number", a number.
-        pooling: State that the head reads: "cls", the state of the first token; or "mean", the mean
-            of the states of all tokens.
+        pooling: How the states of the tokens of a text become the state that the head reads, such
+            as "cls", the state of the first token, or "mean", the mean.
+        unit_length: Whether the state that the head reads is scaled to norm 1.
         tokenizer: Turns texts into token ids; its ``max_len`` is the maximum number of tokens of a
             text or pair.
         gets_segment_ids: Whether the model gets segment ids, which tell the two texts of a pair
@@ -82,6 +85,7 @@ class SequenceClassifier(nn.Module):
         self.encoder, self.tokenizer, self.labels = encoder, tokenizer, tuple(labels)
         self.kind: LabelKind = kind
         self.pooling: Pooling = side.pooling
+        self.unit_length = side.unit_length
         self.temperature, self.threshold = side.temperature, side.threshold
         self.gets_segment_ids = segments and encoder.config.token_type_vocab > 1
         self.dense = None if self.layout.dense is None else nn.Linear(hidden, hidden)
@@ -101,7 +105,7 @@ class SequenceClassifier(nn.Module):
         where a text begins, a batch may end in padding tokens, which belong to no text; see
         `Encoder.needs_only_starts`.
         """
-        return self.encoder.needs_only_starts
+        return self.encoder.needs_only_starts and self.pooling in AT_ONCE
 
     def forward(self, tokens: PackedTokens) -> Tensor:
         """Compute logits, float32 (batch, labels)."""
@@ -110,8 +114,10 @@ class SequenceClassifier(nn.Module):
     def states(self, tokens: PackedTokens) -> Tensor:
         """Compute for each text the state that the head reads, float (batch, hidden)."""
         if self.pooling == "cls":
-            return self.encoder.first_states(tokens)
-        return pool(self.encoder(tokens).hidden_states, tokens, ["mean"])
+            states = self.encoder.first_states(tokens)
+        else:
+            states = pool(self.encoder(tokens).hidden_states, tokens, [self.pooling])
+        return F.normalize(states, dim=-1) if self.unit_length else states
 
     def classify(self, states: Tensor) -> Tensor:
         """Compute logits, float32 (batch, labels), from the states of the texts."""
@@ -181,8 +187,9 @@ class SequenceClassifier(nn.Module):
     def save(self, path: str | Path) -> None:
         """Write a folder that transformers loads as a sequence classifier.
 
-        If ``pooling`` is "cls", transformers computes the same logits. If ``pooling`` is "mean",
-        transformers computes other logits, since its classifiers always read the first token.
+        If ``pooling`` is "cls" and ``unit_length`` is false, transformers computes the same logits.
+        Otherwise it computes other logits, since its classifiers always read the first token as it
+        is.
 
         Raises:
             ModelError: The folder already contains a model.
@@ -191,7 +198,10 @@ class SequenceClassifier(nn.Module):
         save_encoder(self.encoder, path, head=self._head(), settings=self._settings())
         self.tokenizer.save(path, segments=self.gets_segment_ids)
         side = SideFile(
-            pooling=self.pooling, temperature=self.temperature, threshold=self.threshold
+            pooling=self.pooling,
+            unit_length=self.unit_length,
+            temperature=self.temperature,
+            threshold=self.threshold,
         )
         write_side_file(path, side)
 
@@ -279,6 +289,26 @@ class SequenceClassifier(nn.Module):
         )
         fill_head(model._layers(), read, folder.path)
         return model.eval()
+
+
+def trained_pooling(path: str | Path) -> tuple[Pooling, bool]:
+    """Return how the model in a folder makes a state of a text, and whether that has norm 1.
+
+    Of pooling modes that a model concatenates, the first one is returned: a head reads one state. A
+    folder of an encoder alone was trained for no pooling, so the answer is that of transformers'
+    classifiers: the state of the first token, as it is.
+
+    Raises:
+        ModelError: The folder contains no model.
+    """
+    folder = read_folder(Path(path))
+    if not (folder.path / "modules.json").is_file():
+        side = read_side_file(folder.path)
+        return side.pooling, side.unit_length
+    modules = folder.description.modules
+    modes = [mode for each in modules if each.kind == "Pooling" for mode in pooling_modes(each)]
+    known = [mode for mode in get_args(Pooling) if mode in modes[:1]]
+    return (known[0] if known else "cls"), folder.description.normalize
 
 
 def start_encoder(

@@ -24,7 +24,8 @@ from sbert_search.runtime.disk.tensors import write_tensors
 
 SETTINGS = "sbert_search.json"
 TENSORS = "sbert_search.safetensors"
-Pooling = Literal["cls", "mean"]
+Pooling = Literal["cls", "mean", "max", "mean_sqrt_len_tokens", "weightedmean", "lasttoken"]
+"""A mode of `models.pooling`."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -32,8 +33,9 @@ class SideFile:
     """Settings of a task head that ``config.json`` has no key for.
 
     Attributes:
-        pooling: State that the head of a sequence classifier reads: "cls", the state of the first
-            token; or "mean", the mean of the states of all tokens.
+        pooling: How the states of the tokens of a text become the state that the head of a sequence
+            classifier reads, such as "cls", the state of the first token, or "mean", the mean.
+        unit_length: Whether that state is scaled to norm 1.
         temperature: Divides the logits before they are turned into probabilities.
         threshold: If a text may have several classes, the lowest probability at which a class is
             predicted.
@@ -52,6 +54,7 @@ class SideFile:
     """
 
     pooling: Pooling = "cls"
+    unit_length: bool = False
     temperature: float = 1.0
     threshold: float = 0.5
     no_answer_threshold: float = 0.0

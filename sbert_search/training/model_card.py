@@ -11,8 +11,9 @@ from pathlib import Path
 from sbert_search.config import from_mapping, to_mapping, to_toml
 from sbert_search.corpus.sources import classify, content_sha256
 from sbert_search.errors import CheckpointError, ConfigError
-from sbert_search.models.loading.card import USE
+from sbert_search.models.loading.card import USE, USE_POOLED
 from sbert_search.models.loading.identity import sha256_of
+from sbert_search.models.side_file import read_side_file
 from sbert_search.runtime.disk import files
 from sbert_search.runtime.provenance import code, library_versions, machine
 from sbert_search.training.loop.checkpoint import read_checkpoint
@@ -145,7 +146,7 @@ def _card(
         "machine": machine(),
     }
     return _CARD.format(
-        use=USE[kind],
+        use=_use(kind, chosen / MODEL),
         data="\n".join(data),
         rows=n_rows,
         steps=state.step,
@@ -156,6 +157,13 @@ def _card(
         recipe=to_toml(recipe),
         manifest=json.dumps(manifest, indent=1),
     )
+
+
+def _use(kind: Kind, model: Path) -> str:
+    """Return the part of the card that shows how to use the model in a folder."""
+    side = read_side_file(model)
+    as_transformers = side.pooling == "cls" and not side.unit_length
+    return USE[kind] if as_transformers else USE_POOLED
 
 
 def describe_data(data: Sequence[Path], recipe: Mapping[str, object]) -> list[str]:

@@ -93,6 +93,24 @@ model = AutoModelForQuestionAnswering.from_pretrained("path/of/this/folder")
 """,
 }
 
+# Use of a classifier whose head reads another state than the heads of transformers do.
+USE_POOLED = """library_name: sbert-search
+pipeline_tag: text-classification
+tags: [text-classification, sbert-search]
+---
+
+# A classifier of texts trained with sbert-search
+
+```python
+from sbert_search import Predictor
+
+print(Predictor("path/of/this/folder").classify(["A text."]))
+```
+
+The head reads another state than that of the first token (`sbert_search.json`), which the classes
+of transformers read. They load this folder, but compute other logits.
+"""
+
 # Names of tasks in the hub's metadata, by the kind of an evaluation.
 _TASKS: Mapping[str, str] = {
     "sts": "semantic-similarity",

@@ -23,11 +23,12 @@ from sbert_search.losses.classification import (
 )
 from sbert_search.metrics.calibration import fit_temperature
 from sbert_search.models.loading.resolve import resolve_model
-from sbert_search.models.sequence_classifier import SequenceClassifier
+from sbert_search.models.sequence_classifier import SequenceClassifier, trained_pooling
 from sbert_search.models.side_file import Pooling, SideFile, read_side_file, write_side_file
 from sbert_search.records import LabelledText
 from sbert_search.runtime.device import resolve_device
 from sbert_search.runtime.distributed import Ranks
+from sbert_search.runtime.progress import note
 from sbert_search.runtime.seed import seed_all
 from sbert_search.training.data.gold_scores import METRICS, GoldScores
 from sbert_search.training.data.token_table import TokenTable
@@ -105,7 +106,7 @@ class ClassifyRecipe(HeadRecipe):
 
     task: LabelKind = "class"  # label of a text: one class, any number of classes, or a number
     data: ClassifyDataConfig
-    pooling: Pooling = "cls"  # state that the head reads; transformers always reads cls
+    pooling: Pooling | None = None  # state that the head reads; None: as the model was trained
     class_weights: ClassWeights = "none"  # weights of classes in the loss, or a list of them
 
     def __post_init__(self) -> None:
@@ -153,11 +154,12 @@ def train_classifier(
         labels = _labels(recipe, [*rows, *dev])
         seed_all(recipe.seed, "init")
         model = SequenceClassifier.start(
-            resolve_model(recipe.model).path,
+        path = resolve_model(recipe.model).path
+            path,
             labels=labels,
             kind=recipe.task,
             max_len=recipe.max_len,
-            side=SideFile(pooling=recipe.pooling),
+            side=_side(recipe, path, ranks),
             random_weights=recipe.random_weights,
         )
         training = _training(recipe, model, rows, dev, out, ranks)
@@ -245,6 +247,23 @@ class ClassifyBatches(Batches):
         self,
         recipe: ClassifyRecipe,
         table: TokenTable,
+def _side(recipe: ClassifyRecipe, model: Path, ranks: Ranks) -> SideFile:
+    """Choose the state that the head reads: that of the model's sentence vectors, unless set.
+
+    A probe reads it scaled to norm 1 if the model scales its vectors: no other layer of the head
+    could, and the penalty of the probe's weights fits states of one length.
+    """
+    trained, unit_length = trained_pooling(model)
+    pooling = recipe.pooling or trained
+    if pooling != "cls" and recipe.pooling is None and ranks.first:
+        note(
+            f"The head reads the {pooling} of the token states, for which the model was trained. "
+            "The classes of transformers read the first token; set pooling=cls to use them."
+        )
+    scaled = recipe.tune == "probe" and unit_length and pooling == trained
+    return SideFile(pooling=pooling, unit_length=scaled)
+
+
         targets: NDArray[np.generic],
         states: CachedStates | None = None,
     ) -> None:
