@@ -13,6 +13,8 @@ from sbert_search.config import to_mapping
 from sbert_search.runtime.distributed import Ranks, join_ranks
 from sbert_search.training.loop.agreement import require_agreement, resumes
 from sbert_search.training.loop.batching import Batches
+from sbert_search.training.loop.convex import Penalties
+from sbert_search.training.loop.early_stopping import DevMetrics
 from sbert_search.training.loop.loop import Result, TrainConfig
 from sbert_search.training.loop.loop import train as run_loop
 from sbert_search.training.loop.objective import InBatchObjective, Objective
@@ -34,6 +36,7 @@ class Training:
         files: Files that the training data come from, for the model card.
         n_rows: Number of training rows, for the model card.
         dev: Computes the dev metrics; None: there are no dev data.
+        penalties: As for `training.loop.loop.train`.
         save_model: Writes the model into a new folder.
         calibrate: Fits settings such as a temperature to the dev data, and stores them in the
             published folder; None: there are no such settings.
@@ -47,6 +50,7 @@ class Training:
     n_rows: int
     dev: Callable[[nn.Module], Mapping[str, float]] | None
     save_model: Callable[[Path], object]
+    penalties: Penalties | None = None
     calibrate: Callable[[Path], None] | None = None
 
 
@@ -100,6 +104,7 @@ def train_and_publish(
         save_model=training.save_model,
         recipe=to_mapping(recipe),
         resume=resume,
+        penalties=training.penalties,
         allow_inexact=allow_inexact,
     )
     if ranks.first:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from contextlib import closing
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Literal, NoReturn
+from typing import Literal, NoReturn, TypeVar
 
 import torch
 from torch import nn
@@ -27,6 +27,7 @@ from sbert_search.training.loop.checkpoint import (
     prune,
     save_checkpoint,
 )
+from sbert_search.training.loop.convex import ConvexFit, Penalties
 from sbert_search.training.loop.early_stopping import (
     DevMetrics,
     EvaluationConfig,
@@ -53,6 +54,7 @@ from sbert_search.training.loop.step import Stepper
 
 Stopped = Literal["budget", "patience"]
 
+C = TypeVar("C", bound="TrainConfig")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TrainConfig:
@@ -95,6 +97,7 @@ def train(
     evaluate: Callable[[nn.Module], Mapping[str, float]] | None = None,
     save_model: Callable[[Path], object] | None = None,
     recipe: Mapping[str, object] | None = None,
+    penalties: Penalties | None = None,
     resume: bool = False,
     allow_inexact: bool = False,
 ) -> Result:
@@ -116,6 +119,10 @@ def train(
             checkpoint. None: checkpoints have no such folder.
         recipe: The whole resolved recipe, of which ``config`` is a part; None: ``config`` is the
             whole recipe.
+        penalties: L2 penalties of a model whose loss is one sum that is convex in the trained
+            weights: it is fitted to convergence in one step, and the settings of budget, batching,
+            optimizer, schedule and precision have no effect. None: the model is trained by the
+            steps of the budget.
         resume: Resume from the newest checkpoint in ``out``.
         allow_inexact: Resume although data, recipe, threads, ranks, device, precision or versions
             differ from those of the checkpoint. Also train although threads, device, precision or
@@ -134,8 +141,20 @@ def train(
     recipe = to_mapping(config) if recipe is None else recipe
     with join_ranks() as ranks:
         saved = newest_checkpoint(out) if resume else None
+    if penalties is not None:
+        config = _of_one_step(config)
         run = _Run(
-            objective, batches, config, model, out, evaluate, save_model, recipe, ranks, saved
+            objective,
+            batches,
+            config,
+            model,
+            out,
+            evaluate,
+            save_model,
+            penalties,
+            recipe,
+            ranks,
+            saved,
         )
         run.require_agreement(allow_inexact=allow_inexact)
         if saved is not None:
@@ -147,6 +166,17 @@ def train(
 
 @dataclass
 class _Run:
+def _of_one_step(config: C) -> C:
+    """Return the settings of a run that is one fit: L-BFGS in fp32, with full steps."""
+    return replace(
+        config,
+        budget=BudgetConfig(steps=1),
+        optim=OptimConfig(lr=1.0),
+        schedule=ScheduleConfig(kind="constant", warmup=0.0),
+        precision="fp32",
+    )
+
+
     """One rank's part of a run."""
 
     objective: Objective | InBatchObjective
@@ -158,6 +188,7 @@ class _Run:
     save_model: Callable[[Path], object] | None
     recipe: Mapping[str, object]
     ranks: Ranks
+    penalties: Penalties | None
     resumed: Checkpoint | None
 
     def __post_init__(self) -> None:
@@ -178,10 +209,11 @@ class _Run:
             config.precision, device, self.model, self.batches, self.ranks, self.resumed
         )
         self.context = StepContext(device, dtype, self.ranks, config.seed)
-        self.stepper = Stepper(self.objective, self.batches, self.model, config.optim, self.context)
+        self.stepper = self._stepper()
         self.schedule = Schedule(config.schedule, config.budget, self.batches)
         dev = self.evaluate.fingerprint if isinstance(self.evaluate, DevMetrics) else ""
-        self.fingerprint = run_fingerprint(self.recipe, self.batches.fingerprint, self.context, dev)
+        data = self.batches.fingerprint + (", fitted to convergence" if self.penalties else "")
+        self.fingerprint = run_fingerprint(self.recipe, data, self.context, dev)
         self.state = RunState()
 
     def require_agreement(self, *, allow_inexact: bool) -> None:
@@ -193,6 +225,14 @@ class _Run:
         settings = {name: value for name, value in self.fingerprint.items() if name in names}
         checkpoint = None if self.resumed is None else self.resumed.path.name
         require_agreement(self.ranks, {**settings, "checkpoint": checkpoint})
+    def _stepper(self) -> Stepper:
+        """Return what trains the model: steps of the budget, or one fit."""
+        objective, optim = self.objective, self.config.optim
+        if self.penalties is None:
+            return Stepper(objective, self.batches, self.model, optim, self.context)
+        assert not isinstance(objective, InBatchObjective)
+        return ConvexFit(objective, self.batches, self.model, optim, self.context, self.penalties)
+
 
     def start(self) -> None:
         """Begin at step 0; every rank takes the weights of the first rank."""

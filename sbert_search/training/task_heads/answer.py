@@ -24,6 +24,7 @@ from sbert_search.runtime.distributed import Ranks
 from sbert_search.runtime.seed import seed_all
 from sbert_search.training.data.token_table import TokenTable
 from sbert_search.training.loop.batching import Batches, Rows
+from sbert_search.training.loop.convex import Penalties
 from sbert_search.training.loop.early_stopping import DevMetrics, fingerprint_of
 from sbert_search.training.loop.loop import Result
 from sbert_search.training.loop.objective import Batch, Losses, Objective, Sum
@@ -143,6 +144,7 @@ def _training(
 ) -> Training:
     windows = WindowRows.of(model, rows, recipe.windows)
     states: CachedStates | None = None
+    penalties: Penalties | None = None
     if recipe.tune != "full":
         train_only(model, [*model.out.parameters()])
         device = resolve_device(recipe.device)
@@ -154,6 +156,9 @@ def _training(
             model.encoder,
             out / f"states-{ranks.rank}.npy",
         )
+        if recipe.tune == "probe":
+            # The loss is the mean of those of start and end; the penalty is for the sum.
+            penalties = {model.out.weight: states.penalty() / 2}
     return Training(
         kind="qa",
         model=model,
@@ -163,6 +168,7 @@ def _training(
         n_rows=len(rows),
         dev=_evaluation(model, dev, recipe.windows) if dev else None,
         save_model=model.save,
+        penalties=penalties,
         calibrate=partial(_choose_threshold, dev, recipe) if dev else None,
     )
 

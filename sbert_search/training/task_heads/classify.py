@@ -33,6 +33,7 @@ from sbert_search.runtime.seed import seed_all
 from sbert_search.training.data.gold_scores import METRICS, GoldScores
 from sbert_search.training.data.token_table import TokenTable
 from sbert_search.training.loop.batching import Batches, BatchingConfig, Rows
+from sbert_search.training.loop.convex import Penalties
 from sbert_search.training.loop.early_stopping import DevMetrics, fingerprint_of
 from sbert_search.training.loop.loop import Result
 from sbert_search.training.loop.objective import Batch, Losses, Objective, Sum
@@ -180,9 +181,14 @@ def _training(
     check_targets(recipe.task, rows, targets)
     trained: SequenceClassifier | FrozenClassifier = model
     states: CachedStates | None = None
+    penalties: Penalties | None = None
     if recipe.tune != "full":
         trained = FrozenClassifier(model, probe=recipe.tune == "probe")
         states = cached_states(model, table, resolve_device(recipe.device), out, ranks.rank)
+        if recipe.tune == "probe":
+            # The loss of several classes is their mean; the penalty is for the sum.
+            penalty = states.penalty() / (len(model.labels) if recipe.task == "several" else 1)
+            penalties = {trained.probe.weight: penalty}
     evaluation = _evaluation(model, dev) if dev else None
     return Training(
         kind="classify",
@@ -193,6 +199,7 @@ def _training(
         n_rows=len(rows),
         dev=evaluation,
         save_model=trained.save,
+        penalties=penalties,
         calibrate=partial(_calibrate, dev, recipe.device) if dev else None,
     )
 

@@ -53,7 +53,7 @@ class HeadRecipe(TrainConfig):
     model: str | None = None  # folder or name of an encoder; None: the installed all-MiniLM-L6-v2
     random_weights: bool = False  # start from random weights in the shape of `model`
     max_len: int = 128  # maximum tokens of a text or pair
-    tune: Tune = "full"  # what is trained: all, the head, or one linear layer as the head (probe)
+    tune: Tune = "full"  # all, the head, or one linear layer that is fitted to convergence (probe)
     adversarial: AdversarialConfig = field(default_factory=AdversarialConfig)
 
     def __post_init__(self) -> None:

@@ -36,6 +36,7 @@ from sbert_search.tag_schemes import (
     tags_of,
 )
 from sbert_search.training.loop.batching import Batches, Rows
+from sbert_search.training.loop.convex import Penalties
 from sbert_search.training.loop.early_stopping import DevMetrics, fingerprint_of
 from sbert_search.training.loop.loop import Result
 from sbert_search.training.loop.objective import Batch, Losses, Objective, Sum
@@ -228,10 +229,13 @@ def _training(
         word_rows = WordRows.of(model, rows)
     targets = _targets(model, rows, word_rows)
     states: CachedStates | None = None
+    penalties: Penalties | None = None
     if recipe.tune != "full":
         crf = [] if model.crf is None else [*model.crf.parameters()]
         train_only(model, [*model.out.parameters(), *crf])
         states = _cached(model, word_rows, resolve_device(recipe.device), out, ranks.rank)
+        if recipe.tune == "probe":
+            penalties = {model.out.weight: states.penalty(), **dict.fromkeys(crf, 1.0)}
     return Training(
         kind="tag",
         model=model,
@@ -241,6 +245,7 @@ def _training(
         n_rows=len(rows),
         dev=_evaluation(model, dev) if dev else None,
         save_model=model.save,
+        penalties=penalties,
         calibrate=partial(_calibrate, dev, recipe.device) if dev and not recipe.crf else None,
     )
 
