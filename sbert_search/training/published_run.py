@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,8 +38,8 @@ class Training:
         dev: Computes the dev metrics; None: there are no dev data.
         penalties: As for `training.loop.loop.train`.
         save_model: Writes the model into a new folder.
-        calibrate: Fits settings such as a temperature to the dev data, and stores them in the
-            published folder; None: there are no such settings.
+        calibrate: Fits settings such as a temperature to the dev data, if these are enough to
+            choose by, and stores them in the published folder; None: there are no such settings.
     """
 
     kind: Kind
@@ -48,7 +48,7 @@ class Training:
     batches: Batches
     files: Sequence[Path]
     n_rows: int
-    dev: Callable[[nn.Module], Mapping[str, float]] | None
+    dev: DevMetrics | None
     save_model: Callable[[Path], object]
     penalties: Penalties | None = None
     calibrate: Callable[[Path], None] | None = None
@@ -85,7 +85,9 @@ def train_and_publish(
     resume: bool,
     allow_inexact: bool,
 ) -> Result:
-    """Train a model, and publish the best one, or without dev data the last one, in ``out/model``.
+    """Train a model and publish it in ``out/model``: the best one, or else the last one.
+
+    The last one is published if there are no dev data, or too few to choose by.
 
     Raises:
         TrainingError: As for `training.loop.loop.train`.
@@ -102,9 +104,9 @@ def train_and_publish(
         out=out,
         evaluate=training.dev,
         save_model=training.save_model,
+        penalties=training.penalties,
         recipe=to_mapping(recipe),
         resume=resume,
-        penalties=training.penalties,
         allow_inexact=allow_inexact,
     )
     if ranks.first:
@@ -115,7 +117,7 @@ def train_and_publish(
             to_mapping(recipe),
             training.n_rows,
             kind=training.kind,
-            finish=training.calibrate,
+            finish=training.calibrate if training.dev and training.dev.can_choose else None,
         )
     ranks.wait()
     return result

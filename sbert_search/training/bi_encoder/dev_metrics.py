@@ -91,7 +91,8 @@ def dev_evaluator(
         value = metric(module, vectors[tokens.ids]) if np.isfinite(vectors).all() else math.nan
         return {task.name: value}
 
-    return DevMetrics((task.name,), evaluate, rows.fingerprint(tokens.prompts))
+    checksum = rows.fingerprint(tokens.prompts)
+    return DevMetrics((task.name,), evaluate, checksum, rows=len(examples))
 
 
 @dataclass(frozen=True, slots=True)

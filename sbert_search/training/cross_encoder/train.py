@@ -286,7 +286,8 @@ def _evaluation(recipe: CrossEncoderRecipe) -> DevMetrics | None:
             scores = rerank(candidates, Reranker(_cross_encoder(model))).per_query
             return {name: mean(values) for name, values in scores.items()}
 
-        return DevMetrics(tuple(MEASURES), ranking_metrics, fingerprint_of(candidates))
+        checksum, names = fingerprint_of(candidates), tuple(MEASURES)
+        return DevMetrics(names, ranking_metrics, checksum, rows=len(candidates))
     target: Literal["label", "score"] = "label" if recipe.task == "classes" else "score"
     examples = read_examples(data.dev, replace(data, limit=None), target)
     pairs = [(example.texts[0], example.texts[1]) for example in examples]
@@ -297,7 +298,7 @@ def _evaluation(recipe: CrossEncoderRecipe) -> DevMetrics | None:
         def correlations(model: nn.Module) -> dict[str, float]:
             return gold.correlations(Reranker(_cross_encoder(model)).predict(pairs))
 
-        return DevMetrics(METRICS, correlations, fingerprint_of(examples))
+        return DevMetrics(METRICS, correlations, fingerprint_of(examples), rows=len(examples))
 
     def accuracy(model: nn.Module) -> dict[str, float]:
         predicted = Reranker(_cross_encoder(model)).predict(pairs)
@@ -305,7 +306,7 @@ def _evaluation(recipe: CrossEncoderRecipe) -> DevMetrics | None:
         right = sum(a == example.target for a, example in zip(labels, examples, strict=True))
         return {"accuracy": right / len(examples) if np.isfinite(predicted).all() else math.nan}
 
-    return DevMetrics(("accuracy",), accuracy, fingerprint_of(examples))
+    return DevMetrics(("accuracy",), accuracy, fingerprint_of(examples), rows=len(examples))
 
 
 def _cross_encoder(model: nn.Module) -> CrossEncoder:

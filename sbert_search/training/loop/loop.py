@@ -29,6 +29,7 @@ from sbert_search.training.loop.checkpoint import (
 )
 from sbert_search.training.loop.convex import ConvexFit, Penalties
 from sbert_search.training.loop.early_stopping import (
+    FEWEST_ROWS,
     DevMetrics,
     EvaluationConfig,
     has_diverged,
@@ -53,8 +54,8 @@ from sbert_search.training.loop.state import RunState
 from sbert_search.training.loop.step import Stepper
 
 Stopped = Literal["budget", "patience"]
-
 C = TypeVar("C", bound="TrainConfig")
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TrainConfig:
@@ -83,7 +84,7 @@ class Result:
     state: RunState
     stopped: Stopped
     last: Path  # checkpoint of the last step
-    # Checkpoint with the best dev metric, on rank 0; None: no finite metric was computed.
+    # Checkpoint with the best dev metric, on rank 0; None: no metric that can choose was computed.
     best: Path | None
 
 
@@ -96,8 +97,8 @@ def train(
     out: Path,
     evaluate: Callable[[nn.Module], Mapping[str, float]] | None = None,
     save_model: Callable[[Path], object] | None = None,
-    recipe: Mapping[str, object] | None = None,
     penalties: Penalties | None = None,
+    recipe: Mapping[str, object] | None = None,
     resume: bool = False,
     allow_inexact: bool = False,
 ) -> Result:
@@ -114,15 +115,16 @@ def train(
         model: The model. Every parameter with ``requires_grad`` is trained.
         out: Folder of the run: checkpoints, log, curves.
         evaluate: Returns dev metrics by name; called on the first rank, in eval mode. None: there
-            are no dev metrics.
+            are no dev metrics. If they are `DevMetrics` of too few rows to choose by, they are only
+            reported, and no checkpoint is the best one.
         save_model: Writes the model into a new folder that other libraries load; called at each
             checkpoint. None: checkpoints have no such folder.
-        recipe: The whole resolved recipe, of which ``config`` is a part; None: ``config`` is the
-            whole recipe.
         penalties: L2 penalties of a model whose loss is one sum that is convex in the trained
             weights: it is fitted to convergence in one step, and the settings of budget, batching,
             optimizer, schedule and precision have no effect. None: the model is trained by the
             steps of the budget.
+        recipe: The whole resolved recipe, of which ``config`` is a part; None: ``config`` is the
+            whole recipe.
         resume: Resume from the newest checkpoint in ``out``.
         allow_inexact: Resume although data, recipe, threads, ranks, device, precision or versions
             differ from those of the checkpoint. Also train although threads, device, precision or
@@ -139,10 +141,10 @@ def train(
         KeyboardInterrupt: After Ctrl-C or SIGTERM, once a checkpoint is saved.
     """
     recipe = to_mapping(config) if recipe is None else recipe
-    with join_ranks() as ranks:
-        saved = newest_checkpoint(out) if resume else None
     if penalties is not None:
         config = _of_one_step(config)
+    with join_ranks() as ranks:
+        saved = newest_checkpoint(out) if resume else None
         run = _Run(
             objective,
             batches,
@@ -164,8 +166,6 @@ def train(
         return run.run()
 
 
-@dataclass
-class _Run:
 def _of_one_step(config: C) -> C:
     """Return the settings of a run that is one fit: L-BFGS in fp32, with full steps."""
     return replace(
@@ -177,6 +177,8 @@ def _of_one_step(config: C) -> C:
     )
 
 
+@dataclass
+class _Run:
     """One rank's part of a run."""
 
     objective: Objective | InBatchObjective
@@ -186,9 +188,9 @@ def _of_one_step(config: C) -> C:
     out: Path
     evaluate: Callable[[nn.Module], Mapping[str, float]] | None
     save_model: Callable[[Path], object] | None
+    penalties: Penalties | None
     recipe: Mapping[str, object]
     ranks: Ranks
-    penalties: Penalties | None
     resumed: Checkpoint | None
 
     def __post_init__(self) -> None:
@@ -196,10 +198,17 @@ def _of_one_step(config: C) -> C:
         if isinstance(self.evaluate, DevMetrics):
             require_metric(config.evaluation, self.evaluate.names)
             require_direction(config.evaluation, self.evaluate.names, self.evaluate.losses)
-        if self.evaluate is None and config.evaluation.patience is not None:
+        self.few_rows = None  # number of dev rows if they are too few to choose by
+        if isinstance(self.evaluate, DevMetrics) and not self.evaluate.can_choose:
+            self.few_rows = self.evaluate.rows
+        if config.evaluation.patience is not None and (
+            self.evaluate is None or self.few_rows is not None
+        ):
+            few = f"only {self.few_rows} dev rows, fewer than {FEWEST_ROWS}"
             raise ConfigError(
-                f"evaluation.patience is {config.evaluation.patience}, but there are no dev data, "
-                "whose metrics would end the run; set data.dev, or remove evaluation.patience."
+                f"evaluation.patience is {config.evaluation.patience}, but there are "
+                f"{'no dev data' if self.evaluate is None else few}, whose metrics would end the "
+                f"run; set data.dev to {FEWEST_ROWS} rows or more, or remove evaluation.patience."
             )
         device = resolve_device(config.device)
         if device.type == "cuda" and self.ranks.world > 1:
@@ -216,6 +225,14 @@ def _of_one_step(config: C) -> C:
         self.fingerprint = run_fingerprint(self.recipe, data, self.context, dev)
         self.state = RunState()
 
+    def _stepper(self) -> Stepper:
+        """Return what trains the model: steps of the budget, or one fit."""
+        objective, optim = self.objective, self.config.optim
+        if self.penalties is None:
+            return Stepper(objective, self.batches, self.model, optim, self.context)
+        assert not isinstance(objective, InBatchObjective)
+        return ConvexFit(objective, self.batches, self.model, optim, self.context, self.penalties)
+
     def require_agreement(self, *, allow_inexact: bool) -> None:
         """Refuse ranks that differ in data, recipe or checkpoint.
 
@@ -225,14 +242,6 @@ def _of_one_step(config: C) -> C:
         settings = {name: value for name, value in self.fingerprint.items() if name in names}
         checkpoint = None if self.resumed is None else self.resumed.path.name
         require_agreement(self.ranks, {**settings, "checkpoint": checkpoint})
-    def _stepper(self) -> Stepper:
-        """Return what trains the model: steps of the budget, or one fit."""
-        objective, optim = self.objective, self.config.optim
-        if self.penalties is None:
-            return Stepper(objective, self.batches, self.model, optim, self.context)
-        assert not isinstance(objective, InBatchObjective)
-        return ConvexFit(objective, self.batches, self.model, optim, self.context, self.penalties)
-
 
     def start(self) -> None:
         """Begin at step 0; every rank takes the weights of the first rank."""
@@ -250,6 +259,8 @@ def _of_one_step(config: C) -> C:
             type(self.config),
             allow_inexact=allow_inexact,
         )
+        if self.few_rows is not None:  # earlier versions chose by them
+            self.state.best, self.state.best_step, self.state.stale = None, None, 0
 
     def run(self) -> Result:
         """Take steps until the budget is used, patience runs out, or a signal arrives.
@@ -311,6 +322,13 @@ def _of_one_step(config: C) -> C:
         """
         if self.evaluate is not None and self.ranks.first and self.state.step == 0:
             report.dev(0, self._dev_metrics(self.evaluate))
+        if self.few_rows is not None:
+            report.event(
+                self.state.step,
+                f"The dev data have {self.few_rows} rows, and fewer than {FEWEST_ROWS} cannot show "
+                "which checkpoint is best: their metrics are only reported, and the model of the "
+                "last step is the result.",
+            )
 
     def _dev_metrics(
         self, evaluate: Callable[[nn.Module], Mapping[str, float]]
@@ -325,7 +343,7 @@ def _of_one_step(config: C) -> C:
         """Compute the dev metrics on the first rank.
 
         Returns:
-            Whether the selecting metric has its best value so far.
+            Whether the checkpoint of this step is the best so far.
 
         Raises:
             TrainingError: The selecting metric is a loss and is not finite.
@@ -333,7 +351,8 @@ def _of_one_step(config: C) -> C:
         improved, diverged = False, False
         if self.evaluate is not None and self.ranks.first:
             metrics = self._dev_metrics(self.evaluate)
-            improved = update_best(self.config.evaluation, self.state, metrics)
+            if self.few_rows is None:
+                improved = update_best(self.config.evaluation, self.state, metrics)
             diverged = has_diverged(self.config.evaluation, metrics)
             report.dev(self.state.step, metrics)
         best, stale, of_first = self.ranks.from_first([improved, self.state.stale, diverged])

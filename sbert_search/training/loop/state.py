@@ -19,8 +19,8 @@ class RunState:
     idle_steps: int = 0  # steps whose gradient was 0
     micro_size: int | None = None  # None: as configured; reduced when memory ran out
     best: float | None = None  # best finite value of the dev metric that selects the model
-    best_step: int | None = None  # step of that value; None: there was no finite value
-    stale: int = 0  # evaluations since the best value
+    best_step: int | None = None  # last step with that value; None: there was no finite value
+    stale: int = 0  # evaluations since the best value was first reached
 
     def advance(self, rows: int, tokens: int, *, ends_epoch: bool) -> None:
         """Count one more step."""

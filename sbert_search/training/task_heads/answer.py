@@ -221,7 +221,7 @@ def _evaluation(
         f1, exact, _ = score_answers(find_answers(module, dev, rows, config), dev)
         return {"f1": f1, "exact_match": exact}
 
-    return DevMetrics(("f1", "exact_match"), metrics, fingerprint_of(dev))
+    return DevMetrics(("f1", "exact_match"), metrics, fingerprint_of(dev), rows=len(dev))
 
 
 def _choose_threshold(dev: Sequence[Question], recipe: AnswerRecipe, folder: Path) -> None:

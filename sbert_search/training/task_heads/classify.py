@@ -154,8 +154,8 @@ def train_classifier(
         rows, dev = _read(recipe)
         labels = _labels(recipe, [*rows, *dev])
         seed_all(recipe.seed, "init")
-        model = SequenceClassifier.start(
         path = resolve_model(recipe.model).path
+        model = SequenceClassifier.start(
             path,
             labels=labels,
             kind=recipe.task,
@@ -247,13 +247,6 @@ def _labels(recipe: ClassifyRecipe, rows: Sequence[LabelledText]) -> tuple[str, 
     return recipe.data.labels or classes_of(rows)
 
 
-class ClassifyBatches(Batches):
-    """Batches of tokenised rows, or of the states of rows if only a head is trained."""
-
-    def __init__(
-        self,
-        recipe: ClassifyRecipe,
-        table: TokenTable,
 def _side(recipe: ClassifyRecipe, model: Path, ranks: Ranks) -> SideFile:
     """Choose the state that the head reads: that of the model's sentence vectors, unless set.
 
@@ -271,6 +264,13 @@ def _side(recipe: ClassifyRecipe, model: Path, ranks: Ranks) -> SideFile:
     return SideFile(pooling=pooling, unit_length=scaled)
 
 
+class ClassifyBatches(Batches):
+    """Batches of tokenised rows, or of the states of rows if only a head is trained."""
+
+    def __init__(
+        self,
+        recipe: ClassifyRecipe,
+        table: TokenTable,
         targets: NDArray[np.generic],
         states: CachedStates | None = None,
     ) -> None:
@@ -336,7 +336,8 @@ def _evaluation(model: SequenceClassifier, dev: Sequence[LabelledText]) -> DevMe
             return scores.correlations(logits[:, 0])
         return dev_metrics(complete.kind, logits, gold)
 
-    return DevMetrics(_DEV_METRICS[model.kind], metrics, fingerprint_of(dev))
+    names = _DEV_METRICS[model.kind]
+    return DevMetrics(names, metrics, fingerprint_of(dev), rows=len(dev))
 
 
 def _calibrate(dev: Sequence[LabelledText], device: str, folder: Path) -> None:

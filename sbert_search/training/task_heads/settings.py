@@ -15,6 +15,8 @@ from torch import Tensor
 
 from sbert_search.corpus.labelled.texts import LabelKind
 from sbert_search.errors import ConfigError, CorpusError
+from sbert_search.runtime.progress import note
+from sbert_search.training.loop.early_stopping import FEWEST_ROWS
 from sbert_search.training.loop.loop import TrainConfig
 from sbert_search.training.task_heads.adversarial import AdversarialConfig
 
@@ -29,7 +31,7 @@ class HeadDataConfig:
 
     train: Path | tuple[Path, ...]  # file or files to train on
     dev: Path | None = None  # file for the dev metrics
-    held_out: float = 0.0  # without `dev`: share of the rows held out as dev data, by a hash
+    held_out: float = 0.0  # without `dev`: share of the rows held out, unless that is too few
     limit: int | None = None  # maximum number of training rows, those with the smallest hashes
 
     def __post_init__(self) -> None:
@@ -72,7 +74,8 @@ def split_rows(
 
     Whether a row is held out depends only on its key, so copies of a row are all on one side. With
     a limit, the rows with the smallest hashes are kept, so a smaller limit gives a subset of the
-    rows of a larger one.
+    rows of a larger one. If fewer rows would be held out than a checkpoint can be chosen by, a note
+    says so, and all rows are to train on.
 
     Args:
         rows: All rows of the training files.
@@ -80,16 +83,23 @@ def split_rows(
         data: The settings ``held_out`` and ``limit``.
 
     Raises:
-        CorpusError: No row is left to train on, or ``held_out`` is above 0 and no row is held out.
+        CorpusError: No row is left to train on.
     """
     share = 0.0 if data.dev else data.held_out
     hashes = [xxhash.xxh3_64_intdigest(key.encode()) / 2**64 for key in keys]
     held = [row for row, place in zip(rows, hashes, strict=True) if place >= 1 - share]
+    if share and len(held) < FEWEST_ROWS:
+        note(
+            f"data.held_out is {share}, which holds out {len(held)} of {len(rows):,} rows: fewer "
+            f"than {FEWEST_ROWS} cannot show which checkpoint is best. The run trains on them too, "
+            "and the model of the last step is the result."
+        )
+        share, held = 0.0, []
     kept = [(place, n) for n, place in enumerate(hashes) if place < 1 - share]
-    if not kept or (share and not held):
+    if not kept:
         raise CorpusError(
-            f"data.held_out is {data.held_out}: {len(kept)} of {len(rows)} rows are left to train "
-            f"on, {len(held)} are held out. Change it, or name a file with data.dev."
+            f"data.held_out is {data.held_out}: none of {len(rows):,} rows is left to train on. "
+            "Change it, or name a file with data.dev."
         )
     chosen = sorted(n for _, n in sorted(kept)[: data.limit])
     return [rows[n] for n in chosen], held

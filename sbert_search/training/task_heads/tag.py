@@ -349,7 +349,8 @@ def _evaluation(model: TokenClassifier, dev: Sequence[TaggedTokens]) -> DevMetri
         assert isinstance(module, TokenClassifier)
         return tag_metrics(module, dev, rows)
 
-    return DevMetrics(("f1", "precision", "recall"), metrics, fingerprint_of(dev))
+    names = ("f1", "precision", "recall")
+    return DevMetrics(names, metrics, fingerprint_of(dev), rows=len(dev))
 
 
 def _calibrate(dev: Sequence[TaggedTokens], device: str, folder: Path) -> None:

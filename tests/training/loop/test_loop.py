@@ -10,7 +10,7 @@ from transformers.optimization import get_linear_schedule_with_warmup
 
 from sbert_search.errors import ConfigError, TrainingError
 from sbert_search.losses.token import IGNORED
-from sbert_search.training.loop.early_stopping import DevMetrics
+from sbert_search.training.loop.early_stopping import FEWEST_ROWS, DevMetrics
 from sbert_search.training.loop.log import read_log
 from sbert_search.training.loop.loop import Result, train
 from sbert_search.training.loop.objective import Batch, Losses
@@ -108,7 +108,7 @@ def test_a_stale_dev_figure_ends_a_run_and_the_best_checkpoint_is_kept(tmp_path:
         assert not model.training
         assert not torch.is_grad_enabled()
         seen.append(len(seen))
-        return {"other": 0.0, "error": [0.3, 0.9, 0.4, 0.6, 0.5, 0.4, 0.1][seen[-1]]}
+        return {"other": 0.0, "error": [0.3, 0.9, 0.4, 0.6, 0.5, 0.45, 0.1][seen[-1]]}
 
     overrides = (
         "budget.steps=100",
@@ -130,7 +130,43 @@ def test_a_stale_dev_figure_ends_a_run_and_the_best_checkpoint_is_kept(tmp_path:
         for line in read_log(tmp_path / "log.jsonl")
         if line["kind"] == "dev"
     ]
-    assert dev == [0.3, 0.9, 0.4, 0.6, 0.5, 0.4]  # the first, of step 0, is no candidate
+    assert dev == [0.3, 0.9, 0.4, 0.6, 0.5, 0.45]  # the first, of step 0, is no candidate
+
+
+@pytest.mark.parametrize("higher", [True, False])
+def test_of_equal_dev_figures_the_latest_is_the_best_and_patience_counts_from_the_first(
+    tmp_path: Path, higher: bool
+) -> None:
+    values = iter([0.1, 0.5, 0.5, 0.5 - 0.1 * (2 * higher - 1), 0.5, 0.9])
+    better = f"evaluation.higher_is_better={str(higher).lower()}"
+    overrides = ("budget.steps=9", "evaluation.every=1", "evaluation.patience=3", better)
+    _, result, _ = run(tmp_path, *overrides, evaluate=lambda model: {"x": next(values)})
+    assert (result.stopped, result.state.step) == ("patience", 4)
+    assert (result.state.best, result.state.best_step) == (0.5, 4)
+    assert result.best == tmp_path / "ckpt-00000004"
+
+
+@pytest.mark.parametrize("rows", [1, FEWEST_ROWS - 1, FEWEST_ROWS, None])
+def test_dev_data_choose_only_if_they_can(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], rows: int | None
+) -> None:
+    values = iter([0.1, 0.9, 0.2, 0.3])
+    metrics = DevMetrics(("x",), lambda model: {"x": next(values)}, rows=rows)
+    overrides = ("budget.steps=3", "evaluation.every=1", "checkpoint.every=1")
+    _, result, _ = run(tmp_path, *overrides, evaluate=metrics)
+    few = rows is not None and rows < FEWEST_ROWS
+    assert result.best == (None if few else tmp_path / "ckpt-00000001")
+    assert result.last == tmp_path / "ckpt-00000003"
+    lines = [each for each in read_log(tmp_path / "log.jsonl") if each["kind"] == "dev"]
+    assert [line["figures"]["x"] for line in lines] == [0.1, 0.9, 0.2, 0.3]
+    assert (f"The dev data have {rows} rows, and fewer than 50" in capsys.readouterr().err) == few
+
+
+def test_patience_needs_dev_data_that_can_choose(tmp_path: Path) -> None:
+    metrics = DevMetrics(("x",), lambda model: {"x": 0.0}, rows=6)
+    for evaluate, problem in ((metrics, "only 6 dev rows, fewer than 50"), (None, "no dev data")):
+        with pytest.raises(ConfigError, match=f"patience is 2, but there are {problem}"):
+            run(tmp_path / "run", "evaluation.patience=2", evaluate=evaluate)
 
 
 def test_an_unknown_dev_figure_is_named(tmp_path: Path) -> None:

@@ -282,7 +282,7 @@ def test_a_run_that_resumes_with_another_dev_metric_looks_for_the_best_value_ane
 
     assert go("accuracy", 2).state.best == 0.9
     state = go("matthews", 4, resume=True).state
-    assert (state.best, state.best_step) == (0.1, 3)
+    assert (state.best, state.best_step) == (0.1, 4)
 
 
 @pytest.mark.parametrize("name", ["log.jsonl", "curves.svg", "model", "model/deep"])

@@ -61,8 +61,8 @@ def questions(n: int, unanswerable: bool) -> list[dict[str, Any]]:
 
 
 def recipe(folder: Path, *, unanswerable: bool = True, **settings: Any) -> AnswerRecipe:
-    train = write_rows(folder / "questions.jsonl", questions(120, unanswerable))
-    data = {"train": str(train), "held_out": 0.25} | settings.pop("data", {})
+    train = write_rows(folder / "questions.jsonl", questions(160, unanswerable))
+    data = {"train": str(train), "held_out": 0.4} | settings.pop("data", {})
     fixed = {"data": data, "model": str(encoder_folder(folder)), "budget": {"epochs": 10}}
     windows = {"windows": {"overlap": 2}}
     return from_mapping(AnswerRecipe, QUICK | fixed | windows | {"max_len": 16} | settings)
@@ -104,8 +104,8 @@ def test_a_model_is_measured_by_the_answers_that_it_predicts(
 
 @pytest.mark.parametrize(
     "settings",
-    [{}, {"tune": "probe"}, {"adversarial": {"kind": "sift"}}],
-    ids=["full", "probe", "adversarial"],
+    [{}, {"tune": "head"}, {"adversarial": {"kind": "sift"}}],
+    ids=["full", "head", "adversarial"],
 )
 def test_a_resumed_run_ends_in_the_same_bits(tmp_path: Path, settings: dict[str, Any]) -> None:
     settings = settings | {"budget": {"steps": 6}, "checkpoint": {"every": 3, "keep": 9}}
@@ -199,7 +199,7 @@ def test_wrong_data_and_settings_are_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", shipped_recipes("qa"))
 def test_shipped_recipes_reach_their_first_checkpoint(tmp_path: Path, name: str) -> None:
-    data = write_rows(tmp_path / "rows.jsonl", questions(40, True))
+    data = write_rows(tmp_path / "rows.jsonl", questions(700, True))
     settings = [f"data.train={data}", f"model={encoder_folder(tmp_path)}", "budget.steps=1"]
     made = load_recipe(AnswerRecipe, "qa", name, [*settings, "device=cpu", "max_len=24"])
     assert train_answerer(made, tmp_path / "run").best is not None

@@ -3,11 +3,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+import xxhash
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sbert_search.errors import ConfigError, CorpusError
+from sbert_search.training.loop.early_stopping import FEWEST_ROWS
 from sbert_search.training.task_heads.settings import HeadDataConfig, class_weights, split_rows
+
+
+def hash_of(key: str) -> float:
+    return xxhash.xxh3_64_intdigest(key.encode()) / 2**64
 
 
 @settings(max_examples=20)
@@ -15,7 +21,7 @@ from sbert_search.training.task_heads.settings import HeadDataConfig, class_weig
 def test_copies_stay_together_and_smaller_sets_are_parts_of_larger_ones(
     texts: list[str], limit: int
 ) -> None:
-    keys = [*texts, *texts, *(str(n) for n in range(50))]
+    keys = [*texts, *texts, *(str(n) for n in range(350))]
     data = HeadDataConfig(train=Path("a"), held_out=0.2)
     kept, held = split_rows(keys, keys, data)
     assert len(kept) + len(held) == len(keys)
@@ -36,9 +42,31 @@ def test_rows_keep_their_order_and_a_tenth_is_about_a_tenth() -> None:
     assert split_rows(keys, keys, dev) == (keys, [])
 
 
+@given(st.integers(1, 400), st.floats(0.01, 0.9))
+def test_as_many_rows_are_held_out_as_can_choose_or_none(n: int, share: float) -> None:
+    keys = [str(n) for n in range(n)]
+    kept, held = split_rows(keys, keys, HeadDataConfig(train=Path("a"), held_out=share))
+    assert sorted([*kept, *held]) == sorted(keys)
+    assert not held or len(held) >= FEWEST_ROWS
+    assert bool(held) == (sum(hash_of(key) >= 1 - share for key in keys) >= FEWEST_ROWS)
+
+
+def test_too_few_held_out_rows_are_trained_on_with_a_note(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    notes: list[str] = []
+    monkeypatch.setattr("sbert_search.training.task_heads.settings.note", notes.append)
+    keys = [str(n) for n in range(32)]
+    assert split_rows(keys, keys, HeadDataConfig(train=Path("a"), held_out=0.1)) == (keys, [])
+    assert "holds out 5 of 32 rows: fewer than 50 cannot show" in notes.pop()
+    assert split_rows(keys, keys, HeadDataConfig(train=Path("a"))) == (keys, [])
+    assert not notes
+
+
 def test_what_leaves_nothing_is_refused() -> None:
-    with pytest.raises(CorpusError, match="1 of 1 rows are left to train on, 0 are held out"):
-        split_rows(["a"], ["a"], HeadDataConfig(train=Path("a"), held_out=1e-9))
+    keys = [str(n) for n in range(60)]
+    with pytest.raises(CorpusError, match="none of 60 rows is left to train on"):
+        split_rows(keys, keys, HeadDataConfig(train=Path("a"), held_out=1 - 1e-9))
     with pytest.raises(ConfigError, match=r"data\.held_out is 1\.0"):
         HeadDataConfig(train=Path("a"), held_out=1.0)
     with pytest.raises(ConfigError, match=r"data\.limit is 0"):

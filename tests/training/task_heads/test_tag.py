@@ -46,8 +46,8 @@ def sentences(n: int) -> list[dict[str, Any]]:
 
 
 def recipe(folder: Path, **settings: Any) -> TagRecipe:
-    train = write_rows(folder / "tags.jsonl", sentences(80))
-    data = {"train": str(train), "held_out": 0.2} | settings.pop("data", {})
+    train = write_rows(folder / "tags.jsonl", sentences(180))
+    data = {"train": str(train), "held_out": 0.4} | settings.pop("data", {})
     fixed = {"data": data, "model": str(encoder_folder(folder)), "budget": {"epochs": 8}}
     return from_mapping(TagRecipe, QUICK | fixed | settings)
 
@@ -75,8 +75,8 @@ def test_entities_are_learned_and_transformers_computes_the_emissions(
 
 @pytest.mark.parametrize(
     "settings",
-    [{"crf": True}, {"tune": "probe"}, {"adversarial": {"kind": "smart"}}],
-    ids=["crf", "probe", "adversarial"],
+    [{"crf": True}, {"tune": "head"}, {"adversarial": {"kind": "smart"}}],
+    ids=["crf", "head", "adversarial"],
 )
 def test_a_resumed_run_ends_in_the_same_bits(tmp_path: Path, settings: dict[str, Any]) -> None:
     settings = settings | {"budget": {"steps": 6}, "checkpoint": {"every": 3, "keep": 9}}
@@ -146,7 +146,7 @@ def test_dev_data_without_entities_that_a_model_can_find_are_refused(
 
 @pytest.mark.parametrize("name", shipped_recipes("tag"))
 def test_shipped_recipes_reach_their_first_checkpoint(tmp_path: Path, name: str) -> None:
-    data = write_rows(tmp_path / "rows.jsonl", sentences(40))
+    data = write_rows(tmp_path / "rows.jsonl", sentences(700))
     settings = [f"data.train={data}", f"model={encoder_folder(tmp_path)}", "budget.steps=1"]
     made = load_recipe(TagRecipe, "tag", name, [*settings, "device=cpu", "max_len=24"])
     assert train_tagger(made, tmp_path / "run").best is not None
