@@ -5,11 +5,12 @@
 The data are SST-2 and CoLA, and messages of four classes that this script makes. Of each, 8, 16 and
 64 labelled texts a class are drawn from the training data, several times. Both classifiers learn
 from the same draw and are measured on the same test texts, the dev sets of GLUE. One is trained by
-the recipe, published, opened by `Predictor` and asked for the class of each text; the other is
-`LogisticRegression()` on the vectors of `Embedder.encode`, which are computed once. The penalty of
-the recipe was chosen on other draws from the training data. Results of finished draws are kept
-under --work, so an interrupted call goes on. The report is written to eval/reports/few-labels/. The
-exit code is 1 if the mean difference is below -0.5 points.
+the recipe, published and loaded from its folder. Its encoder is frozen, so the states of the test
+texts are computed once for all draws; of the first draw, the classes are compared with those of
+`Predictor`. The other is `LogisticRegression()` on the vectors of `Embedder.encode`, which are
+computed once. The penalty of the recipe was chosen on draws from the training data alone. Results
+of finished draws are kept under --work, so an interrupted call goes on. The report is written to
+eval/reports/few-labels/. The exit code is 1 if the mean difference is below -0.5 points.
 """
 
 from __future__ import annotations
@@ -27,11 +28,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from kept import kept
 from sklearn.linear_model import LogisticRegression
+from torch import Tensor
 
 from sbert_search.embedding.embedder import Embedder
 from sbert_search.metrics.significance import mean_interval
+from sbert_search.models.sequence_classifier import SequenceClassifier
 from sbert_search.prediction.predictor import Predictor
 from sbert_search.runtime.device import Precision
 from sbert_search.runtime.disk.files import remove_tree, replace_file
@@ -134,7 +138,29 @@ def draw(labels: Sequence[str], size: int, number: int) -> list[int]:
     return [int(row) for rows in every for row in generator.choice(rows, size, replace=False)]
 
 
-def trained(rows: Labelled, test: Labelled, model: str, folder: Path) -> tuple[float, float]:
+class Tested:
+    """The test texts, and the states that the heads of all draws read of them."""
+
+    def __init__(self, test: Labelled) -> None:
+        self.test, self._states = test, torch.empty(0)
+
+    def classes(self, folder: Path) -> list[str]:
+        """Return the classes that the classifier in a folder predicts."""
+        model = SequenceClassifier.load(folder)
+        with torch.no_grad():
+            if not len(self._states):
+                self._states = torch.cat([self._of(model, part) for part in self.test.texts])
+                rows = model.classify(self._states).argmax(dim=1).tolist()
+                found = Predictor(folder, precision=PRECISION).classify(list(self.test.texts))
+                if [model.labels[row] for row in rows] != [each.label for each in found]:
+                    raise SystemExit("Predictor predicts other classes; do not cache the states.")
+            return [model.labels[row] for row in model.classify(self._states).argmax(dim=1)]
+
+    def _of(self, model: SequenceClassifier, text: str) -> Tensor:
+        return model.states(model.pack(model.encode([(text, None)])))
+
+
+def trained(rows: Labelled, test: Tested, model: str, folder: Path) -> tuple[float, float]:
     """Train by the recipe; return the accuracy on the test texts, times 100, and the seconds."""
     remove_tree(folder)
     folder.mkdir(parents=True)
@@ -147,10 +173,9 @@ def trained(rows: Labelled, test: Labelled, model: str, folder: Path) -> tuple[f
     started = time.perf_counter()
     train_classifier(load_recipe(ClassifyRecipe, "classify", "few", settings), folder / "run")
     seconds = time.perf_counter() - started
-    predictor = Predictor(folder / "run" / "model", precision=PRECISION)
-    found = [each.label for each in predictor.classify(list(test.texts))]
+    accuracy = _accuracy(test.classes(folder / "run" / "model"), test.test.labels)
     remove_tree(folder)
-    return _accuracy(found, test.labels), seconds
+    return accuracy, seconds
 
 
 def _accuracy(found: Sequence[str], labels: Sequence[str]) -> float:
@@ -167,12 +192,12 @@ def measure(
     embedder = Embedder(model, precision=PRECISION)
     vectors = embedder.encode(list(train.take(rows).texts))
     of_test = embedder.encode(list(test.texts))
-    results = []
+    texts, results = Tested(test), []
     for (size, number), pick in picks.items():
         own, x = train.take(pick), vectors[[place[row] for row in pick]]
 
         def compare(own: Labelled = own, x: Any = x) -> dict[str, float]:
-            ours, seconds = trained(own, test, model, work / "now")
+            ours, seconds = trained(own, texts, model, work / "now")
             theirs = LogisticRegression(max_iter=10_000).fit(x, own.labels).predict(of_test)
             return {
                 "few": ours,
