@@ -65,7 +65,7 @@ def ours(precision: str, train: Sequence[LabelledText], dev: Sequence[LabelledTe
         data.write_text("\n".join(lines) + "\n", encoding="utf-8")
         settings = [f"model={resolve_model().path}", f"data.train={data}", "device=cpu"]
         settings += [f"precision={precision}", f"batching.size={BATCH}", "budget.epochs=1"]
-        settings += ["data.held_out=0", f"max_len={MAX_LEN}", f"optim.lr={LR}"]
+        settings += ["data.held_out=0", f"max_len={MAX_LEN}", f"optim.lr={LR}", "pooling=cls"]
         recipe = load_recipe(ClassifyRecipe, "classify", "sst2", settings)
         train_classifier(recipe, Path(folder, "run"))
         model = SequenceClassifier.load(Path(folder, "run", "model"))

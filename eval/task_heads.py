@@ -111,6 +111,8 @@ class Bench:
         task, out = TASKS[run.task], self.work / run.name
         started, used = time.monotonic(), time.process_time()
         files = [f"data.train={self._train_file(task)}", f"model={self.models[run.model]}"]
+        if task.kind == "classify":
+            files.append("pooling=cls")  # unless the variant is mean pooling
         if task.dev:
             files.append(f"data.dev={self.data / task.dev}")
         settings = [*files, *run.settings(), *self.overrides]
