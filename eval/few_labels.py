@@ -24,6 +24,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -271,6 +272,8 @@ def main() -> None:
         if (part := [r for r in results if (r["task"], r["per_class"]) == (name, size)])
     ]
     every = summary(results)
+    made = made_with()
+    made["libraries"]["scikit-learn"] = version("scikit-learn")
     record = {
         "model": Path(options.model).name,
         "precision": PRECISION,
@@ -278,7 +281,7 @@ def main() -> None:
         "all": every,
         "cells": cells,
         "draws": results,
-        **made_with(),
+        **made,
     }
     options.out.mkdir(parents=True, exist_ok=True)
     text = markdown(cells, every)

@@ -196,7 +196,9 @@ def test_dev_figures_follow_from_the_dev_file(
 
 def test_the_best_checkpoint_becomes_the_model(given: dict[str, Path], tmp_path: Path) -> None:
     settings = ["evaluation.every=1", "budget.steps=4", "optim.lr=0.05", "schedule.warmup=0"]
-    recipe = recipe_of(given, "stsb", "sts", f"data.dev={given['sts']}", *settings)
+    dev = tmp_path / "dev.jsonl"
+    dev.write_text(given["sts"].read_text("utf-8") * 10, "utf-8")  # enough rows to choose by
+    recipe = recipe_of(given, "stsb", "sts", f"data.dev={dev}", *settings)
     result = train_bi_encoder(recipe, tmp_path)
     assert result.best is not None
     best, published = (

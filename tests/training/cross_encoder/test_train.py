@@ -64,7 +64,7 @@ def recipe(start: Path, data: dict[str, Any], **settings: Any) -> CrossEncoderRe
 
 def files(folder: Path, make: Any) -> dict[str, Any]:
     rng = np.random.default_rng(0)
-    names = {"train": 160, "dev": 40}
+    names = {"train": 160, "dev": 60}
     return {
         name: str(write(folder / f"{name}.jsonl", [make(row) for row in pairs(rng, n)]))
         for name, n in names.items()
@@ -96,9 +96,8 @@ def test_a_model_that_scores_all_dev_pairs_equally_is_trained_on(
 ) -> None:
     """With a prediction for all pairs, no correlation is defined; the best model is the last."""
     data = files(tmp_path, lambda row: row | {"score": 5.0 * row["alike"]})
-    write(
-        tmp_path / "dev.jsonl", [{"sentence1": "a", "sentence2": "b", "score": n} for n in (0, 5)]
-    )
+    alike = [{"sentence1": "a", "sentence2": "b", "score": n} for n in (0, 5)]
+    write(tmp_path / "dev.jsonl", alike * 30)
     settings = recipe(start, data, task="scores", loss="bce", budget={"steps": 1})
     result = train_cross_encoder(settings, tmp_path / "run")
     assert result.best is None
