@@ -13,12 +13,12 @@ from sbert_search.config import to_mapping
 from sbert_search.runtime.distributed import Ranks, join_ranks
 from sbert_search.training.loop.agreement import require_agreement, resumes
 from sbert_search.training.loop.batching import Batches
-from sbert_search.training.loop.convex import Penalties
 from sbert_search.training.loop.early_stopping import DevMetrics
 from sbert_search.training.loop.loop import Result, TrainConfig
 from sbert_search.training.loop.loop import train as run_loop
 from sbert_search.training.loop.objective import InBatchObjective, Objective
 from sbert_search.training.loop.resume import refuse_restart
+from sbert_search.training.loop.step import Penalties
 from sbert_search.training.model_card import MODEL, describe_data, publish
 from sbert_search.training.recipe import Kind
 from sbert_search.training.run_lock import sole_run

@@ -27,7 +27,6 @@ from sbert_search.training.loop.checkpoint import (
     prune,
     save_checkpoint,
 )
-from sbert_search.training.loop.convex import ConvexFit, Penalties
 from sbert_search.training.loop.early_stopping import (
     FEWEST_ROWS,
     DevMetrics,
@@ -51,7 +50,7 @@ from sbert_search.training.loop.resume import (
 )
 from sbert_search.training.loop.schedule import BudgetConfig, Schedule, ScheduleConfig
 from sbert_search.training.loop.state import RunState
-from sbert_search.training.loop.step import Stepper
+from sbert_search.training.loop.step import ConvexFit, Penalties, Stepper
 
 Stopped = Literal["budget", "patience"]
 C = TypeVar("C", bound="TrainConfig")

@@ -33,10 +33,10 @@ from sbert_search.runtime.seed import seed_all
 from sbert_search.training.data.gold_scores import METRICS, GoldScores
 from sbert_search.training.data.token_table import TokenTable
 from sbert_search.training.loop.batching import Batches, BatchingConfig, Rows
-from sbert_search.training.loop.convex import Penalties
 from sbert_search.training.loop.early_stopping import DevMetrics, fingerprint_of
 from sbert_search.training.loop.loop import Result
 from sbert_search.training.loop.objective import Batch, Losses, Objective, Sum
+from sbert_search.training.loop.step import Penalties
 from sbert_search.training.published_run import Training, starting, train_and_publish
 from sbert_search.training.task_heads import adversarial
 from sbert_search.training.task_heads.frozen import CachedStates

@@ -21,8 +21,8 @@ from sbert_search.models.side_file import SideFile, read_side_file
 from sbert_search.prediction.predictor import Predictor
 from sbert_search.training.loop import loop
 from sbert_search.training.loop.checkpoint import checkpoints, read_checkpoint
-from sbert_search.training.loop.convex import ConvexFit
 from sbert_search.training.loop.log import read_log
+from sbert_search.training.loop.step import ConvexFit
 from sbert_search.training.recipe import load_recipe
 from sbert_search.training.task_heads.answer import train_answerer
 from sbert_search.training.task_heads.classify import ClassifyRecipe, train_classifier
