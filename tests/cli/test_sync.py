@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 import subprocess
 import time
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
+from random import Random
 
 import pytest
+from click.testing import CliRunner
 
+from sbert_search import Index
+from sbert_search.cli.index.sync import sync as sync_command
+from sbert_search.corpus.watching import FolderWatch
 from tests.cli.process import Done, command, environment, sbert_search
 
 HASHING = {"SBERT_SEARCH_MODEL": "hashing"}
@@ -168,3 +176,78 @@ def test_the_list_of_rejects_is_removed_with_its_last_file(notes: Path) -> None:
         (notes / name).unlink()
     assert sync(notes).code == 0
     assert not listed.exists()
+
+
+class Places:
+    """A notes folder and an index that another program moves away, replaces and puts back.
+
+    Each call of `step` is one change of the folders. `check` compares the index with the notes.
+    """
+
+    def __init__(self, root: Path, seed: int) -> None:
+        self.index, self.notes, self.root = root / "i", root / "notes", root
+        self.random, self.n_steps, self.n_checked = Random(seed), 0, 0
+
+    def step(self) -> None:
+        self.n_steps += 1
+        kind = self.random.choice(("edit", "index", "index", "notes", "backup", "other"))
+        if kind in ("backup", "other"):  # one of these comes to the place of the index
+            shutil.rmtree(self._found(self.index))
+            shutil.copytree(self.root / kind, self.index)
+        elif kind != "edit":
+            place = self.index if kind == "index" else self.notes
+            found = self._found(place)
+            found.rename(self._away(place) if found == place else place)
+        if self.notes.exists() and self.index.exists():
+            name = self.random.choice("bcde")
+            (self.notes / f"{name}.md").write_text(f"word{self.n_steps}")
+
+    def check(self) -> None:
+        """Compare what the watch left; it has had time for the last change."""
+        if not self._away(self.index).exists() and self.notes.exists():
+            index = Index.open(self.index)
+            texts = {path.name: path.read_text() for path in self.notes.iterdir()}
+            held = {document.doc_id: document.text for document in index.documents()}
+            assert held == {**texts, "kept": "from another source"}
+            assert index.state.settings.metric == "dot"
+            self.n_checked += 1
+        elif self._away(self.index).exists():
+            assert not self.index.exists()
+
+    def _found(self, place: Path) -> Path:
+        return away if (away := self._away(place)).exists() else place
+
+    def _away(self, place: Path) -> Path:
+        return place.with_name(f"{place.name}.away")
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_watch_never_makes_an_index_in_place_of_one_that_is_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    """Index and notes are each here, away, replaced by another, and back, in any order."""
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "a.md").write_text("a mill")
+    places = Places(tmp_path, seed)
+    kept = [{"_id": "kept", "text": "from another source"}]
+    made = Index.create(places.index, model="hashing", metric="dot")
+    made.add(kept)
+    made.sync(places.notes)
+    made.backup(tmp_path / "backup")
+    Index.create(tmp_path / "other", model="hashing:64", metric="dot").add(kept)
+
+    def polls() -> Iterator[None]:
+        for _ in range(60):
+            yield from [None] * 4  # a change, a quiet poll, the confirmation, the retry
+            places.check()
+            places.step()
+        raise KeyboardInterrupt
+
+    waits = polls()
+    quick = partial(FolderWatch, sleep=lambda _: next(waits))
+    monkeypatch.setattr("sbert_search.corpus.watching.FolderWatch", quick)
+    line = [str(places.index), str(places.notes), "--watch"]
+    done = CliRunner().invoke(sync_command, line)
+    assert places.n_steps == 60, done.exception
+    assert places.n_checked >= 5
+    assert "The watch goes on when there is one again." in done.output

@@ -68,7 +68,6 @@ def sync(
     document stays and the exit code is 3.
     """
     from sbert_search.corpus.watching import FolderWatch
-    from sbert_search.errors import CorpusError, IndexLocked
 
     if watch and ctx.params["dry_run"]:
         raise click.UsageError("--watch has no effect with --dry-run; leave it out.")
@@ -79,47 +78,79 @@ def sync(
     shown = report.failed
     if watching:
         note(f"Watching {folder}; Ctrl-C ends.")
+    problem = ""
     while watching:
         watching.wait()
-        try:
-            report = work.run()
-        except (CorpusError, IndexLocked) as error:  # unmounted disk or another writer
-            note(str(error))
+        later, reason = work.run_again()
+        if later is None:
             watching.retry()
-            continue
-        if report.changes or report.failed != shown:
-            show(report, path, as_json=as_json)
-            shown = report.failed
+        elif later.changes or later.failed != shown:
+            show(later, path, as_json=as_json)
+            shown = later.failed
+        if reason and reason != problem:
+            note(reason)
+        problem = reason
     if report.failed:
         ctx.exit(REJECTED_ROWS)
 
 
 class _Sync:
-    """A sync that can be repeated; the model is opened only once."""
+    """A sync that can be repeated; a model is opened once, unless another index needs another."""
 
     def __init__(self, ctx: click.Context, path: Path, folder: Path) -> None:
         self._ctx, self._path, self._folder = ctx, path, folder
         self._model: LazyEmbedder | None = None
+        self._model_of = ""  # the model's name in the index for which it was opened
 
     def run(self) -> SyncReport:
+        """Sync the index; make it first if there is none."""
         from sbert_search.errors import NotAnIndex
         from sbert_search.shards.index import open_index
 
-        options = self._ctx.params
         try:
-            index = open_index(self._path, wait_s=options["wait_s"])
+            index = open_index(self._path, wait_s=self._ctx.params["wait_s"])
         except NotAnIndex:
             if report := self._preview():
                 return report
             index = self._create()
         else:
             self._refuse_build_options()
+        return self._sync(index)
+
+    def run_again(self) -> tuple[SyncReport | None, str]:
+        """Sync the index, but never make one: it may be away only until a backup is in its place.
+
+        Returns:
+            The report, or None and the reason why the sync must be tried again: the folder or the
+            index is away or only partly copied, or another process is writing.
+        """
+        from sbert_search.errors import (
+            CorpusError,
+            CorruptIndex,
+            IndexLocked,
+            NotAnIndex,
+            UnfinishedBuild,
+        )
+        from sbert_search.shards.index import open_index
+
+        try:
+            return self._sync(open_index(self._path, wait_s=self._ctx.params["wait_s"])), ""
+        except NotAnIndex as error:
+            return None, f"{error} The watch goes on when there is one again."
+        except (CorpusError, CorruptIndex, IndexLocked, UnfinishedBuild) as error:
+            return None, str(error)
+
+    def _sync(self, index: Index) -> SyncReport:
+        options = self._ctx.params
+        if self._model is None or self._model_of != index.identity.name:
+            self._model = self._opener(self._named() or index.identity.name)
+            self._model_of = index.identity.name
         return index.sync(
             self._folder,
             dry_run=options["dry_run"],
             allow_empty=options["allow_empty"],
             moved=options["moved"],
-            model=self._model or self._opener(self._named() or index.identity.name),
+            model=self._model,
             settings=with_read_options(index.read_settings, self._ctx),
             allow_inexact=options["allow_inexact"],
             memory_bytes=options["memory_bytes"],
@@ -137,8 +168,7 @@ class _Sync:
         from sbert_search.embedding.lazy import LazyEmbedder
         from sbert_search.index.ingestion.model_check import as_embedder
 
-        self._model = LazyEmbedder(partial(as_embedder, name, **model_options(self._ctx)))
-        return self._model
+        return LazyEmbedder(partial(as_embedder, name, **model_options(self._ctx)))
 
     def _preview(self) -> SyncReport | None:
         """Check FOLDER before a new index is made; in a dry run, return the planned changes."""
@@ -156,8 +186,10 @@ class _Sync:
         from sbert_search.index.ingestion.build import BuildSettings
 
         settings = with_overrides(BuildSettings(), self._ctx)
-        model = self._opener(self._ctx.params["model"])
-        return Index.create(self._path, model=model.opened, settings=settings)
+        self._model = self._opener(self._ctx.params["model"])
+        index = Index.create(self._path, model=self._model.opened, settings=settings)
+        self._model_of = index.identity.name
+        return index
 
     def _refuse_build_options(self) -> None:
         """Refuse command-line options that apply only to new indexes.
@@ -165,7 +197,7 @@ class _Sync:
         The same options in a configuration file are ignored.
         """
         for name in ("spec", "metric", "language", "title_weight", "dtype"):
-            if self._model is None and name in typed(self._ctx):
+            if name in typed(self._ctx):
                 option = f"--{name.replace('_', '-')}"
                 raise click.UsageError(f"{option} is for a new index; {self._path} exists.")
 
