@@ -37,7 +37,7 @@ from sbert_search.errors import CorpusError
 from sbert_search.records import Document
 from sbert_search.runtime import memory
 from sbert_search.runtime.disk.same_file import same_file
-from sbert_search.runtime.progress import Advance, progress
+from sbert_search.runtime.progress import Advance, note, progress
 from sbert_search.runtime.remedies import if_offered
 
 __all__ = ["ColumnType", "CorpusReader", "FieldNames", "ReadBatch", "Reject", "Survey"]
@@ -60,7 +60,7 @@ class ReadBatch:
         rows_end: Number of input rows from the start of the first source to the end of this batch.
             A later pass can resume there.
         vectors: The vectors that the user gave for the documents, float32 (n_documents, dim); None:
-            the user gave none, so a model computes them.
+            a model computes them.
         starts_block: Whether the batch is the first one of its block.
         ends_block: Whether the batch is the last one of its block.
     """
@@ -154,6 +154,9 @@ class CorpusReader:
             outside the root: the path is relative to the folder that the source names.
         text_as: What a document is in a ``.txt`` file that is itself a source: one of its "lines",
             or the whole "file"; None: a line, and a note says so.
+        stored: Names among ``fields`` that an index stores from its build. A file may lack a stored
+            name that detection may find, and a row may lack a stored vector; a model then embeds
+            its text. None: each file has all named fields.
         metadata_fields: The fields that become metadata columns; None: all but those of id, text,
             title and vector. Files that are documents always keep the columns path and page.
         column_types: Types that the user has chosen for metadata columns, by column, such as
@@ -182,6 +185,7 @@ class CorpusReader:
         vector_rule: VectorRule = VectorRule(),  # noqa: B008 (frozen)
         root: Root = "common",
         text_as: TextAs | None = "lines",
+        stored: FieldNames | None = None,
         metadata_fields: Collection[str] | None = None,
         column_types: Mapping[str, str] | None = None,
         query: str | None = None,
@@ -189,7 +193,7 @@ class CorpusReader:
         if batch_rows < 1:
             raise ValueError(f"batch_rows is {batch_rows}; it must be at least 1.")
         self.on_error = on_error
-        self.fields = fields or FieldNames()
+        self.fields, self._stored = fields or FieldNames(), stored or FieldNames()
         self._known, self._widens = columns, widens
         self._batch_rows, self._batch_bytes = batch_rows, memory.shares(memory_bytes).batch
         self._limit = RowLimit.within(memory_bytes)
@@ -204,6 +208,8 @@ class CorpusReader:
         self._unseen: set[str] = set()  # named fields that no row had so far
         has_vectors = vectors is not None or self.fields.vector is not None
         self._vectors = VectorReader(vector_rule, vectors) if has_vectors else None
+        is_stored = self.fields.vector is not None and self.fields.vector == self._stored.vector
+        self._embeds = is_stored and vectors is None  # the texts of rows without a vector
 
     @property
     def root(self) -> Path | None:
@@ -258,7 +264,8 @@ class CorpusReader:
 
         The input is cut into blocks. A block ends at each multiple of ``batch_rows`` rows of all
         sources together, or earlier if its documents and given vectors reach the memory limit of a
-        batch. A block is one batch, or several if ``share`` is given.
+        batch. A block is one batch, or several if ``share`` is given. If rows may lack a stored
+        vector, a block also ends where rows with and without a vector follow each other.
 
         Args:
             skip_rows: The ``rows_end`` of a batch of an earlier pass with the same ``share``. Only
@@ -280,6 +287,13 @@ class CorpusReader:
         all_rows = sum(plan.rows for plan in self._plans)
         block_bytes, filled, starts_block = 0, 0.0, True
         for item in self._items(rows):
+            differs = not isinstance(item, Reject) and bool(vectors) != (item[1] is not None)
+            if self._embeds and documents and differs:
+                if rows > skip_rows:
+                    given = self._stacked(documents, vectors)
+                    yield ReadBatch(documents, rejects, rows, given, starts_block)
+                documents, vectors, rejects, filled, starts_block = [], [], [], 0.0, True
+                block_bytes = 0
             rows += 1
             if isinstance(item, Reject):
                 rejects.append(item)
@@ -297,13 +311,13 @@ class CorpusReader:
             if ends_block or rows == skip_rows or filled >= 1:
                 if rows > skip_rows:
                     self._require_unchanged()
-                    given = self._stacked(vectors)
+                    given = self._stacked(documents, vectors)
                     yield ReadBatch(documents, rejects, rows, given, starts_block, ends_block)
                 documents, vectors, rejects, filled, starts_block = [], [], [], 0.0, ends_block
                 block_bytes = 0 if ends_block else block_bytes
 
-    def _stacked(self, vectors: list[Vectors]) -> Vectors | None:
-        if self._vectors is None:
+    def _stacked(self, documents: list[Document], vectors: list[Vectors]) -> Vectors | None:
+        if self._vectors is None or (documents and not vectors):
             return None
         return np.stack(vectors) if vectors else np.empty((0, self._vectors.dim or 0), np.float32)
 
@@ -315,11 +329,8 @@ class CorpusReader:
             chosen = None if self._chosen is None else self._chosen | {"path", "page"}
             plan.roles = dataclasses.replace(_OF_FILES, metadata=chosen)
         elif (names := field_names(file, limit=self._limit)) is not None:
-            plan.names, has_vectors = tuple(names), self._vectors is not None
-            own = FieldNames(vector=self.fields.vector)
-            fields = own if file.holds_documents else self.fields
-            roles = fields.resolve(names, file.shown, has_vectors=has_vectors)
-            plan.roles = dataclasses.replace(roles, metadata=self._chosen)
+            plan.names = tuple(names)
+            plan.roles = self._roles(file, names)
         follows = file.holds_files and self._vectors is not None and self._vectors.given is not None
         for row in read_rows(file, limit=self._limit):
             plan.rows += 1
@@ -333,6 +344,17 @@ class CorpusReader:
                 advance(_ROWS_A_REPORT)
         advance(plan.rows % _ROWS_A_REPORT)
         return plan
+
+    def _roles(self, file: SourceFile, names: list[str]) -> Roles:
+        fields, has_vectors = self.fields.without_absent(self._stored, names), bool(self._vectors)
+        if file.holds_documents:
+            fields = FieldNames(vector=fields.vector)
+        if self._embeds and fields.vector not in names:
+            note(f"{file.shown} has no field {fields.vector!r}; a model embeds its texts.")
+            names, has_vectors = [*names, str(fields.vector)], False
+        roles = fields.resolve(names, file.shown, has_vectors=has_vectors)
+        needs_text = roles.needs_text and not self._embeds  # a later row may have a vector
+        return dataclasses.replace(roles, metadata=self._chosen, needs_text=needs_text)
 
     def _require_seen(self) -> None:
         """Refuse a named field that no row has, unless the rows are added to an index.
@@ -372,7 +394,7 @@ class CorpusReader:
         return None
 
     def _vector(self, parts: RowParts, number: int) -> Vectors | None:
-        """Return the given vector of a row, or None if no vectors are given.
+        """Return the given vector of a row, or None if a model embeds its text.
 
         Args:
             parts: The parts of the row.
@@ -386,6 +408,10 @@ class CorpusReader:
         if self._vectors.given:
             return self._vectors.of_row(number)
         assert self.fields.vector is not None
+        if self._embeds and parts.vector is None:
+            if not parts.title and not parts.text:
+                raise BadRow(f"the row has neither a text nor a vector ({self.fields.vector!r})")
+            return None
         return self._vectors.of_value(parts.vector, self.fields.vector)
 
     def _items(self, skip: int) -> Iterator[tuple[Document, Vectors | None] | Reject]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
 
 from sbert_search.config import unknown_name
 from sbert_search.corpus.column_types import as_text
@@ -59,6 +59,22 @@ class FieldNames:
     def texts(self) -> tuple[str, ...]:
         """The named fields of the text; () if the field is to be detected."""
         return (self.text,) if isinstance(self.text, str) else tuple(self.text or ())
+
+    def without_absent(self, stored: FieldNames, names: Collection[str]) -> FieldNames:
+        """Leave names to detection that an index stores, a file lacks, and detection may find.
+
+        Args:
+            stored: Names that the index stores from its build; other names must exist in the file.
+            names: The field names of the file.
+        """
+        absent = {
+            role: None
+            for role, known in (("id", ID_FIELDS), ("text", TEXT_FIELDS), ("title", (TITLE_FIELD,)))
+            if (name := getattr(self, role)) == getattr(stored, role)
+            and name in known
+            and name not in names
+        }
+        return replace(self, **absent)
 
     def resolve(
         self,

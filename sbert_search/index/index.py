@@ -652,11 +652,12 @@ class Index(MaintainedIndex):
     def _embedder_for(
         self,
         has_vectors: bool,
+        may_embed: bool,
         model: ModelLike | None,
         settings: ReadSettings,
         options: CheckedOptions,
     ) -> TextEmbedder | None:
-        """Return the embedder of new documents; None if their vectors are given.
+        """Return the embedder of new documents; None if it may not embed, as vectors are given.
 
         The embedder opens the model, and compares the model with the index, when the first text is
         embedded. If vectors are given, ``model`` is opened and compared at once.
@@ -664,14 +665,15 @@ class Index(MaintainedIndex):
         from sbert_search.embedding.lazy import LazyEmbedder
         from sbert_search.index.ingestion.given_vectors import refuse_model_options
 
+        embedder = LazyEmbedder(partial(self._open_for, model, settings, options))
         if not has_vectors:
-            return LazyEmbedder(partial(self._open_for, model, settings, options))
+            return embedder
         self.require_finished()
         if model is not None:
             self.matching_embedder(model, **options)
-        else:
+        elif not may_embed:
             refuse_model_options(options)
-        return None
+        return embedder if may_embed else None
 
     def _open_for(
         self, model: ModelLike | None, settings: ReadSettings, options: CheckedOptions
@@ -708,6 +710,10 @@ class Index(MaintainedIndex):
         has_vectors = given is not None or fields.vector is not None
         if not has_vectors:
             require_model(self.identity, self.path)
+        kept = self.read_settings.fields
+        if not self.identity.is_model:
+            kept = replace(kept, vector=None)  # each row needs a vector
+        may_embed = given is None and fields.vector is not None and fields.vector == kept.vector
         require_memory(memory_bytes)
         reader = CorpusReader(
             sources,
@@ -723,6 +729,7 @@ class Index(MaintainedIndex):
             vector_rule=vector_rule(stored.metric, stored.dtype, stored.dim),
             root=self.root,
             text_as=settings.text_as,
+            stored=kept,
         )
         predicted = settings.predicted
         survey = predicted.survey(reader.survey(), self.state.columns)
@@ -731,7 +738,7 @@ class Index(MaintainedIndex):
 
             remedy = f"Give vectors that {self.identity.name} made, or the texts without vectors."
             require_recorded_models(reader.paths, fields.vector, self.identity, remedy)
-        embedder = self._embedder_for(has_vectors, model, settings, options)
+        embedder = self._embedder_for(has_vectors, may_embed, model, settings, options)
         with note_resume_on_interrupt(self.store), self.store.writer() as writer:
             self.require_finished()
             note_columns(writer.snapshot, survey.columns)

@@ -7,11 +7,12 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from time import monotonic, perf_counter, time
 from typing import TypeVar
 
+from sbert_search.corpus.fields import FieldNames
 from sbert_search.errors import ClusterError, ModelMismatch, SbertSearchError
 from sbert_search.index.index import Index
 from sbert_search.records import Document, RowCounts
@@ -205,7 +206,7 @@ class ServedIndex:
             raise Problem(400, "The index has no model, so it takes no texts.", "index")
         change = self.index.upsert if replaces else self.index.add
         # The index stores the field names of its source files; rows of a request have others.
-        fields = replace(self.index.read_settings.fields, id="_id", text="text", title="title")
+        fields = FieldNames(id="_id", text="text", title="title")
         ingest = partial(change, list(rows), model=self.model, allow_inexact=self.allow_inexact)
         report, commit = await self._write(partial(ingest, fields=fields, metadata_fields=None))
         return report.counts, commit

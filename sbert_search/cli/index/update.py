@@ -289,7 +289,10 @@ def _update(ctx: click.Context, path: Path, mode: Literal["add", "upsert"], as_j
     index = open_index(path, wait_s=ctx.params["wait_s"])
     ingest = index.add if mode == "add" else index.upsert
     settings = with_read_options(index.read_settings, ctx)
-    opens_model = ctx.params["model"] is not None or not has_vectors(ctx, settings)
+    given = has_vectors(ctx, settings)
+    if not (ctx.params["vectors"] or ctx.params["vector_field"]):
+        given = given and not index.identity.is_model  # else the model embeds rows without a vector
+    opens_model = ctx.params["model"] is not None or not given
     hardware = model_options(ctx) if opens_model else typed_model_options(ctx)
     options = cast("CheckedOptions", dict(hardware))
     if ctx.params["allow_inexact"]:

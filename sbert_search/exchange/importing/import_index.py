@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import MutableMapping
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Unpack, cast
@@ -21,7 +22,12 @@ from sbert_search.exchange.importing.ids import with_ids
 from sbert_search.exchange.importing.lance import ENDING, found_in_lance
 from sbert_search.exchange.importing.parquet import found_in_parquet
 from sbert_search.index.index import Index
-from sbert_search.index.ingestion.build import BuildKeywords, open_for_build, refuse_finished
+from sbert_search.index.ingestion.build import (
+    BuildKeywords,
+    BuildSettings,
+    open_for_build,
+    refuse_finished,
+)
 from sbert_search.index.ingestion.model_check import as_embedder
 from sbert_search.index.ingestion.recorded_model import require_recorded_model
 from sbert_search.runtime.progress import note, warn
@@ -30,6 +36,25 @@ _FAISS = (".faiss", ".index")
 _OF_COLUMNS = {"metadata_fields": "--metadata-fields", "column_types": "--column-type"}
 _UNIT = 1e-3  # largest difference from 1 that the norm of a normalized vector may have
 _SAMPLE = 1024  # number of vectors, from the first, whose norms are checked
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _ImportSettings(BuildSettings):
+    """Settings of an import, of which the index keeps what its user asked for.
+
+    Attributes:
+        asked_fields: The ``metadata_fields`` that the user named; None: none were named, so later
+            documents keep all of theirs, although the import leaves out the columns of an export
+            that are no metadata.
+    """
+
+    asked_fields: tuple[str, ...] | list[str] | None = None
+
+    def stored_values(self) -> dict[str, object]:
+        """Return the fields of `ReadSettings` for updates of the index."""
+        named = self.asked_fields and list(self.asked_fields)
+        values = super(_ImportSettings, self).stored_values()
+        return {**values, "metadata_fields": named}
 
 
 def import_index(
@@ -86,8 +111,6 @@ def import_index(
     )
     found = _found(path, asked)
     metric = keywords.setdefault("metric", found.metric or "cosine")
-    if found.metadata_fields is not None:
-        keywords.setdefault("metadata_fields", found.metadata_fields)
     if model is None and (named := found.recorded.get("name")):
         note(f"{path} names the model {named}. With --model, texts can be searched by it.")
     elif model is not None and found.recorded:
@@ -103,9 +126,18 @@ def import_index(
             warn(f"{path} has no texts and metadata; --memory does not limit such an import.")
         return Index.from_vectors(found.vectors, ids=found.ids, out=out, model=model, **keywords)
     keywords["fields"] = found.fields
+    settings = _ImportSettings(asked_fields=keywords.get("metadata_fields"))
+    if found.metadata_fields is not None:
+        keywords.setdefault("metadata_fields", found.metadata_fields)
     given = found.vectors if found.vectors is not None else found.fields.vector
     return Index.build(
-        found.rows, out=out, model=model, vectors=given, memory_bytes=memory_bytes, **keywords
+        found.rows,
+        out=out,
+        model=model,
+        vectors=given,
+        settings=settings,
+        memory_bytes=memory_bytes,
+        **keywords,
     )
 
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
-from itertools import compress
+from functools import partial
+from itertools import compress, groupby
 from pathlib import Path
 from typing import Literal, Protocol
 
@@ -198,7 +199,8 @@ def ingest(
     Args:
         sink: Receives the embedded documents.
         reader: Reads the source.
-        embedder: Embeds the passages; None: the reader gives the vectors.
+        embedder: Embeds the passages of documents whose vectors the reader does not give; None:
+            it gives all vectors.
         survey: Result of the reader's survey.
         mode: ``add`` rejects other content under an id that is already indexed; ``upsert`` replaces
             the old content.
@@ -231,18 +233,14 @@ def ingest(
         if predicted is not None:
             batches = predicted.batches(batches)
         steps = _classified(batches, sink, mode, reader.on_error == "stop", advance)
-        embedded = (
-            embed(
-                steps,
-                embedder,
-                on_truncate=on_truncate,
-                chunking=chunking,
-                advance=advance,
-                waiting_bytes=shares.waiting - shares.batch,  # a block may wait in `commits`
-            )
-            if embedder
-            else given_batches(((docs, step.vectors, step) for docs, step in steps), advance)
+        texts_embedded = partial(
+            embed,
+            on_truncate=on_truncate,
+            chunking=chunking,
+            advance=advance,
+            waiting_bytes=shares.waiting - shares.batch,  # a block may wait in `commits`
         )
+        embedded = _embedded(steps, embedder, texts_embedded, advance)
         # If adding a batch fails, `closing` ends the threads of the generator at once. Otherwise
         # the garbage collector might close it in a thread that is just starting, and block for
         # ever.
@@ -341,6 +339,20 @@ def _classified(
                 ends_block=batch.ends_block,
             ),
         )
+
+
+def _embedded(
+    steps: Iterator[tuple[list[Document], _Step]],
+    embedder: TextEmbedder | None,
+    embed: EmbedBatches,
+    advance: Advance,
+) -> Generator[EmbeddedBatch[_Step]]:
+    """Yield batches with their vectors: the given ones, or those of the embedder."""
+    for is_given, run in groupby(steps, key=lambda item: item[1].vectors is not None):
+        if is_given or embedder is None:
+            yield from given_batches(((docs, step.vectors, step) for docs, step in run), advance)
+        else:
+            yield from embed(run, embedder)
 
 
 def _share_of_batch(embedder: TextEmbedder, on_truncate: OnTruncate) -> Callable[[Document], float]:
