@@ -18,11 +18,12 @@ from sbert_search.index.storage.columns import ARROW_TYPES
 from sbert_search.runtime.disk.files import NewFile, replacing
 
 METRIC_KEY = "sbert_search.metric"  # key in the file's metadata for the metric
+DTYPE_KEY = "sbert_search.dtype"  # key for the type in which the index stores its vectors
 GROUP_ROWS = 16_384
 GROUP_BYTES = 64 << 20
 
 _SCORES = {
-    "cosine": "vectors @ query / (np.linalg.norm(vectors, axis=1) * np.linalg.norm(query))",
+    "cosine": "vectors @ query / np.linalg.norm(query)",
     "dot": "vectors @ query",
     "euclidean": "-np.linalg.norm(vectors - query, axis=1)",
 }
@@ -101,7 +102,11 @@ def _schema(plan: ExportPlan, vectors: bool) -> pa.Schema:
     ]
     if vectors:
         fields.append(pa.field(VECTOR, pa.list_(pa.float32(), plan.dim)))
-    described = {MODEL_KEY: json.dumps(plan.identity.to_mapping()), METRIC_KEY: plan.metric}
+    described = {
+        MODEL_KEY: json.dumps(plan.identity.to_mapping()),
+        METRIC_KEY: plan.metric,
+        DTYPE_KEY: plan.snapshot.settings.dtype,
+    }
     return pa.schema(fields, described)
 
 

@@ -7,6 +7,9 @@ from numpy.typing import NDArray
 
 Vectors = NDArray[np.floating]
 
+# Half a unit in the last place of each component, and of the smallest ones in 65,536 dimensions.
+_FLOAT16_UNIT = 2.0**-11 + 2.0**-16
+
 
 def normalised(vectors: Vectors) -> NDArray[np.float32]:
     """Return vectors (n, dim) scaled to norm 1; a zero vector stays zero."""
@@ -24,6 +27,30 @@ def divide_by_norms(vectors: Vectors, norms: NDArray[np.float64]) -> NDArray[np.
     norms += norms == 0
     unit: NDArray[np.float32] = (vectors / norms[:, None]).astype(np.float32)
     return unit
+
+
+def stored_units(
+    vectors: Vectors, units: NDArray[np.float32], norms: NDArray[np.float64], dtype: str
+) -> Vectors:
+    """Return vectors of norm 1 in the type in which an index stores them.
+
+    Rounding to float16 changes a norm of 1 by up to `_FLOAT16_UNIT`. A vector of float16 values
+    with such a norm is kept, since scaling and rounding it once more would change it. So an index
+    that is made from the stored vectors of a float16 index has the same vectors, and ranks alike.
+
+    Args:
+        vectors: The given vectors, float (n, dim).
+        units: The same vectors scaled to norm 1, (n, dim).
+        norms: The norms of ``vectors``, (n,).
+        dtype: The type of the index, float32 or float16.
+    """
+    stored = units.astype(dtype, copy=False)
+    if dtype == "float16":
+        rows = np.flatnonzero(np.abs(norms - 1) <= _FLOAT16_UNIT)
+        rounded = vectors[rows].astype(np.float16)
+        rows = rows[same := (rounded == vectors[rows]).all(axis=1)]
+        stored[rows] = rounded[same]
+    return stored
 
 
 def largest_norm(vectors: Vectors) -> float:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sbert_search.index.index import Index
-from sbert_search.index.storage.manifest import Metric
+from sbert_search.index.storage.manifest import Metric, VectorType
 from sbert_search.search.engine import SearchEngine
 from tests.cli.process import environment
 
@@ -48,9 +48,13 @@ def rows(n: int, seed: int = 0) -> list[dict[str, object]]:
     return made
 
 
-def sample(path: Path, n: int = 60, metric: Metric = "cosine") -> Index:
+def sample(
+    path: Path, n: int = 60, metric: Metric = "cosine", dtype: VectorType = "float32"
+) -> Index:
     """Build an index of several segments, of which documents were replaced and deleted."""
-    index = Index.build(rows(n), out=path, model="hashing:32", metric=metric, chunk_tokens=16)
+    index = Index.build(
+        rows(n), out=path, model="hashing:32", metric=metric, dtype=dtype, chunk_tokens=16
+    )
     changed = rows(n, seed=1)[:7]
     index.upsert([*changed, {"_id": "late", "text": "river mill", "late_column": 7}])
     index.delete([f"d/{number} é" for number in (3, 12, n - 1)])

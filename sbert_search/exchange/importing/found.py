@@ -11,7 +11,7 @@ from sbert_search.corpus.id_column import IdsLike
 from sbert_search.corpus.spool import Sources
 from sbert_search.corpus.vectors import RowVectors
 from sbert_search.errors import ConfigError
-from sbert_search.index.storage.manifest import Metric
+from sbert_search.index.storage.manifest import Metric, VectorType
 
 FIELDS = ("--id-field", "--text-field", "--title-field")
 
@@ -30,6 +30,7 @@ class Found:
         metadata_fields: Fields of ``rows`` that become metadata columns; None: all fields that
             have no other use.
         metric: The metric of the source; None: the source does not state its metric.
+        dtype: The type of the vectors of the index that was exported; None: none is stated.
         recorded: What the source records about the model that made the vectors: fields of a
             `ModelIdentity`. Empty if the source records no model.
         keeps: Objects that own resources of the source, such as a client or a mapped file. They
@@ -42,6 +43,7 @@ class Found:
     fields: FieldNames = FieldNames()  # noqa: RUF009 (frozen)
     metadata_fields: tuple[str, ...] | None = None
     metric: Metric | None = None
+    dtype: VectorType | None = None
     recorded: Mapping[str, object] = field(default_factory=dict)
     keeps: tuple[object, ...] = ()
 

@@ -49,6 +49,7 @@ def with_ids(found: Found, source: Path, asked: Asked) -> Found:
         fields=rows.fields,
         metadata_fields=rows.metadata_fields,
         metric=found.metric if rows.metric is None else rows.metric,
+        dtype=rows.dtype,
         recorded=rows.recorded,
     )
 

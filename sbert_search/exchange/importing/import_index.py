@@ -69,8 +69,9 @@ def import_index(
 ) -> Index:
     """Build an index from vectors that already exist; no text is embedded.
 
-    With the metric cosine, vectors are scaled to norm 1, which changes no ranking. With the other
-    metrics, they are stored unchanged.
+    With the metric cosine, vectors are scaled to norm 1, which changes no ranking; those of a
+    float16 index stay as it stored them if the new index is of this type, too. With the other
+    metrics, vectors are stored unchanged.
 
     Args:
         source: A Parquet file with a column of vectors; an ``.npy`` file (n_rows, dim); a FAISS
@@ -90,7 +91,8 @@ def import_index(
             metadata, the limit is ignored with a warning.
         keywords: Fields of `BuildSettings`, and the options ``device``, ``engine`` and
             ``precision`` to open a model by name. If ``metric`` is not given, it is the metric of
-            the source, or cosine if the source states none.
+            the source, or cosine if the source states none. If ``dtype`` is not given, it is that
+            of the exported index, or float32.
 
     Raises:
         CorpusError: The source cannot be read or holds a bad row: a vector that is not finite or
@@ -111,6 +113,7 @@ def import_index(
     )
     found = _found(path, asked)
     metric = keywords.setdefault("metric", found.metric or "cosine")
+    keywords.setdefault("dtype", found.dtype or "float32")
     if model is None and (named := found.recorded.get("name")):
         note(f"{path} names the model {named}. With --model, texts can be searched by it.")
     elif model is not None and found.recorded:

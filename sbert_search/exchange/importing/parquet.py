@@ -14,13 +14,13 @@ import pyarrow.parquet as pq
 
 from sbert_search.errors import CorpusError
 from sbert_search.exchange.importing.found import FIELDS, Asked, Found
-from sbert_search.exchange.parquet_file import METRIC_KEY
+from sbert_search.exchange.parquet_file import DTYPE_KEY, METRIC_KEY
 from sbert_search.exchange.passages import OWN
 from sbert_search.exchange.plan import VECTOR
 from sbert_search.index.ingestion.export import MODEL_KEY
 from sbert_search.index.ingestion.recorded_model import recorded_model
 from sbert_search.index.storage.columns import unlike
-from sbert_search.index.storage.manifest import Metric
+from sbert_search.index.storage.manifest import Metric, VectorType
 from sbert_search.runtime.progress import note
 
 VECTOR_FIELDS = (VECTOR, "embedding", "embeddings", "vectors")
@@ -53,10 +53,12 @@ def found_in_parquet(path: Path, asked: Asked, *, has_vectors: bool = False) -> 
     stated = schema.metadata or {}
     field = None if has_vectors else asked.fields.vector or vector_field(schema, str(path))
     metric = stated.get(METRIC_KEY.encode(), b"").decode()
+    dtype = stated.get(DTYPE_KEY.encode(), b"").decode()
     found = Found(
         rows=[path],
         fields=replace(asked.fields, vector=field),
         metric=cast(Metric, metric) if metric in get_args(Metric) else None,
+        dtype=cast(VectorType, dtype) if dtype in get_args(VectorType) else None,
         recorded=recorded_model(schema, field),
     )
     is_ours = MODEL_KEY.encode() in stated and "doc_id" in schema.names

@@ -19,7 +19,7 @@ from sbert_search.corpus.formats.rows import BadRow, excerpt
 from sbert_search.corpus.id_column import IdsLike, id_column, numbered
 from sbert_search.corpus.vectors import RowVectors, VectorRule, problems
 from sbert_search.errors import CorpusError
-from sbert_search.index.norms import divide_by_norms, norms_of
+from sbert_search.index.norms import divide_by_norms, norms_of, stored_units
 from sbert_search.index.storage import ids as ids_of
 from sbert_search.index.storage.columns import textless_table
 from sbert_search.index.storage.manifest import StoreSettings
@@ -187,7 +187,8 @@ class IdVectors:
             ids, sources = ids.filter(pa.array(keep)), sources.filter(pa.array(keep))
         norms = _norms(vectors)
         if settings.metric == "cosine":
-            vectors, norms = _units(vectors, norms)
+            units = _units(vectors, norms)
+            vectors, norms = stored_units(vectors, units, norms, settings.dtype), _norms(units)
         table = textless_table(ids, sources, first_row)
         vectors = vectors.astype(settings.dtype, copy=False)
         return SegmentPart(table, vectors, float(norms.max(initial=0)))
@@ -274,15 +275,11 @@ def _norms(vectors: NDArray[np.float32]) -> NDArray[np.float64]:
     return norms
 
 
-def _units(
-    vectors: NDArray[np.float32], norms: NDArray[np.float64]
-) -> tuple[NDArray[np.float32], NDArray[np.float64]]:
-    """Scale vectors to norm 1; return them and their new norms, which are 1 up to rounding."""
+def _units(vectors: NDArray[np.float32], norms: NDArray[np.float64]) -> NDArray[np.float32]:
+    """Return the vectors scaled to norm 1, up to rounding."""
     if len(norms) and not (norms.min() ** 2 > _SMALL and norms.max() ** 2 < _LARGE):
-        units = divide_by_norms(vectors, norms)
-    else:
-        units = vectors / norms.astype(np.float32)[:, None]
-    return units, _norms(units)
+        return divide_by_norms(vectors, norms)
+    return vectors / norms.astype(np.float32)[:, None]
 
 
 _SMALL, _LARGE = 1e-20, 1e30  # squares of norms between which float32 is used

@@ -10,7 +10,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from sbert_search.errors import IndexStoreError
-from sbert_search.index.norms import normalised
+from sbert_search.index.norms import divide_by_norms, norms_of, stored_units
 from sbert_search.index.storage import columns as columns_of
 from sbert_search.index.storage import ids
 from sbert_search.index.storage.manifest import ColumnType, StoreSettings
@@ -153,7 +153,9 @@ def _stored_vectors(
     vectors = np.asarray(batch.vectors)[kept_passages]
     _check_finite(vectors, batch, kept_passages, "; the model fails on its text")
     if settings.metric == "cosine":
-        vectors = normalised(vectors)
+        norms = norms_of(vectors)
+        units = divide_by_norms(vectors, norms)
+        vectors = stored_units(vectors, units, norms, settings.dtype)
     with np.errstate(over="ignore"):  # an overflow gives infinity, which is checked below
         vectors = vectors.astype(settings.dtype)
     remedy = "; build the index with --dtype float32" if settings.dtype == "float16" else ""
