@@ -197,9 +197,9 @@ def _list_as_type(
     inner, items = element_type(kind), present(values)
     if inner is None and kind == "string":
         return as_text(values, name)
-    # A column that `Columns` left as list[int64] takes no floats.
-    fits = (kind, own) != ("list[int64]", "list[float64]")
-    if inner is not None and fits and (element_type(own) is not None or not items):
+    fits = kind == own or (kind, own) == ("list[float64]", "list[int64]")
+    fits |= kind in ("list[timestamp]", "list[date]") and own in ("list[string]", "list[date]")
+    if inner is not None and (fits or not items):
         converted = (as_type(item, type_of(item, name), inner, True, name) for item in items)
         texts = (check_text(item, name) if isinstance(item, str) else item for item in converted)
         return cast(MetadataValue, list(texts))

@@ -38,7 +38,7 @@ class Columns:
     - The type of a list names the type of its values, such as list[int64]. Lists of int64 and of
       float64 make a list[float64] column if that rounds no integer. Another mixture of lists, or
       of lists and texts, makes a string column with the lists as JSON text, unless the column has a
-      known list type.
+      known list type. While all lists of a column are empty, its type stays open, also in an index.
     - CSV cells are untyped. A column of cells gets the narrowest type that fits all its cells:
       int64, float64, bool or date, otherwise string.
     - A timestamp column takes texts that are ISO 8601 times or dates, and a date column takes texts
@@ -48,8 +48,9 @@ class Columns:
 
     Args:
         known: Initial types, such as the column types of an existing index.
-        widens: Returns whether float64 represents all stored integers of a known int64 column
-            exactly. It is called with the column name before that column becomes float64.
+        widens: Returns whether a known column can get another type: float64 represents all stored
+            integers of an int64 column exactly, or all stored lists of a list column are empty. It
+            is called with the column name before that column gets the other type.
         declared: Types that the user has chosen, by column.
 
     Raises:
@@ -72,7 +73,7 @@ class Columns:
             for name, kind in (declared or {}).items()
         }
         self._unchecked = {  # known int64 columns for which `widens` has not been called yet
-            name for name, kind in self.types.items() if kind == "int64"
+            name for name, kind in self.types.items() if kind in ("int64", "list[string]")
         }
         self._untyped: set[str] = set()  # columns with only untyped cells so far
         self._empty: set[str] = set()  # list columns with only empty lists so far
@@ -166,7 +167,14 @@ class Columns:
 
         The value is a list, or the column is a list column.
         """
-        if name in self._known or (isinstance(value, list) and not present(value)):
+        if isinstance(value, list) and not present(value):
+            return known
+        if name in self._unchecked and element_type(own):
+            self._unchecked.discard(name)
+            if self._widens(name):
+                self._empty.add(name)
+                self._exact_only.discard(name)
+        if name in self._known and name not in self._empty:
             return known
         if element_type(known) is None:
             return known  # a string column takes the list as JSON text; any other rejects it

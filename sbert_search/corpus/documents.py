@@ -140,8 +140,8 @@ class CorpusReader:
             they have an id, a text and a title of their own.
         on_error: "stop": raise at the first bad row. "skip": return bad rows as `Reject` objects.
         columns: Known types of metadata columns, such as those of an existing index. An int64
-            column may still become float64.
-        widens: Returns whether float64 represents all stored integers of a known column exactly.
+            column may still become float64, and a column of empty lists a list of another type.
+        widens: Returns whether a known column can get another type; see `Columns`.
         batch_rows: Maximum input rows per batch. A batch ends earlier if its documents and given
             vectors take 16 MiB, or less with a small memory budget (see `memory.shares`).
         memory_bytes: Memory budget of the process, from which `memory.shares` computes the limits

@@ -711,9 +711,9 @@ class Index(MaintainedIndex):
         if not has_vectors:
             require_model(self.identity, self.path)
         kept = self.read_settings.fields
-        if not self.identity.is_model:
-            kept = replace(kept, vector=None)  # each row needs a vector
-        may_embed = given is None and fields.vector is not None and fields.vector == kept.vector
+        may_embed = has_vectors and given is None and fields.vector == kept.vector
+        if may_embed and not self.identity.is_model:
+            kept, may_embed = replace(kept, vector=None), False  # each row needs a vector
         require_memory(memory_bytes)
         reader = CorpusReader(
             sources,

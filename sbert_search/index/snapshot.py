@@ -117,7 +117,13 @@ class Snapshot:
         return self.manifest.columns
 
     def widens(self, name: str) -> bool:
-        """Whether float64 can hold all stored integers of a metadata column exactly."""
+        """Whether a metadata column can get another type.
+
+        That is so if float64 can hold all its stored integers exactly, or if it has only empty
+        lists.
+        """
+        if self.columns[name].startswith("list["):
+            return not any(segment.has_list_items(name) for segment in self.segments)
         return not any(segment.rounded_as_float(name) for segment in self.segments)
 
     def search(

@@ -105,14 +105,16 @@ class IndexWriter:
 
         Raises:
             IndexStoreError: A column has another type in the index. Integers in the index and
-                floats in the source are accepted if float64 holds all these integers exactly.
+                floats in the source are accepted if float64 holds all these integers exactly, and
+                lists of any type if the index has only empty lists.
         """
         merged = columns_of.merge(self._columns, columns)
         for name, kind in self._columns.items():
             if kind != merged[name] and not self.snapshot.widens(name):
+                held, fails = ("integers", "round") if kind == "int64" else ("texts", "refuse")
                 raise IndexStoreError(
-                    f"The metadata column {name!r} holds integers in the index that float64, its "
-                    "type in the source, would round; rename the column in the source."
+                    f"The metadata column {name!r} holds {held} in the index that {merged[name]}, "
+                    f"its type in the source, would {fails}; rename the column in the source."
                 )
         self._columns = merged
 

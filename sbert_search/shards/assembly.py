@@ -134,10 +134,13 @@ def _check_columns(parts: Sequence[Snapshot]) -> None:
             ) from error
     for part in parts:
         for name, kind in part.manifest.columns.items():
-            if kind == "int64" and columns[name] == "float64" and not part.widens(name):
+            if kind in ("int64", "list[string]") and columns[name] != kind:
+                if part.widens(name):
+                    continue
+                held, fails = ("integers", "round") if kind == "int64" else ("texts", "refuse")
                 raise IndexStoreError(
-                    f"{part.path}: the metadata column {name!r} holds integers that float64, its "
-                    "type in another part, would round; rename it in the source."
+                    f"{part.path}: the metadata column {name!r} holds {held} that {columns[name]}, "
+                    f"its type in another part, would {fails}; rename it in the source."
                 )
 
 

@@ -103,6 +103,8 @@ def contains(lists: pa.Array, value: Value, change: Change = lambda values: valu
     """
     offsets = lists.offsets.to_numpy()
     values = lists.values.slice(offsets[0], offsets[-1] - offsets[0])
+    if not len(values):  # a segment of empty lists may have another type than the index
+        return constant(lists, False)
     equal = compare(change(values), "=", value).fill_null(False).to_numpy(zero_copy_only=False)
     # Few values are equal as a rule, so finding their lists is faster than a sum over all values.
     found = np.zeros(len(lists), bool)

@@ -113,9 +113,11 @@ def _blank(kind: pa.DataType, n_rows: int) -> pa.Array:
 
 
 def merge(old: Mapping[str, ColumnType], new: Mapping[str, ColumnType]) -> dict[str, ColumnType]:
-    """Merge the columns of a new source into those of an index; int64 and float64 give float64.
+    """Merge the columns of a new source into those of an index.
 
-    The caller checks that float64 can hold the integers of the index.
+    From int64 and float64 comes float64. From list[string] and a list of another type comes the
+    other type, since a column of empty lists is a list[string]. The caller checks that float64 can
+    hold the integers of the index, or that the lists are empty.
 
     Raises:
         IndexStoreError: A column has another type in the new source.
@@ -125,6 +127,8 @@ def merge(old: Mapping[str, ColumnType], new: Mapping[str, ColumnType]) -> dict[
         before = merged.setdefault(name, kind)
         if {before, kind} == {"int64", "float64"}:
             merged[name] = "float64"
+        elif {before, kind} <= _LISTS.keys() and "list[string]" in (before, kind):
+            merged[name] = before if kind == "list[string]" else kind
         elif before != kind:
             raise IndexStoreError(
                 f"The metadata column {name!r} is {before} in the index and {kind} in the source; "

@@ -171,6 +171,13 @@ class Segment:
             self._rounded[name] = not all(exact)
         return self._rounded[name]
 
+    def has_list_items(self, name: str) -> bool:
+        """Whether a list of a metadata column has a value."""
+        if name not in self.record.columns:
+            return False
+        column = self.table([columns_of.PREFIX + name]).column(0)
+        return any(len(part.flatten()) for part in column.chunks)
+
     def batch(self, index: int) -> pa.RecordBatch:
         """Read the Arrow batch whose first position is ``index * batch_rows``."""
         with self.corruption_named():
