@@ -414,7 +414,7 @@ def _answer(
         by_words = options.mode == "auto" and not engine.index.identity.is_model
         if options.mode == "lexical" or (by_words and query):
             why.append("has a word of the query; stop words and single letters do not count")
-        never = _why_never(engine.index) if vectors is None else ""
+        never = _why_never(engine.index) if vectors is None or not len(engine.index) else ""
         note(never or f"No document {' and '.join(why)}.")
     with suppress(NoLexicalData):
         if query and (corrected := engine.suggest(query)):
@@ -424,6 +424,8 @@ def _answer(
 def _why_never(index: Index) -> str:
     """Return the reason why an index cannot be searched by a text; "" if it can be."""
     state = index.state
+    if not state.n_docs:
+        return f"{index.path} holds no documents; `sbert-search index add` adds some."
     if index.identity.is_model or state.settings.lexical is None:
         return ""
     if any(len(state.postings(n).pairs) for n in range(len(state.segments))):
@@ -462,6 +464,8 @@ def _answer_file(
     from sbert_search.corpus.labelled.trec import write_run
 
     queries = read_queries(path, memory_bytes=memory_bytes)
+    if not len(engine.index):
+        note(_why_never(engine.index))
     if run_out:
         n_hits = 0
 

@@ -174,7 +174,10 @@ def _opened(
         The index; and counts of its build, which are empty for an existing index.
     """
     if index is not None:
-        yield open_index(index), {}
+        opened = open_index(index)
+        if not len(opened):
+            raise EvaluationError(f"{index} holds no documents; add those of {task.name} first.")
+        yield opened, {}
         return
     with tempfile.TemporaryDirectory(prefix="sbert-search-eval-") as scratch:
         out = Path(scratch) / "index"

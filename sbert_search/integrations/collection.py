@@ -301,10 +301,9 @@ class Collection:
         """Search by a text or a vector; without documents there are no hits.
 
         Raises:
-            QueryError: As for `SearchEngine.search`, except that the index may be empty.
+            QueryError: As for `SearchEngine.search`.
         """
-        engine = self.engine
-        if engine is None or not len(engine.index):
+        if (engine := self.engine) is None:
             return Hits(mode=options.mode)
         return engine.search(query, vector=vector, options=options)
 
@@ -331,7 +330,6 @@ class Collection:
         Hits are read query by query, so that the caller can convert those of one query to its own
         objects before it asks for the next. Fewer objects are then alive at the same time.
         """
-        engine = self.engine
-        if engine is None or not len(engine.index):
+        if (engine := self.engine) is None:
             return (Hits(query=query, mode=options.mode) for query in queries)
         return engine.answers(queries, options=options)

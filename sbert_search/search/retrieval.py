@@ -111,20 +111,12 @@ def query_blocks(
         asked: The queries.
         options: The options of the search.
         at_once: Largest number of documents that are found for the queries of a block.
-
-    Raises:
-        QueryError: The index holds no document.
     """
-    if snapshot.n_docs == 0:
-        raise QueryError(
-            f"{snapshot.path} holds no documents; add some with "
-            f"`sbert-search index add {snapshot.path} SOURCE`."
-        )
     grouped = options.group_size * (options.offset + options.k) if options.group_by else 0
     most = snapshot.n_docs if options.group else snapshot.n_rows
     depth = min(whole_blocks(options.depth, options.fusion.depth) + grouped, most)
     pairs = _PAIRS_AT_ONCE // max(1, options.rerank_depth)
-    step = max(1, min(_QUERIES_AT_ONCE, pairs, at_once // depth))
+    step = max(1, min(_QUERIES_AT_ONCE, pairs, at_once // max(1, depth)))
     for start in range(0, len(asked), step):
         yield asked.part(start, start + step)
 

@@ -13,7 +13,7 @@ from time import monotonic, perf_counter, time
 from typing import TypeVar
 
 from sbert_search.corpus.fields import FieldNames
-from sbert_search.errors import ClusterError, ModelMismatch, SbertSearchError
+from sbert_search.errors import ModelMismatch, SbertSearchError
 from sbert_search.index.index import Index
 from sbert_search.records import Document, RowCounts
 from sbert_search.runtime.progress import note, warn
@@ -236,11 +236,9 @@ class ServedIndex:
             problem = problem_of(error)
             if problem is None:
                 raise
-            if isinstance(error, ClusterError):
-                warn(f"{self.name}: {error}")
-            if isinstance(error, ModelMismatch):
-                if self.model is None:
-                    raise Problem(400, _NO_MODEL, "mode") from error
+            if isinstance(error, ModelMismatch) and self.model is None:
+                raise Problem(400, _NO_MODEL, "mode") from error
+            if problem.status == 503:
                 warn(f"{self.name}: {error}")
             problem.message = problem.message.replace(str(self.index.path), self.name)
             raise problem from error

@@ -15,10 +15,13 @@ from sbert_search.errors import (
     ClusterError,
     ConfigError,
     CorpusError,
+    CorruptIndex,
     IndexLocked,
+    IndexStoreError,
     LostShards,
     ModelMismatch,
     NoLexicalData,
+    NotAnIndex,
     QueryError,
     UnfinishedBuild,
 )
@@ -56,6 +59,41 @@ _KINDS: Mapping[int, Kind] = {
 
 _ROW = re.compile(r"rows:(\d+): (.*)", re.DOTALL)  # a message about a row in memory
 _SUBJECT = re.compile(r"([a-z_]+) is ")  # the start of a message about an option
+
+# The answer to an error that comes from the state of an index or a cluster: status, seconds until
+# another try (0: none is advised) and message.
+_OF_STATES: Mapping[type[Exception], tuple[int, int, str]] = {
+    IndexLocked: (409, 1, "Another process is writing to the index; try again."),
+    UnfinishedBuild: (
+        409,
+        60,
+        "Another process builds the index anew; try again when the build is finished.",
+    ),
+    NotAnIndex: (
+        503,
+        5,
+        "The folder of the index is away, or holds no index of its kind. Searches go on with its "
+        "last state; write again later.",
+    ),
+    ModelMismatch: (
+        503,
+        5,
+        "The server's model gives other vectors than the index has; see the log of the server.",
+    ),
+    CorruptIndex: (503, 5, "A file of the index is damaged; see the log of the server."),
+    # Such as another index in the folder, or a full disk.
+    IndexStoreError: (
+        503,
+        5,
+        "The folder of the index holds another index, or cannot be written; see the server's log.",
+    ),
+    LostShards: (
+        503,
+        1,
+        "The cluster that searches the index has lost a part of it; try again.",
+    ),
+    ClusterError: (503, 0, "The cluster cannot search the index; see the log of the server."),
+}
 
 # The kinds in text-embeddings-inference.
 _TEI_KINDS: Mapping[Kind, str] = {
@@ -170,20 +208,9 @@ def problem_of(error: Exception) -> Problem | None:
     if isinstance(error, NoLexicalData):
         message = "The index has no lexical data; use the mode dense, and a query without operators"
         return Problem(400, f"{message} (syntax plain).", "mode")
-    if isinstance(error, ModelMismatch):
-        message = "The server's model gives other vectors than the index has"
-        return Problem(503, f"{message}; see the log of the server.")
-    if isinstance(error, IndexLocked):
-        message = "Another process is writing to the index; try again."
-        return Problem(409, message, headers={"retry-after": "1"})
-    if isinstance(error, UnfinishedBuild):
-        message = "Another process builds the index anew; try again when the build is finished."
-        return Problem(409, message, headers={"retry-after": "60"})
-    if isinstance(error, LostShards):
-        message = "The cluster that searches the index has lost a part of it; try again."
-        return Problem(503, message, headers={"retry-after": "1"})
-    if isinstance(error, ClusterError):
-        return Problem(503, "The cluster cannot search the index; see the log of the server.")
+    if type(error) in _OF_STATES:
+        status, retry_s, message = _OF_STATES[type(error)]
+        return Problem(status, message, headers={"retry-after": str(retry_s)} if retry_s else {})
     if isinstance(error, CorpusError) and (row := _ROW.match(str(error))):
         return _problem_of_row(int(row[1]) - 1, row[2])
     if isinstance(error, (QueryError, CorpusError, ConfigError)):

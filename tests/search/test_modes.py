@@ -13,7 +13,8 @@ from sbert_search.index.index import Index
 from sbert_search.index.ingestion.build import BuildSettings
 from sbert_search.records import Hit, Query
 from sbert_search.search.engine import SearchEngine
-from sbert_search.search.options import SearchMode
+from sbert_search.search.options import SearchKeywords, SearchMode
+from sbert_search.search.stages.boosts import Boost
 from sbert_search.search.stages.fusion import Fusion
 from tests.search.corpus import small_index
 
@@ -186,11 +187,21 @@ def test_without_lexical_data_the_way_to_them_is_shown(tmp_path: Path, mode: Sea
 
 
 @pytest.mark.parametrize("mode", ["lexical", "hybrid"])
-def test_an_emptied_index_says_so_in_every_mode(tmp_path: Path, mode: SearchMode) -> None:
+def test_an_emptied_index_gives_no_hits_in_every_mode(tmp_path: Path, mode: SearchMode) -> None:
+    """As a filter that selects nothing: an index may be empty for a time, which is no mistake."""
     index = small_index(tmp_path)
+    engine = SearchEngine(index, HashingEmbedder())
     index.delete(where="y > 0")
-    with pytest.raises(QueryError, match="holds no documents; add some"):
-        SearchEngine(index, HashingEmbedder()).search("x", mode=mode)
+    options: list[SearchKeywords] = [
+        {}, {"group": False}, {"diversity": 0.5}, {"fuzzy": 1}, {"min_score": 0.1}, {"offset": 4},
+        {"group_by": "y"}, {"where": "y > 0"}, {"boost": Boost("y", 1.0, "linear")},
+    ]  # fmt: skip
+    for query in ("x", "+water", '"to be" -x'):
+        for keywords in options:
+            assert engine.search(query, 5, mode=mode, **keywords) == []
+    assert engine.search_many(["x", "y"], mode=mode) == [[], []]
+    with pytest.raises(QueryError, match="is empty"):
+        engine.search(" ", mode=mode)
 
 
 def test_a_query_longer_than_the_model_reads_is_told(
