@@ -206,8 +206,8 @@ def problem_of(error: Exception) -> Problem | None:
     if isinstance(error, Problem):
         return error
     if isinstance(error, NoLexicalData):
-        message = "The index has no lexical data; use the mode dense, and a query without operators"
-        return Problem(400, f"{message} (syntax plain).", "mode")
+        message = "The index has no lexical data; use the mode dense, and a query without quotes"
+        return Problem(400, f"{message} and without words such as +must or -not.", "mode")
     if type(error) in _OF_STATES:
         status, retry_s, message = _OF_STATES[type(error)]
         return Problem(status, message, headers={"retry-after": str(retry_s)} if retry_s else {})

@@ -72,8 +72,8 @@ def parse_query(query: str) -> ParsedQuery:
     text = " ".join("".join([*kept, query[end:]]).split())
     if not text:
         raise QueryError(
-            f"{query!r} has only words to exclude; add words to search for. To search for the text "
-            'as it is, pass syntax="plain" (--plain).'
+            f"{query!r} has only words to exclude; add words to search for, or put the text in "
+            "double quotes to search for it as it is."
         )
     return ParsedQuery(text, tuple(dict.fromkeys(clauses)))
 

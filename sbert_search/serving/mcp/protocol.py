@@ -91,11 +91,13 @@ def _listed(served: Served) -> list[types.Tool]:
 
 
 def _refused(problem: Problem) -> types.CallToolResult:
-    """Return a problem as a result that a language model can read and act on."""
+    """Return a problem as a result that a language model can read and act on.
+
+    It has no structured content, which would have to fit the tool's schema of answers.
+    """
     shown = f"{problem.param}: {problem.message}" if problem.param else problem.message
     return types.CallToolResult(
         content=[types.TextContent(text=shown)],
-        structured_content=problem.body(),
         is_error=True,
     )
 

@@ -187,8 +187,12 @@ function welcome() {
   );
 }
 
-/** Count the values of every column; those of a filtered column without its own filter. */
-async function countValues() {
+/**
+ * Count the values of every column; those of a filtered column without its own filter.
+ *
+ * @param {string | null} query  null: count all documents.
+ */
+async function countValues(query = state.query.trim() && !state.like ? state.query : null) {
   const { columns, name } = index();
   const filtered = Object.keys(columns).filter((column) => state.filters.has(column));
   const others = Object.keys(columns).filter((column) => !state.filters.has(column));
@@ -196,7 +200,7 @@ async function countValues() {
   const isWords = mode() === "lexical" || !index().modes.includes("dense");
   const about = {
     index: name,
-    query: state.query.trim() && !state.like ? state.query : null,
+    query,
     // Meaning ranks every document, so all of them are counted.
     mode: isWords ? "lexical" : "dense",
   };
@@ -214,8 +218,9 @@ async function countValues() {
     found.sort((a, b) => (a.column < b.column ? -1 : 1));
     showFilters(byId("facets"), columns, found, state.filters, changeFilter);
   } catch (error) {
-    // The search fails for the same reason and says it.
+    // The search fails for the same reason and says it. The filters stay.
     if (!(error instanceof ApiError)) throw error;
+    if (error.status === 400 && query !== null) await countValues(null);
   }
 }
 
@@ -270,7 +275,8 @@ async function tell(run, again) {
     const wait = error.retryS ? ` It asks to wait ${error.retryS} s.` : "";
     const said = error.status === 429 ? `The server is busy.${wait}` : error.message;
     const retry = make("button", { type: "button", onclick: again }, "Try again");
-    byId("problem").replaceChildren(make("span", {}, said), retry);
+    // A wrong query is wrong again.
+    byId("problem").replaceChildren(make("span", {}, said), error.status === 400 ? "" : retry);
     byId("problem").hidden = false;
   }
 }

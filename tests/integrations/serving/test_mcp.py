@@ -15,6 +15,7 @@ from traceback import format_exception
 from typing import Any, TypeVar, cast
 
 import httpx2
+import jsonschema
 import msgspec
 import pytest
 from mcp import Client, StdioServerParameters
@@ -101,9 +102,44 @@ async def check_errors(client: Client) -> None:
         refused = await client.call_tool("search", arguments)
         assert refused.is_error
         assert refused.content[0].text.startswith(f"{field}: ")
-        assert refused.structured_content["error"]["param"] == field
+        assert refused.structured_content is None  # it would not fit the schema of the tool
     with pytest.raises(MCPError, match="There is no tool 'nope'; the tools are: search, "):
         await client.call_tool("nope", {})
+
+
+CALLS: list[tuple[str, dict[str, object]]] = [
+    ("search", {"query": "water wheel"}),
+    ("search", {"query": "nothing of this kind", "mode": "lexical"}),
+    ("search", {"query": "wheel", "k": 1001}),
+    ("search", {"query": "wheel", "where": "nope = 1"}),
+    ("search", {"query": "wheel", "index": "other"}),
+    ("search", {"query": "-wheel"}),
+    ("search", {"query": "wheel", "syntax": "plain"}),
+    ("search", {}),
+    ("similar", {"id": "mill", "k": 1}),
+    ("similar", {"id": "nobody"}),
+    ("similar", {"id": 5}),
+    ("document", {"id": "mill"}),
+    ("document", {"id": "nobody"}),
+    ("document", {}),
+]
+
+
+def test_every_answer_fits_the_schema_of_its_tool(server: Live) -> None:
+    """The official client in TypeScript compares also an error, and fails if it does not fit."""
+    listed = server.ask("POST", "/mcp", message("tools/list")).json["result"]["tools"]
+    schemas = {tool["name"]: tool["outputSchema"] for tool in listed}
+    refused = 0
+    for name, arguments in CALLS:
+        called = message("tools/call", {"name": name, "arguments": arguments})
+        result = server.ask("POST", "/mcp", called).json["result"]
+        refused += result.get("isError", False)
+        assert result["content"][0]["text"]
+        if not result.get("isError") or "structuredContent" in result:
+            jsonschema.validate(
+                result["structuredContent"], schemas[name], jsonschema.Draft202012Validator
+            )
+    assert refused == 10
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -117,3 +118,24 @@ def test_the_indexes_are_described_with_their_columns(served: Served, tmp_path: 
     rows = [{"_id": "a", "text": "b", **{f"c{n:02}": n for n in range(MAX_COLUMNS + 2)}}]
     Index.build(rows, out=tmp_path / "wide", model="hashing")
     assert "c49 (int64), 2 more." in described_indexes(opened({"wide": tmp_path / "wide"}))
+
+
+def test_advice_can_be_followed_by_every_caller(served: Served, tmp_path: Path) -> None:
+    """No message names an argument of Python or an option of the command line."""
+    plain = tmp_path / "no-words.index"
+    Index.build([{"_id": "a", "text": "mill"}], out=plain, model="hashing", lexical=None)
+    indexes = opened({"no-words.index": plain})
+    for one, arguments in (
+        (served, {"query": "-wheel"}),
+        (indexes, {"query": "mill", "mode": "lexical"}),
+        (indexes, {"query": "+mill"}),
+        (served, {"query": "mill", "where": "nope = 1"}),
+        (served, {"query": "mill", "where": "text LIKE 'a'"}),
+    ):
+        with pytest.raises(Problem) as refused:
+            call(one, "search", **arguments)
+        message = str(refused.value)
+        assert not re.search(r"--[a-z]|syntax|\w\(|sbert-search ", message), message
+    # The two remedies: double quotes; and the mode dense without operators.
+    assert call(served, "search", query='"-wheel"')["hits"][0]["id"] == "mill"
+    assert call(indexes, "search", query="mill", mode="dense")["hits"]
