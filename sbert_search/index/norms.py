@@ -7,6 +7,9 @@ from numpy.typing import NDArray
 
 Vectors = NDArray[np.floating]
 
+# Largest error of a cosine. The length of a float32 vector is not exactly 1 after normalisation, so
+# the cosine of equal vectors may be below 0.9999998, as for some of 1,024 dimensions.
+_COSINE_ERROR = 1e-6
 # Half a unit in the last place of each component, and of the smallest ones in 65,536 dimensions.
 _FLOAT16_UNIT = 2.0**-11 + 2.0**-16
 
@@ -51,6 +54,23 @@ def stored_units(
         rows = rows[same := (rounded == vectors[rows]).all(axis=1)]
         stored[rows] = rounded[same]
     return stored
+
+
+def least_score(threshold: float, metric: str, dtype: str = "float32") -> float:
+    """Lower a threshold of scores by their rounding error, if they are cosines.
+
+    So a threshold of 1 finds the vectors that are equal to the query, whose cosine may be rounded
+    to less than 1. A float16 index rounds more: a threshold above 0.999 counts as 0.999.
+
+    Args:
+        threshold: The lowest score that is wanted.
+        metric: How the index compares vectors; only ``cosine`` changes the threshold.
+        dtype: The type of the stored vectors, float32 or float16.
+    """
+    if metric != "cosine":
+        return threshold
+    largest = 1.0 if dtype == "float32" else (1 - _FLOAT16_UNIT) ** 2
+    return min(threshold, largest) - _COSINE_ERROR
 
 
 def largest_norm(vectors: Vectors) -> float:

@@ -64,7 +64,8 @@ class SearchOptions:
         min_score: Lowest `Hit.score` of a document that is returned. With boosts, this is the
             boosted score; else the score of the reranker if there is one; else the fused score in
             hybrid search; else the score of the mode. The scores of the modes have different
-            ranges, so name the mode too. None: no limit.
+            ranges, so name the mode too. Cosines are rounded; 1 finds equal vectors all the same,
+            and in a float16 index more than 0.999 means 0.999. None: no limit.
         syntax: ``operators``: ``"exact phrase"``, ``+must`` and ``-not`` in a query are filters,
             which need lexical data in the index; ``plain``: a query is only text. None:
             ``operators``, but ``plain`` for `SearchEngine.run` and `SearchEngine.rankings`, whose

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from sbert_search.index.norms import least_score
 from sbert_search.index.snapshot import Snapshot
 from sbert_search.search.options import SearchOptions
 from sbert_search.search.ranking import Ranking
@@ -92,10 +93,15 @@ def _reordered(
     if options.boosts:
         ranking = ranking if reranker is not None else _on_scale(snapshot, found, options)
         ranking = boosted(snapshot, ranking, options.boosts)
-    ranking = ranking.above(options.min_score)
-    if others is not None and options.min_score is not None:
-        # After a reranker or boosts, the scores of the others, of retrieval, have another range.
-        others = None if options.least is None else others.above(options.least)
+    if (least := options.min_score) is not None:
+        of_retrieval = options.least is not None
+        if options.mode == "dense" and of_retrieval:
+            settings = snapshot.settings
+            least = least_score(least, settings.metric, settings.dtype)
+        ranking = ranking.above(least)
+        if others is not None:
+            # After a reranker or boosts, the scores of the others have another range.
+            others = others.above(least) if of_retrieval else None
     found = replace(found, ranking=ranking)
     if options.diversity:
         from sbert_search.search.stages.diversity import diversified

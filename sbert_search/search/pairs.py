@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from sbert_search.errors import QueryError
 from sbert_search.index.dense.exact import exact_scores
+from sbert_search.index.norms import least_score
 from sbert_search.index.snapshot import Snapshot
 from sbert_search.index.storage.manifest import Metric
 from sbert_search.runtime.progress import Advance
@@ -27,9 +28,6 @@ NEIGHBOURS = 64  # neighbours of each row that the approximate way fetches first
 # Lowest finite score. The score -inf marks pairs of rows to leave out.
 _LEAST = float(np.finfo(np.float32).min)
 _ROUNDING = 1e-5  # largest error of a float32 dot product, relative to the norms of its vectors
-# Largest error of a cosine. The length of a float32 vector is not exactly 1 after normalisation, so
-# the cosine of equal vectors is between 0.9999998 and 1.0000002.
-_COSINE_ERROR = 2e-7
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +111,8 @@ def close_pairs(
 
     Args:
         snapshot: State of the index. Its metric, cosine or dot product, gives the scores.
-        threshold: Lowest score of a pair; a cosine may be lower by 2e-7, its rounding error.
+        threshold: Lowest score of a pair, or a cosine that is lower by the rounding error of
+            `least_score`.
         advance: Called with the number of rows of each block after it is done.
         exact: Whether to use the exact way, which compares all rows with each other, or the
             approximate way. None: use the exact way only if the index has no FAISS file.
@@ -126,7 +125,7 @@ def close_pairs(
         QueryError: The metric of the index is euclidean, or the threshold is NaN.
     """
     _refuse_nan(threshold)
-    floor = least_score(threshold, snapshot.settings.metric)
+    floor = least_score(threshold, snapshot.settings.metric, snapshot.settings.dtype)
     return _find(_Rows.of(snapshot), _Limit(lambda: floor), advance, exact)
 
 
@@ -154,7 +153,7 @@ def best_pairs(
     if most < 1:
         raise QueryError(f"most is {most}; it must be at least 1.")
     live, best = _Rows.of(snapshot), _joined([])
-    least = least_score(threshold, snapshot.settings.metric)
+    least = least_score(threshold, snapshot.settings.metric, snapshot.settings.dtype)
     # Largest number of passages of one document. Two documents form at most passages**2 pairs of
     # rows. So the best `most` pairs of documents are among the best most * passages**2 pairs of
     # rows.
@@ -193,11 +192,6 @@ def clusters(pairs_found: Iterable[Pairs]) -> list[list[int]]:
     for doc in sorted(parent):
         members.setdefault(root(doc), []).append(doc)
     return sorted(members.values(), key=len, reverse=True)
-
-
-def least_score(threshold: float, metric: Metric) -> float:
-    """Lower a threshold of a cosine by the rounding error; a threshold of a dot product stays."""
-    return threshold - _COSINE_ERROR if metric == "cosine" else threshold
 
 
 def at_most_one(scores: NDArray[np.float32], metric: Metric) -> NDArray[np.float32]:

@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sbert_search.index.dense.exact import QUERY_BLOCK, TopK, exact_scores, scan
-from sbert_search.index.norms import largest_norm
+from sbert_search.index.norms import largest_norm, least_score
 from sbert_search.index.storage.manifest import Metric
 from sbert_search.runtime.progress import Advance
-from sbert_search.search.pairs import Pairs, at_most_one, clusters, least_score
+from sbert_search.search.pairs import Pairs, at_most_one, clusters
 
 _MOST_COPIES = 64  # if more vectors are equal, each different vector is searched only once
 _ROUNDING = 1e-5  # largest error of a float32 dot product, divided by both norms
@@ -132,7 +132,7 @@ def duplicate_groups(
     Args:
         vectors: float32 (n, dim).
         neighbours: Result of `nearest` for these vectors.
-        threshold: Lowest score of near-duplicates. Cosines may be lower by 2e-7, their rounding
+        threshold: Lowest score of near-duplicates. Cosines may be lower by 1e-6, their rounding
             error.
         metric: Cosine or dot product.
         advance: Called with the number of documents of each block after it is done.
