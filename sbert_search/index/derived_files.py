@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from pathlib import Path
 from typing import TypeVar
 
 from sbert_search.errors import CorruptIndex
@@ -72,6 +73,7 @@ class DerivedFiles:
             f"The words of {segment.record.docs.name} are counted again, because its file of "
             "postings",
             opened,
+            self._folder.path,
         )
         return merged([(postings, None) for postings in count_segment(segment, settings)])
 
@@ -103,7 +105,8 @@ class DerivedFiles:
         opened = known.get(segment.ann) or self._open(faiss_file.FaissFile, segment.ann, shape)
         if isinstance(opened, faiss_file.FaissFile):
             return opened
-        _warn(f"{segment.docs.name} is scanned exactly, because its FAISS file", opened)
+        what = f"{segment.docs.name} is scanned exactly, because its FAISS file"
+        _warn(what, opened, self._folder.path)
         return None
 
     def _lexical_files(
@@ -146,12 +149,13 @@ class DerivedFiles:
             raise FileNotFoundError(None, str(problem), name) from problem
 
 
-def _warn(what: str, problem: object) -> None:
+def _warn(what: str, problem: object, path: Path) -> None:
     if isinstance(problem, CorruptIndex):  # its own remedy, restoring the file, is left out
         problem = f"{problem.file} is corrupt: expected {problem.expected}, got {problem.got}"
     why = f" ({problem})" if problem else ""
+    whole = path.parent if (path.parent / manifests.SHARDS).is_file() else path
     warnings.warn(
         f"{what} is missing or damaged{why}. Searches are slower until you make it again with "
-        "`sbert-search index repair`.",
+        f"`sbert-search index repair {whole}`.",
         stacklevel=4,
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import math
 import os
 import resource
 import signal
@@ -98,7 +99,7 @@ def run(
         access_log=False,
         server_header=False,
         backlog=_ACCEPTED_AT_ONCE,
-        timeout_keep_alive=int(limits.keep_alive_s),
+        timeout_keep_alive=math.ceil(limits.keep_alive_s),
         timeout_graceful_shutdown=max(1, int(limits.drain_s)),
     )
     DrainingServer(config, served, is_worker=beside is not None).run(sockets=list(bound))

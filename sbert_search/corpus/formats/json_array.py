@@ -126,7 +126,10 @@ def _member(scanner: _Scanner) -> Iterator[Item]:
             "a second object follows the first; rename a file with one object per line to .jsonl"
         )
     if not found:
-        raise BadRow("the file holds neither an array of objects nor an object with such an array")
+        raise BadRow(
+            "the file holds neither an array of objects nor an object with such an array; if its "
+            "only object is a document, rename the file to .jsonl"
+        )
 
 
 def _shown(name: Item) -> str:

@@ -26,6 +26,7 @@ _DOUBLE_QUOTED = re.compile(r'"((?:[^"\\]|\\.)*)"(?=[ \t]*(?:#|$))')
 _SINGLE_QUOTED = re.compile(r"'((?:[^']|'')*)'(?=[ \t]*(?:#|$))")
 _ESCAPED = re.compile(r"""\\(["\\])""")
 _COMMENT = re.compile(r"[ \t]#")
+_FENCE = re.compile(r"`{3,}|~{3,}")
 _H1 = re.compile(r"<h1\b[^<>]*>([^<>]*)", re.IGNORECASE)
 _LINK = re.compile(r"!?\[([^\[\]]*)\](?:\([^()]*\)|\[[^\[\]]*\])?")
 _ADORNMENT = re.compile(r"([!-/:-@\[-`{-~])\1*")
@@ -33,7 +34,9 @@ _ADORNMENT = re.compile(r"([!-/:-@\[-`{-~])\1*")
 _NAME = re.compile(r"[a-zA-Z][^\s/>]*")
 _QUOTE_OR_END = re.compile(r"[\"'>]")
 # Elements whose content is left out.
-_HIDDEN = frozenset(("iframe", "noembed", "noframes", "noscript", "script", "style", "svg"))
+_HIDDEN = frozenset(
+    ("iframe", "noembed", "noframes", "noscript", "script", "style", "svg", "template")
+)
 _PARAGRAPHS = (
     "article aside blockquote body figure footer form h1 h2 h3 h4 h5 h6 header hr main nav ol p "
     "pre section table ul"
@@ -156,11 +159,12 @@ def _markdown_heading(text: str) -> str:
     fence, above, paragraph = "", "", ""
     for line in _lines(text):
         bare = line.strip()
-        if bare.startswith(fence or ("```", "~~~")):
-            fence = "" if fence else bare[:3]
-            paragraph = bare
+        if fence:  # a fence ends with at least as many of its characters, and nothing else
+            if bare.startswith(fence) and not bare.strip(fence[0]):
+                fence, paragraph = "", bare
             continue
-        if fence:
+        if begun := _FENCE.match(bare):
+            fence, paragraph = begun[0], bare
             continue
         if bare.startswith("#") and (heading := _atx(bare)):
             return heading
@@ -182,7 +186,8 @@ def _atx(line: str) -> str:
 
 def _plain(heading: str) -> str:
     """Replace the links of a Markdown heading by their text, and drop backquotes and asterisks."""
-    return re.sub(r"[*`]", "", _LINK.sub(r"\1", heading)).strip()
+    of_images = _LINK.sub(r"\1", heading)  # the text of a link may be an image
+    return re.sub(r"[*`]", "", _LINK.sub(r"\1", of_images)).strip()
 
 
 def _is_adornment(line: str) -> bool:
@@ -260,6 +265,8 @@ class _HtmlReader:
     def _opened(self, tag: re.Match[str], end: int) -> int:
         name, page = tag[0].lower(), tag.string
         self.body.separate(_GAPS.get(name, ""))
+        if self._in_h1 and name in _GAPS:
+            self._h1.separate(" ")
         if name == "svg" and page.endswith("/>", 0, end):  # no other hidden element can end in />
             return end
         if name in _HIDDEN or name == "title":

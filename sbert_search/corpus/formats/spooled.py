@@ -65,7 +65,10 @@ def write_rows(
                 f"{type(row).__name__}. To index a list of texts, use `Index.from_texts`."
             )
         block.append(row)
-        n_chars += _size(row)
+        try:
+            n_chars += _size(row)
+        except RecursionError:
+            raise CorpusError(f"{shown}:{first + len(block) - 1}: nested too deep.") from None
         if len(block) == BLOCK_ROWS or n_chars >= BLOCK_CHARS:
             _write_block(file, _to_batch(block, shown, first, vector))
             advance(len(block))
@@ -196,7 +199,7 @@ def _to_json(row: Mapping[str, object], names: Iterable[str], source: str) -> st
             # A lone surrogate becomes an escape. So only its own row is rejected when it is read.
             ensure_ascii=True,
         )
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, RecursionError) as error:
         raise CorpusError(
             f"{source}: a value of {', '.join(map(repr, values))} cannot be stored: {error}. "
             "Convert it to text or a number."

@@ -222,3 +222,22 @@ def test_a_broken_notebook_is_a_bad_row(data: bytes, reason: str | None) -> None
 def test_a_title_is_one_short_line() -> None:
     assert markup.clean_title(" a\n b\t c ") == "a b c"
     assert len(markup.clean_title("x" * 10_000)) == markup.MAX_TITLE_CHARS
+
+
+@pytest.mark.parametrize(
+    ("text", "title"),
+    [
+        ("# [![Build](https://x/b.svg)](https://x) Project\n", "Build Project"),
+        ("````\n# code\n```\n# more code\n````\n\n# Title\n", "Title"),
+        ("```\n~~~\n# code\n```\n# Title\n", "Title"),
+        ("```python\n# code\n```python\n# code\n```\n# Title\n", "Title"),
+        ("#\n\n# Title\n", "Title"),
+    ],
+)
+def test_titles_beside_images_and_in_long_fences(text: str, title: str) -> None:
+    assert markup.markdown(text)[0] == title
+
+
+def test_breaks_in_headings_and_templates_of_a_page() -> None:
+    page = "<template><h1>Hidden</h1></template><h1>Mills<br>and <b>riv</b>ers</h1><p>Text."
+    assert markup.html_text(page) == ("Mills and rivers", "Mills\nand rivers\n\nText.")

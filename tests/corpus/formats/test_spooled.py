@@ -226,3 +226,12 @@ def test_batches_of_a_table_are_cut_into_blocks(tmp_path: Path) -> None:
     read = list(read_spooled(path, "rows", skip=2000))
     assert not any(isinstance(row, Reject) for row in read)
     assert [row.values["n"] for row in read if isinstance(row, RawRow)] == list(range(2000, 2500))
+
+
+@pytest.mark.parametrize("kind", ["list", "dict"])
+def test_a_value_that_is_nested_very_deep_is_named(kind: str) -> None:
+    value: object = 1
+    for _ in range(5000):
+        value = [value] if kind == "list" else {"a": value}
+    with pytest.raises(CorpusError, match=r"rows:2: .*nested too deep|rows:2: a value of 'm'"):
+        Index.build([{"_id": "a", "text": "x"}, {"_id": "b", "text": "y", "m": value}])

@@ -217,7 +217,7 @@ def test_a_damaged_or_missing_faiss_file_costs_speed_and_is_made_again(tmp_path:
         assert (reopened.snapshot.search(some_vectors(5, seed=2), 5)[1] == expected).all()
     assert [problem.file for problem in check(store.path).problems] == [record.name]
     file.unlink()
-    with pytest.warns(UserWarning, match="make it again with `sbert-search index repair`"):
+    with pytest.warns(UserWarning, match="make it again with `sbert-search index repair /"):
         reopened = IndexStore.open(store.path)
     with reopened.writer() as writer:
         assert writer.repair() == [record.name]
