@@ -198,7 +198,7 @@ def test_an_emptied_index_gives_no_hits_in_every_mode(tmp_path: Path, mode: Sear
     ]  # fmt: skip
     for query in ("x", "+water", '"to be" -x'):
         for keywords in options:
-            assert engine.search(query, 5, mode=mode, **keywords) == []
+            assert engine.search(query, 5, **keywords | {"mode": mode}) == []
     assert engine.search_many(["x", "y"], mode=mode) == [[], []]
     with pytest.raises(QueryError, match="is empty"):
         engine.search(" ", mode=mode)

@@ -184,7 +184,7 @@ def test_rows_with_and_without_a_vector_may_alternate(tmp_path: Path) -> None:
     for n in range(40):
         np.testing.assert_allclose(held[n], units[n] if n % 5 else embedded[n], atol=1e-6)
     with pytest.raises(CorpusError, match="neither a text nor a vector"):
-        index.add([{"_id": "x", "text": "y"}, {"_id": "z", "year": 5}])
+        index.add([*rows[:1], {"_id": "z", "year": 5}])
 
 
 def test_names_that_an_update_gives_must_exist(tmp_path: Path) -> None:

@@ -233,5 +233,6 @@ def test_a_value_that_is_nested_very_deep_is_named(kind: str) -> None:
     value: object = 1
     for _ in range(5000):
         value = [value] if kind == "list" else {"a": value}
-    with pytest.raises(CorpusError, match=r"rows:2: .*nested too deep|rows:2: a value of 'm'"):
-        Index.build([{"_id": "a", "text": "x"}, {"_id": "b", "text": "y", "m": value}])
+    rows: list[dict[str, object]] = [{"_id": "a", "text": "x"}, {"_id": "b", "m": value}]
+    with pytest.raises(CorpusError, match=r"rows:2: .*nested too deep"):
+        Index.build(rows)
