@@ -272,7 +272,8 @@ class _Run:
         plan = self.stepper.plan(state.epoch, state.index, state.micro_size)
         self.model.train()
         with interrupts() as interrupt, closing(report), closing(prefetch(plan)) as planned_steps:
-            if self.schedule.in_steps:
+            fitted = self.penalties is not None  # its one step goes on to convergence
+            if self.schedule.in_steps and not fitted:
                 report.note_short_run(int(self.schedule.total))
             self._evaluate_start(report)
             while not (stopped := self._stopped()):
@@ -296,7 +297,7 @@ class _Run:
                     self._interrupt(report)
             report.show_progress(state)
             report.draw_curves()
-            if not self.schedule.in_steps:
+            if not (self.schedule.in_steps or fitted):
                 report.note_short_run(state.step)
         if state.idle_steps == state.step:
             raise no_gradient_error(
