@@ -7,6 +7,7 @@ import json
 import runpy
 import subprocess
 import sys
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 import pytest
@@ -81,6 +82,41 @@ def test_the_gpu_benchmark_runs_to_its_end(
     assert figures["flat_overlap"]["value"] == 1.0
     assert figures["ivf_recall"]["ratio"] == pytest.approx(1.0, abs=0.01)
     assert {"upload", "search"} <= set(fake.calls)
+
+
+def test_two_commits_answer_the_same_blocks_of_hybrid_queries(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("SBERT_SEARCH_DATA", raising=False)
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    script = importlib.import_module("bench_hybrid")
+    for name, value in {"QUICK_SIZES": (60,), "QUICK_QUERIES": 8, "BLOCK": 4}.items():
+        monkeypatch.setattr(script, name, value)
+    asked_for = []
+
+    def checked_out(commit: str, folder: Path) -> AbstractContextManager[Path]:
+        asked_for.append(commit)
+        return nullcontext(ROOT)
+
+    monkeypatch.setattr(script, "checked_out", checked_out)
+    out = tmp_path / "hybrid.json"
+    line = ["bench_hybrid.py", "--quick", "--before", "abc", "--out", str(out)]
+    monkeypatch.setattr("sys.argv", line)
+    script.main()
+    record = json.loads(out.read_text())
+    assert asked_for == ["abc"]
+    assert len(record["repeats"]["hybrid_60"]["ours"]) == 2 * 2  # rounds x blocks
+    assert all(value > 0 for values in record["repeats"]["hybrid_60"].values() for value in values)
+    assert record["figures"]["hybrid_60_shared_hits"]["value"] == 1.0  # of one and the same code
+
+
+def test_times_of_queries_without_hits_are_not_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    script = importlib.import_module("bench_hybrid")
+    found, nothing = script.Answer(1.0, [["a", "b"]]), script.Answer(1.0, [[]])
+    assert script.overlap([found], [script.Answer(1.0, [["b", "c"]])]) == 0.5
+    with pytest.raises(SystemExit, match="no hits"):
+        script.overlap([found], [nothing])
 
 
 def test_the_guide_tells_the_measured_costs_of_search_options() -> None:
