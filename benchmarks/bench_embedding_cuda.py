@@ -4,7 +4,8 @@
 
 The models are all-MiniLM-L6-v2, and BERT-base with random weights, both with up to 512 tokens. This
 package and sentence-transformers encode short texts, first in large batches and then one by one.
-For a single text our encoder replays a CUDA graph.
+For a single text our encoder replays a CUDA graph. With --vocabulary, all weights are random, so
+that only the files of a tokenizer are needed.
 
 Texts of 512 tokens are encoded by this package only. Three figures are measured with them: the
 encoder's FLOP/s as a share of those of a matrix product of 8192 x 8192, the speed with and without
@@ -13,6 +14,7 @@ tokenising, and the peak memory.
 
 from __future__ import annotations
 
+import argparse
 import gc
 import tempfile
 from collections.abc import Callable
@@ -36,6 +38,8 @@ from sbert_search.runtime.device import matmul_rate, memory_bytes, resolve_devic
 from sbert_search.tokens.tokenizer import TextTokenizer
 
 TOKENS = 512
+CPU_TEXTS = 4
+SHAPES = ("minilm-l6", "bert-base")
 
 
 def main() -> None:
@@ -44,21 +48,25 @@ def main() -> None:
     parser.add_argument(
         "--device", default="cuda:0", help="use cpu only to check that the script runs"
     )
+    parser.add_argument(
+        "--vocabulary", type=Path, help="folder of a tokenizer; all weights are then random"
+    )
     options = parser.parse_args()
     results, device = Results(options), resolve_device(options.device)
     flops = matmul_rate(device, torch.bfloat16).flops
     results.add("matmul_bfloat16", Figure(flops / 1e12, "TFLOP/s"))
     with tempfile.TemporaryDirectory() as scratch:
-        for shape in ("minilm-l6", "bert-base"):
-            folder = save_model(shape, Path(scratch) / shape, options.seed)
+        for shape in SHAPES if device.type != "cpu" else SHAPES[:1]:
+            folder = save_model(shape, Path(scratch) / shape, options)
             measure(results, shape, folder, device, flops)
 
 
-def save_model(shape: str, folder: Path, seed: int) -> Path:
-    """Save a bi-encoder of up to 512 tokens; only MiniLM has trained weights."""
-    torch.manual_seed(seed)
-    base = resolve_model(None).path
-    encoder = load_encoder(base) if shape == "minilm-l6" else Encoder(preset(shape))
+def save_model(shape: str, folder: Path, options: argparse.Namespace) -> Path:
+    """Save a bi-encoder of up to 512 tokens; only MiniLM may have trained weights."""
+    torch.manual_seed(options.seed)
+    base = options.vocabulary or resolve_model(None).path
+    trained = shape == "minilm-l6" and options.vocabulary is None
+    encoder = load_encoder(base) if trained else Encoder(preset(shape))
     tokenizer = TextTokenizer.from_folder(base, TOKENS)
     BiEncoder(encoder, tokenizer, head=[Normalize()]).save(folder)
     return folder
@@ -66,12 +74,19 @@ def save_model(shape: str, folder: Path, seed: int) -> Path:
 
 def measure(results: Results, shape: str, folder: Path, device: torch.device, flops: float) -> None:
     """Measure one encoder shape."""
-    _, short = sentences(2_000 if results.options.quick else 20_000)
+    _, short = sentences(count_of(device, results, quick=2_000, full=20_000))
     ours = Embedder(folder, device=str(device), precision="bf16", batch_tokens="auto")
     compare_with_peer(results, shape, short, folder, ours)
     exact = Embedder(folder, device=str(device), precision="fp32").encode(short[:500])
     results.add(f"{shape}_min_cosine", min_cosine(ours.encode(short[:500]), exact))
     measure_alone(results, shape, folder, ours, flops)
+
+
+def count_of(device: torch.device, results: Results, *, quick: int, full: int) -> int:
+    """Return the number of texts to encode; on a CPU, a few, to check that the script runs."""
+    if device.type == "cpu":
+        return CPU_TEXTS
+    return quick if results.options.quick else full
 
 
 def compare_with_peer(
@@ -81,11 +96,12 @@ def compare_with_peer(
     half = {"dtype": torch.bfloat16}
     peer = SentenceTransformer(str(folder), device=ours.opened.device, model_kwargs=half)
     many = partial(ours.encode, texts), partial(peer.encode, texts)
-    few = [partial(one_at_a_time, model.encode, texts[:200]) for model in (ours, peer)]
-    for name, (mine, theirs), count in (("sentences", many, len(texts)), ("queries", few, 200)):
+    alone = texts[:200]
+    few = [partial(one_at_a_time, model.encode, alone) for model in (ours, peer)]
+    for name, (mine, theirs), given in (("sentences", many, texts), ("queries", few, alone)):
         figure = compare(
-            partial(rate, count, mine),
-            partial(rate, count, theirs),
+            partial(rate, len(given), mine),
+            partial(rate, len(given), theirs),
             unit="texts/s",
             repeats=repeats_of(results.options),
         )
@@ -104,11 +120,11 @@ def measure_alone(results: Results, shape: str, folder: Path, ours: Embedder, fl
     The figures are the speed with and without tokenising, the encoder's FLOP/s as a share of
     ``flops``, and the peak memory.
     """
-    quick, device = results.options.quick, torch.device(ours.opened.device)
+    device = torch.device(ours.opened.device)
     gc.collect()  # frees the peer's model and our fp32 model, which would count in the peak memory
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
-    long_texts = texts_of_512_tokens(ours, 500 if quick else 10_000)
+    long_texts = texts_of_512_tokens(ours, count_of(device, results, quick=500, full=10_000))
     tokens = ours.tokenize(long_texts)
     figure = compare(
         partial(rate, len(tokens), partial(ours.encode, long_texts)),
