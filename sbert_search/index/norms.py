@@ -60,14 +60,14 @@ def least_score(threshold: float, metric: str, dtype: str = "float32") -> float:
     """Lower a threshold of scores by their rounding error, if they are cosines.
 
     So a threshold of 1 finds the vectors that are equal to the query, whose cosine may be rounded
-    to less than 1. A float16 index rounds more: a threshold above 0.999 counts as 0.999.
+    to less than 1. A float16 index rounds more: a threshold from 0.999 to 1 counts as 0.999.
 
     Args:
         threshold: The lowest score that is wanted.
         metric: How the index compares vectors; only ``cosine`` changes the threshold.
         dtype: The type of the stored vectors, float32 or float16.
     """
-    if metric != "cosine":
+    if metric != "cosine" or threshold > 1:  # no cosine is above 1
         return threshold
     largest = 1.0 if dtype == "float32" else (1 - _FLOAT16_UNIT) ** 2
     return min(threshold, largest) - _COSINE_ERROR

@@ -215,7 +215,7 @@ def test_long_settings_are_shortened(data: Path) -> None:
         done = sbert_search("eval", "retrieval", "mini", *options, cwd=data)
         assert done.code == 0, done.err
     table = sbert_search("eval", "compare", "dense", "hybrid", cwd=data)
-    assert "stop_words: None (A), ['a', 'an', 'and', 'are', 'as' and 28 more] (B)" in table.out
+    assert "stop_words: None (A), ['a', 'an', 'and', 'are', 'as' and 29 more] (B)" in table.out
 
 
 def test_two_runs_are_compared(data: Path) -> None:

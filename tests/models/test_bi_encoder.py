@@ -305,7 +305,7 @@ LEFT = {"direction": "Left", "max_length": 12, "strategy": "LongestFirst", "stri
         ("1_Pooling/config.json", {"include_prompt": False}, "Pooling has the setting include_pro"),
         ("2_Dense/config.json", {"use_residual": True}, "Dense has the setting use_residual"),
         ("2_Dense/config.json", {"activation_function": "torch.nn.CELU"}, "the activation torch"),
-        ("sentence_bert_config.json", {"query_length": 8}, "query_length = 8"),
+        ("sentence_bert_config.json", {"query_length": 8}, "query_length is 8"),
         ("tokenizer_config.json", {"truncation_side": "left"}, "cuts texts on the left"),
         ("tokenizer.json", {"truncation": LEFT}, "cuts texts on the left"),
         ("tokenizer_config.json", {"split_special_tokens": True}, "splits special tokens"),

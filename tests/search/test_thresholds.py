@@ -44,3 +44,10 @@ def test_a_lower_threshold_is_the_lowest_score(dtype: VectorType, tmp_path: Path
             scores = [hit.score for hit in engine.search(vector, 500, mode="dense")]
             kept = engine.search(vector, 500, mode="dense", min_score=threshold)
             assert [hit.score for hit in kept] == [s for s in scores if s >= threshold - 1e-6]
+
+
+@pytest.mark.parametrize("dtype", get_args(VectorType))
+def test_a_threshold_above_1_is_reached_by_nothing(dtype: VectorType) -> None:
+    index = Index.from_vectors(np.eye(3, dtype=np.float32).repeat(2, axis=0), dtype=dtype)
+    assert SearchEngine(index).search(np.eye(3)[0], mode="dense", min_score=1.001) == []
+    assert not [part for part in close_pairs(index.state, 90.0) if len(part.first)]
