@@ -69,7 +69,8 @@ def cosines_of(
     query = vector[0].astype(np.float64)
     norms = np.linalg.norm(vectors, axis=1) * np.linalg.norm(query)
     cosines = np.zeros(len(rows))
-    np.divide(vectors @ query, norms, out=cosines, where=norms > 0)
+    # Not a matrix product, whose rounding may depend on the number of rows.
+    np.divide((vectors * query).sum(axis=1), norms, out=cosines, where=norms > 0)
     return cosines
 
 
