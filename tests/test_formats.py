@@ -1,6 +1,7 @@
 """What earlier versions wrote still opens, answers as it did then, and can be gone on with.
 
 `tests/formats/make.py` wrote the files with the code of those versions and recorded the answers.
+Those of hybrid search were recorded again when fused scores got a fixed scale.
 """
 
 from __future__ import annotations
