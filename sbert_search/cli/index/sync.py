@@ -122,12 +122,14 @@ class _Sync:
 
         Returns:
             The report, or None and the reason why the sync must be tried again: the folder or the
-            index is away or only partly copied, or another process is writing.
+            index is away or only partly copied, an index of another model than ``--model`` is in
+            its place, or another process is writing.
         """
         from sbert_search.errors import (
             CorpusError,
             CorruptIndex,
             IndexLocked,
+            ModelMismatch,
             NotAnIndex,
             UnfinishedBuild,
         )
@@ -137,7 +139,7 @@ class _Sync:
             return self._sync(open_index(self._path, wait_s=self._ctx.params["wait_s"])), ""
         except NotAnIndex as error:
             return None, f"{error} The watch goes on when there is one again."
-        except (CorpusError, CorruptIndex, IndexLocked, UnfinishedBuild) as error:
+        except (CorpusError, CorruptIndex, IndexLocked, ModelMismatch, UnfinishedBuild) as error:
             return None, str(error)
 
     def _sync(self, index: Index) -> SyncReport:
