@@ -75,7 +75,7 @@ def test_no_kind_of_index_scores_by_the_other_documents(kind: str, tmp_path: Pat
             options["vector"] = draw.standard_normal(DIM)
         query = text_of(rng, 4).replace("mill", "mil")
         every = engine.search(query, 1000, **options)
-        assert_same(every, engine.search(query, 1000, where="part < 3", **options), fusion.depth)
+        assert_same(every, engine.search(query, 1000, where="part < 3", **options), fusion)
         for group in (True, False):
             whole = engine.search(query, 1000, group=group, **options)
             if fusion.dense_weight == 0:
