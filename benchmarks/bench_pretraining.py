@@ -97,9 +97,15 @@ def main() -> None:
     parser = arguments(__doc__ or "")
     parser.add_argument("--device", default="cpu", help="cpu, or cuda for BERT-base in bf16")
     parser.add_argument("--recipe", action="store_true", help="run only the recipe, on the CPU")
+    parser.add_argument(
+        "--only", choices=SHAPES, help="measure only this shape; on the CPU, only in fp32"
+    )
     options = parser.parse_args()
     device, results = resolve_device(options.device), Results(options)
     on_cpu = device.type == "cpu"
+    if options.only:
+        measure(results, options, options.only, "fp32" if on_cpu else "bf16", device)
+        return
     if options.recipe:
         measure_recipe(results, options)
         return

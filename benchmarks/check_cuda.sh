@@ -60,7 +60,7 @@ run() {
     shift
   fi
   [ $# = 2 ] || usage
-  local files tests options=(--quick --device cuda)
+  local files tests options=(--quick --device cuda) shape=12x768
   files=$(cd "$1" && pwd)
   mkdir -p "$2"
   out=$(cd "$2" && pwd)
@@ -74,13 +74,14 @@ run() {
   unset SBERT_SEARCH_DATA # all runs then have the same texts
 
   if [ -n "$dry" ]; then
-    options=(--quick --repeats 1 --device cpu)
+    options=(--quick --repeats 1 --device cpu) shape=4x256
   else
     step install 60 "$python" -m pip install --quiet --no-index --no-deps \
       --target "$work/packages" "$files"/*.whl
     # faiss was built for an earlier CUDA, and finds the libcublas of torch here.
-    LD_LIBRARY_PATH=$("$python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
-    export LD_LIBRARY_PATH=$LD_LIBRARY_PATH/nvidia/cu13/lib
+    LD_LIBRARY_PATH=$("$python" -c 'import sys; from pathlib import Path
+print(*(found.parent for each in sys.path for found in Path(each).glob("nvidia/*/lib/libcublas.so.13")))')
+    export LD_LIBRARY_PATH
     step machine 30 "$python" -c 'import torch; print(torch.__version__, torch.version.cuda)
 print(torch.cuda.get_device_name(), torch.cuda.get_device_capability())'
   fi
@@ -88,7 +89,7 @@ print(torch.cuda.get_device_name(), torch.cuda.get_device_capability())'
   step embedding 120 "$python" benchmarks/bench_embedding_cuda.py "${options[@]}" \
     --vocabulary "$files/vocabulary" --out "$out/embedding.json"
   step pretraining 100 "$python" benchmarks/bench_pretraining.py "${options[@]}" \
-    --out "$out/pretraining.json"
+    --only "$shape" --out "$out/pretraining.json"
   if [ -n "$dry" ]; then
     step faiss 60 "$python" benchmarks/bench_gpu.py --help
   else
