@@ -80,7 +80,7 @@ run() {
       --target "$work/packages" "$files"/*.whl
     # faiss was built for an earlier CUDA, and finds the libcublas of torch here.
     LD_LIBRARY_PATH=$("$python" -c 'import sys; from pathlib import Path
-print(*(found.parent for each in sys.path for found in Path(each).glob("nvidia/*/lib/libcublas.so.13")))')
+print(*(found.parent for each in sys.path for found in Path(each).glob("nvidia/*/lib/libcublas.so.13")), sep=":")')
     export LD_LIBRARY_PATH
     step machine 30 "$python" -c 'import torch; print(torch.__version__, torch.version.cuda)
 print(torch.cuda.get_device_name(), torch.cuda.get_device_capability())'
