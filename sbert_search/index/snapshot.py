@@ -260,11 +260,11 @@ class Snapshot:
         """Return all rows of some documents, ascending, given the rows of their first passages."""
         parts = [np.empty(0, np.int64)]
         for segment, _, at in self._located(docs):
-            next_doc = np.searchsorted(segment.firsts, at, "right")
-            parts += [
-                segment.rows[start : segment.firsts[n] if n < len(segment.firsts) else None]
-                for start, n in zip(at.tolist(), next_doc.tolist(), strict=True)
-            ]
+            n, firsts = segment.firsts.searchsorted(at, "right"), segment.firsts
+            ends = np.where(n < len(firsts), firsts[np.minimum(n, len(firsts) - 1)], segment.n_rows)
+            counts = ends - at
+            before = np.cumsum(counts) - counts  # number of rows of the documents before
+            parts.append(segment.rows[np.repeat(at - before, counts) + np.arange(counts.sum())])
         return np.sort(np.concatenate(parts))
 
     def filter_mask(self, where: str) -> RowMask:

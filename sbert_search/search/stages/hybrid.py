@@ -116,7 +116,10 @@ def _best_rows(
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """Find the best passage of each document (ascending), and its score."""
     rows = snapshot.rows_of(docs)
-    scores, owners = snapshot.scores_of(vector, rows), snapshot.doc_of(rows)
+    scores = snapshot.scores_of(vector, rows)
+    if len(rows) == len(docs):  # each document has one passage
+        return rows, scores
+    owners = snapshot.doc_of(rows)
     order = np.lexsort((rows, -scores, owners))
     _, first = np.unique(owners[order], return_index=True)
     return rows[order[first]], scores[order[first]]

@@ -79,11 +79,12 @@ def best_passages(
     dense, _ = ranking.stages.get("dense", unknown)
     words, _ = ranking.stages.get("lexical", unknown)
     positions = np.flatnonzero((dense <= 0) & (words != 0))
-    if len(positions) == 0:
+    found = snapshot.rows_of(ranking.docs[positions])
+    if len(found) == len(positions):  # each document has one passage
         return ranking
     rows = ranking.rows.copy()
     passages: dict[int, list[StoredPassage]] = defaultdict(list)
-    for passage in snapshot.fetch(snapshot.rows_of(ranking.docs[positions])):
+    for passage in snapshot.fetch(found):
         passages[passage.doc_row].append(passage)
     for i, doc in zip(positions.tolist(), ranking.docs[positions].tolist(), strict=True):
         texts = [passage.text for passage in passages[doc]]
