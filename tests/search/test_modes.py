@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from sbert_search.embedding.hashing import HashingEmbedder
@@ -147,6 +148,57 @@ def test_a_rerankers_score_can_be_mixed_with_the_one_before(index: Index) -> Non
     assert ids(mixed) == ids(
         SearchEngine(index, HashingEmbedder()).search("immune cells", mode="hybrid")
     )
+
+
+class Tens:
+    """Gives 10, 9, 8, ... to the pairs that it is asked."""
+
+    def predict(self, pairs: list[tuple[str, str]], /) -> list[float]:
+        return [10.0 - place for place in range(len(pairs))]
+
+
+class Chances(Tens):
+    """Has probabilities too, as a `Reranker` does."""
+
+    def probabilities(self, scores: np.ndarray) -> np.ndarray:
+        return scores / 20
+
+
+@pytest.mark.parametrize("mode", ["dense", "lexical", "hybrid"])
+def test_a_mixed_score_is_the_weighted_sum_of_scores_from_0_to_1(
+    index: Index, mode: SearchMode
+) -> None:
+    plain = SearchEngine(index, HashingEmbedder()).search("water cells", mode=mode)
+    before = [hit.score for hit in plain]
+    if mode == "lexical":
+        before = [score / index.state.lexical.weights("water cells").most for score in before]
+    for scorer, fusion, top in (
+        (Tens(), Fusion(rerank_weight=0.7, score_range=(0, 10)), 10),
+        (Chances(), Fusion(rerank_weight=0.7), 20),
+        (Chances(), Fusion(rerank_weight=0.7, score_range=(0, 10)), 10),  # the user decides
+    ):
+        engine = SearchEngine(index, HashingEmbedder(), scorer)
+        hits = engine.search("water cells", mode=mode, fusion=fusion)
+        expected = [0.7 * (10 - n) / top + 0.3 * score for n, score in enumerate(before)]
+        assert [hit.doc_id for hit in hits] == [hit.doc_id for hit in plain]
+        assert [hit.score for hit in hits] == pytest.approx(expected)
+        assert [hit.stages["rerank"].score for hit in hits] == [10 - n for n in range(len(hits))]
+
+
+def test_a_boost_is_added_to_the_probability_of_a_reranker(index: Index) -> None:
+    boost = Boost("y", 0.001, "linear")
+    for scorer, top in ((Chances(), 20), (Tens(), 1)):  # the range of Tens is unknown
+        engine = SearchEngine(index, HashingEmbedder(), scorer)
+        for hit in engine.search("water cells", boost=boost):
+            own = hit.stages["rerank"].score / top
+            assert hit.score == pytest.approx(own + 0.001 * float(str(hit.metadata["y"])))
+        assert engine.search("water cells")[0].score == 10  # the score of the reranker itself
+
+
+def test_scores_of_an_unknown_range_are_not_mixed(index: Index) -> None:
+    engine = SearchEngine(index, HashingEmbedder(), Tens())
+    with pytest.raises(QueryError, match=r"scores of Tens .* unknown; .* Fusion\(score_range="):
+        engine.search("water cells", fusion=Fusion(rerank_weight=0.5))
 
 
 @pytest.mark.parametrize(

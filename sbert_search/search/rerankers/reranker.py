@@ -198,7 +198,9 @@ class Reranker:
 
         The sigmoid is applied, unless the model itself ends with a sigmoid.
         """
-        return scores if self._engine.has_sigmoid else 1 / (1 + np.exp(-scores))
+        if self._engine.has_sigmoid:
+            return scores
+        return np.exp(-np.logaddexp(0, -scores))  # 1 / (1 + exp(-x)) would overflow
 
     def predict_tokens(
         self, pairs: Sequence[Pair], encoded: EncodedPairs, *, batch_size: int | None = None

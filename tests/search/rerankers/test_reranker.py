@@ -53,6 +53,19 @@ def test_a_default_prompt_that_leaves_no_room_is_refused(folder: Path) -> None:
                 Reranker(model)
 
 
+def test_probabilities_are_the_sigmoid_of_logits(folder: Path) -> None:
+    ours = Reranker(folder, device="cpu", precision="fp32")
+    library = Reranker(folder, device="cpu", engine="sentence-transformers")
+    scores = ours.predict(PAIRS).astype(np.float64)  # the model ends with a sigmoid
+    for reranker in (ours, library):
+        assert reranker.probabilities(scores).tolist() == scores.tolist()
+        reranker._engine.use_logits()
+        logits = reranker.predict(PAIRS).astype(np.float64)
+        np.testing.assert_allclose(reranker.probabilities(logits), scores, atol=1e-6)
+        extreme = np.array([-1e4, -800.0, 0.0, 800.0])
+        assert reranker.probabilities(extreme).tolist() == [0.0, 0.0, 0.5, 1.0]
+
+
 def test_rank_equals_that_of_the_library(tiny: Reranker, library: LibraryCrossEncoder) -> None:
     ours = tiny.rank("the cat", TEXTS, top_k=4, return_documents=True)
     theirs = library.rank("the cat", TEXTS, top_k=4, return_documents=True)
