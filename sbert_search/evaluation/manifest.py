@@ -22,6 +22,7 @@ from sbert_search.records import Run
 from sbert_search.runtime.provenance import Code, Machine, code, library_versions, machine
 
 FORMAT = 1
+ALIKE = "queries whose documents all have one score"  # a count of an evaluation of retrieval
 
 
 class Manifest(TypedDict):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from sbert_search.corpus.labelled.trec import RunCellError, write_run
 from sbert_search.errors import ConfigError
-from sbert_search.evaluation.manifest import Evaluation
+from sbert_search.evaluation.manifest import ALIKE, Evaluation
 from sbert_search.evaluation.own_documents import OWN_DOCUMENTS
 from sbert_search.evaluation.plots import draw
 from sbert_search.evaluation.tasks import EvalSuite, EvalTask, Kind
@@ -124,6 +124,11 @@ def remarks(evaluations: Sequence[Evaluation]) -> list[str]:
                 f"{evaluation.task.name}: {own:,} of {evaluation.counts['queries']:,} queries are "
                 "documents of the collection; their own document is left out of their results. "
                 "ignore_identical_ids = false in a task file keeps it."
+            )
+        if alike := evaluation.counts.get(ALIKE):
+            found.append(
+                f"{evaluation.task.name}: for {alike:,} of {evaluation.counts['queries']:,} "
+                "queries, all documents found have one score, so that their order is by chance."
             )
     return found
 

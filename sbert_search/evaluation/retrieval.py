@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from itertools import islice
+from itertools import groupby, islice
 from pathlib import Path
+
+import xxhash
 
 from sbert_search.config import to_mapping
 from sbert_search.corpus.labelled.beir import read_qrels, read_queries
 from sbert_search.embedding.protocol import TextEmbedder
 from sbert_search.errors import EvaluationError, QueryError
-from sbert_search.evaluation.manifest import Evaluation, Stopwatch, make_manifest
+from sbert_search.evaluation.manifest import ALIKE, Evaluation, Stopwatch, make_manifest
 from sbert_search.evaluation.own_documents import OWN_DOCUMENTS, own_documents, without_own
 from sbert_search.evaluation.tasks import EvalTask, check_files
 from sbert_search.index.index import Index
@@ -41,6 +43,10 @@ def evaluate_retrieval(
     seed: int = 0,
 ) -> Evaluation:
     """Search a collection with its judged queries and compute the metrics of the rankings.
+
+    Documents with equal scores are ordered by a hash of query and document, and not as in the
+    collection, in which relevant documents often come first: a model that gives all texts one
+    vector would then get the best metrics.
 
     Args:
         task: A task whose ``path`` is a BEIR folder and whose ``split`` names a file of relevance
@@ -77,9 +83,10 @@ def evaluate_retrieval(
         own = own_documents(opened, queries, qrels, task.ignore_identical_ids)
         clock.lap("index")
         engine = SearchEngine(opened, embedder)
-        run: Run = without_own(
-            engine.run(queries, task.depth + bool(own), options=search), own, task.depth
-        )
+        found = engine.run(queries, task.depth + bool(own), options=search)
+        # The documents that the reranker gets are those that it gets in a search.
+        first = 0 if reranker is None else depth
+        run: Run = _ties_by_hash(without_own(found, own, task.depth), first)
         clock.lap("search")
         if reranker is not None:
             more = min(depth + bool(own), MAX_RERANK_DEPTH)
@@ -92,6 +99,9 @@ def evaluate_retrieval(
         if own:
             settings["ignore identical ids"] = True
             counts[OWN_DOCUMENTS] = len(own)
+        # Few words of a query often give few documents one score.
+        if alike := sum(len(hits) >= 10 and len({*hits.values()}) == 1 for hits in found.values()):
+            counts[ALIKE] = alike
     per_query = score_run(run, qrels, dict.fromkeys((task.main_metric, *DEFAULT_MEASURES)))
     return Evaluation(
         task=task,
@@ -105,19 +115,37 @@ def evaluate_retrieval(
     )
 
 
+def _ties_by_hash(run: Run, first: int) -> dict[str, dict[str, float]]:
+    """Return a run in which hits with equal scores are ordered by a hash of query and document.
+
+    Args:
+        run: The run.
+        first: Number of hits that stay before the others.
+    """
+
+    def ordered(query_id: str, hits: Mapping[str, float]) -> Iterator[tuple[str, float]]:
+        def key(doc_id: str) -> int:
+            return xxhash.xxh3_64_intdigest(f"{query_id}\0{doc_id}".encode())
+
+        ranks = {doc_id: rank for rank, doc_id in enumerate(hits)}
+        for (score, _), tied in groupby(hits, lambda each: (hits[each], ranks[each] < first)):
+            yield from ((doc_id, score) for doc_id in sorted(tied, key=key))
+
+    return {query_id: dict(ordered(query_id, hits)) for query_id, hits in run.items()}
+
+
 def _put_first(reranked: Run, retrieved: Run, depth: int) -> dict[str, dict[str, float]]:
     """Put the first ``depth`` documents of each query into the reranked order, before the others.
 
-    The scores of the result only express the order: 1 for the last document of a query, 2 for the
-    document before it, and so on.
+    Documents with equal scores of the reranker stay in the order of ``retrieved``. The scores of
+    the result only express the order: 1 for the last document of a query, 2 for the document before
+    it, and so on.
     """
     ordered = {}
     for query, hits in retrieved.items():
-        first = set(islice(hits, depth))
-        ordered[query] = [
-            *(doc_id for doc_id in reranked[query] if doc_id in first),
-            *(doc_id for doc_id in hits if doc_id not in first),
-        ]
+        first = [doc_id for doc_id in islice(hits, depth) if doc_id in reranked[query]]
+        first.sort(key=reranked[query].__getitem__, reverse=True)
+        ordered[query] = [*first, *islice(hits, depth, None)]
     return {
         query: {doc_id: float(len(docs) - index) for index, doc_id in enumerate(docs)}
         for query, docs in ordered.items()

@@ -73,6 +73,16 @@ def least_score(threshold: float, metric: str, dtype: str = "float32") -> float:
     return min(threshold, largest) - _COSINE_ERROR
 
 
+def equal_as_ones(cosines: NDArray[np.float64], dtype: str) -> NDArray[np.float64]:
+    """Return cosines (n,) in which those of equal vectors, which may be rounded, are 1.
+
+    Args:
+        cosines: The cosines.
+        dtype: As for `least_score`.
+    """
+    return np.where(cosines >= least_score(1.0, "cosine", dtype), 1.0, cosines)
+
+
 def largest_norm(vectors: Vectors) -> float:
     """Return the largest norm among vectors (n, dim); 0 when there are none."""
     if len(vectors) == 0:

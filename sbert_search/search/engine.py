@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Protocol, Unpack
 import numpy as np
 from numpy.typing import NDArray
 
+from sbert_search.config import unknown_name
 from sbert_search.embedding.arguments import CheckedOptions, MatchingOptions, ModelLike
 from sbert_search.embedding.protocol import TextEmbedder
 from sbert_search.errors import ClusterError, ConfigError, QueryError
@@ -94,6 +95,7 @@ class SearchEngine:
             `Index.matching_embedder`.
 
     Raises:
+        TypeError: There is no such keyword.
         IndexStoreError: The index cannot be opened, or is an unfinished build.
         ConfigError: The reranker has no ``predict``, the reader has no ``answer``, or there is a
             runner and the index has no shards.
@@ -113,6 +115,8 @@ class SearchEngine:
         allow_inexact: bool = False,
         **options: Unpack[MatchingOptions],
     ) -> None:
+        for name in options.keys() - MatchingOptions.__annotations__.keys():
+            raise TypeError(unknown_name(name, name, MatchingOptions.__annotations__, "keyword"))
         memory.let_freed_memory_stay()
         self.index = index if isinstance(index, Index) else open_index(index)
         self.index.require_finished()

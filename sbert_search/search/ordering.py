@@ -15,8 +15,8 @@ from sbert_search.search.options import SearchOptions
 from sbert_search.search.ranking import Ranking
 from sbert_search.search.retrieval import Retrieved
 from sbert_search.search.stages.boosts import boosted
-from sbert_search.search.stages.fusion import dense_part, lexical_part
-from sbert_search.search.stages.hybrid import cosines_of
+from sbert_search.search.stages.fusion import lexical_part
+from sbert_search.search.stages.hybrid import dense_parts
 from sbert_search.search.stages.lexical import best_passages
 
 if TYPE_CHECKING:
@@ -57,8 +57,7 @@ def _on_scale(snapshot: Snapshot, found: Retrieved, options: SearchOptions) -> R
         scores = lexical_part(scores, snapshot.lexical.weights(found.query, found.near).most)
     elif options.mode == "dense":
         assert found.vector is not None
-        cosines = cosines_of(snapshot, found.vector[None], ranking.rows, scores)
-        scores = dense_part(cosines, snapshot.settings.unrelated_cosine)
+        scores = dense_parts(snapshot, found.vector[None], ranking.rows, scores)
     elif options.fusion.method == "rrf":
         scores = scores * (options.fusion.rrf_k + 1)
     return replace(ranking, scores=scores)

@@ -451,6 +451,25 @@ def test_a_cross_encoder_is_refused(left_out: str, tmp_path: Path) -> None:
         Embedder(tmp_path / "pairs", device="cpu")
 
 
+def test_the_head_of_a_plain_model_of_labels_is_said_to_be_left_out(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "labels"
+    tiny_cross_encoder(tmp_path / "tokens").save(folder)
+    (folder / "config_sentence_transformers.json").unlink(missing_ok=True)
+    config = json.loads((folder / "config.json").read_text())
+    del config["sentence_transformers"], config["sbert_ce_default_activation_function"]
+    (folder / "config.json").write_text(json.dumps(config))
+    engines: tuple[EngineName, ...] = ("native", "sentence-transformers")
+    for engine in engines:
+        Embedder(folder, device="cpu", engine=engine)
+        told = capsys.readouterr().err
+        assert "is a BertForSequenceClassification without modules.json: its head is left" in told
+    tiny_bi_encoder(tmp_path / "t").save(tmp_path / "texts")
+    Embedder(tmp_path / "texts", device="cpu")
+    assert "head" not in capsys.readouterr().err
+
+
 def test_a_bi_encoder_whose_config_comes_from_a_cross_encoder_is_read(
     folder: Path, tiny: Embedder, tmp_path: Path
 ) -> None:

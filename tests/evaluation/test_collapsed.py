@@ -16,6 +16,7 @@ from sbert_search.embedding.hashing import HashingEmbedder
 from sbert_search.embedding.protocol import TokenizedTexts, Vectors
 from sbert_search.errors import SbertSearchError
 from sbert_search.evaluation.nli import evaluate_nli
+from sbert_search.evaluation.report import remarks
 from sbert_search.evaluation.rerank import evaluate_rerank
 from sbert_search.evaluation.retrieval import evaluate_retrieval
 from sbert_search.evaluation.sts import evaluate_sts
@@ -132,6 +133,26 @@ def test_retrieval(tmp_path: Path, value: float, hit: Callable[[str], bool]) -> 
     )
     chance = sum(1 / rank for rank in range(1, 11)) / N
     assert math.isnan(found) if fails(value) else not found > 3 * chance
+
+
+def test_relevant_documents_at_the_top_of_the_collection_are_found_by_chance(
+    tmp_path: Path,
+) -> None:
+    folder = tmp_path / "t"
+    (folder / "qrels").mkdir(parents=True)
+    rows = [{"_id": f"d{n}", "text": f"text {n}"} for n in range(N)]
+    write(folder / "corpus.jsonl", "retrieval", rows)
+    write(folder / "queries.jsonl", "retrieval", [{"_id": f"q{n}", "text": "x"} for n in range(N)])
+    (folder / "qrels" / "test.tsv").write_text("".join(f"q{n} 0 d0 1\n" for n in range(N)))
+    task = EvalTask(name="t", kind="retrieval", path=Path("t"), main_metric="MRR@10")
+    found = evaluate_retrieval(
+        task, Collapsed(0.125, everything), data=tmp_path, search=SearchOptions(mode="dense")
+    )
+    chance = sum(1 / rank for rank in range(1, 11)) / N
+    assert found.main_score < 3 * chance
+    assert any("all documents found have one score" in each for each in remarks([found]))
+    assert found.run is not None
+    assert len({hits.index("d0") for hits in map(list, found.run.values())}) > N / 4
 
 
 def constant_pairs(folder: Path, value: float, labels: tuple[str, ...] = ()) -> Reranker:

@@ -92,6 +92,8 @@ def test_a_model_whose_vectors_depend_on_the_batch_is_refused(
     with pytest.raises(ModelError, match=told) as raised:
         Embedder(folder, device="cpu", precision=precision)
     assert "--device" not in str(raised.value)
+    with pytest.raises(ModelError, match=told):
+        Embedder(SentenceTransformer(str(folder), device="cpu"))
     edit(folder, "tokenizer_config.json", padding_side="right")
     opened = Embedder(folder, device="cpu", precision=precision)
     assert opened.identity.engine == "sentence-transformers"

@@ -197,3 +197,9 @@ def test_vectors_that_are_too_long_for_their_scores_are_refused(
         engine.search(np.array([1e19, 0.0]))
     with pytest.raises(CorpusError, match=r"rows:1: the vector has a norm above 1e\+18"):
         build([{"_id": "5", "text": "a", "vector": [3e19, 0.0]}], out=tmp_path / "j")
+
+
+def test_an_unknown_keyword_of_an_engine_is_refused_before_the_model_is_needed() -> None:
+    wrong: Any = {"precison": "fp32"}
+    with pytest.raises(TypeError, match="Unknown keyword 'precison'; did you mean 'precision'"):
+        SearchEngine(Index.from_vectors(VECTORS), **wrong)

@@ -8,8 +8,8 @@ from typing import get_args
 import numpy as np
 import pytest
 
-from sbert_search import Index, SearchEngine
-from sbert_search.index.storage.manifest import VectorType
+from sbert_search import Fusion, Index, SearchEngine, SearchOptions
+from sbert_search.index.storage.manifest import Metric, VectorType
 from sbert_search.search.pairs import close_pairs
 
 
@@ -32,6 +32,22 @@ def test_equal_vectors_reach_a_threshold_of_1(dtype: VectorType, dim: int, tmp_p
         found = list(close_pairs(index.state, 1.0, exact=exact))
         pairs = {pair for part in found for pair in zip(part.first, part.second, strict=True)}
         assert {(row, row + 200) for row in range(200)} <= pairs
+
+
+@pytest.mark.parametrize("dtype", get_args(VectorType))
+@pytest.mark.parametrize("metric", get_args(Metric))
+def test_equal_texts_have_a_fused_score_of_1(
+    metric: Metric, dtype: VectorType, tmp_path: Path
+) -> None:
+    draw = np.random.default_rng(1)
+    vectors = draw.standard_normal((200, 64)).astype(np.float32)
+    texts = [f"word{row}" for row in range(200)]
+    rows = [{"id": text, "text": text} for text in texts]
+    index = Index.build(rows, vectors=vectors, out=tmp_path / "i", dtype=dtype, metric=metric)
+    options = SearchOptions(mode="hybrid", fusion=Fusion(dense_weight=1.0), min_score=1.0)
+    hits = SearchEngine(index).search_many(texts, vectors=vectors, options=options)
+    for text, found in zip(texts, hits, strict=True):
+        assert [(hit.doc_id, hit.score) for hit in found] == [(text, 1.0)]
 
 
 @pytest.mark.parametrize("dtype", get_args(VectorType))

@@ -30,7 +30,7 @@ from sbert_search.models.loading.interchange import LibraryEncoder, load_sentenc
 from sbert_search.models.loading.native_support import require_kind, require_sane, why_not_native
 from sbert_search.runtime.device import Precision, plain_memory_errors
 from sbert_search.runtime.processor.verdicts import Verdict
-from sbert_search.runtime.progress import note
+from sbert_search.runtime.progress import note, warn
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
@@ -116,8 +116,11 @@ def open_model(
     if isinstance(model, BiEncoder):
         return describe_object(model, model.describe(), NativeEngine(model), asked)
     if model is not None and not isinstance(model, (str, Path)):
-        library = LibraryEncoder(model)
-        return describe_object(model, library.describe(), LibraryEngine(library), asked)
+        library = LibraryEngine(LibraryEncoder(model))
+        opened = describe_object(model, library.model.describe(), library, asked)
+        short = _self_check_texts(library).take([0, 1])  # the model may have few positions
+        _check_padding(library, short, _COSINES[opened.precision])
+        return opened
     return open_folder(
         model,
         _load,
@@ -133,6 +136,7 @@ def _load(folder: ModelFolder, engine: EngineName) -> TorchEngine:
     """Load a model on the CPU in fp32."""
     require_kind(folder, "SentenceTransformer")
     require_sane(folder)
+    _warn_of_head(folder)
     if engine == "native":
         reason = why_not_native(folder)
         if reason is None:
@@ -140,6 +144,18 @@ def _load(folder: ModelFolder, engine: EngineName) -> TorchEngine:
         note(f"{folder.path}: {reason}; sentence-transformers computes it.")
     folder.weights_sha256()  # refuses pickle files, which the library would load
     return LibraryEngine(LibraryEncoder(load_sentence_transformer(folder.path)))
+
+
+def _warn_of_head(folder: ModelFolder) -> None:
+    """Warn of a model of labels or pairs, of which only the encoder is used."""
+    listed = folder.transformer.get("architectures")
+    name = str(listed[0]) if isinstance(listed, list) and listed else ""
+    if name.endswith("ForSequenceClassification") and not (folder.path / "modules.json").is_file():
+        warn(
+            f"{folder.path} is a {name} without modules.json: its head is left out, and a vector "
+            "is the mean of the token vectors, which nobody trained to compare texts. A "
+            "cross-encoder reranks hits (Reranker, --rerank)."
+        )
 
 
 def _check_change(
@@ -152,17 +168,25 @@ def _check_change(
     the two differ before the change, the fault is the model's.
     """
     min_cosine = _COSINES[precision]
-    ids, lost = engine.tokenizer.encode(SELF_CHECK_TEXTS)
-    texts = TokenizedTexts(SELF_CHECK_TEXTS, "", ids, lost)
+    texts = _self_check_texts(engine)
     reference = engine(texts)
     if isinstance(engine, LibraryEngine):  # other engines compute without padding
-        remedy = engine.model.remedy_for_padding
-        alone = _one_by_one(engine, texts)
-        check_alone(reference, alone, min_cosine=_COSINES["fp32"], remedy=remedy)
+        _check_padding(engine, texts, _COSINES["fp32"])
     change()
     check_vectors(reference, engine(texts), min_cosine=min_cosine, where=where)
     where = f"{where}, one text at a time,"
     check_vectors(reference, _one_by_one(engine, texts), min_cosine=min_cosine, where=where)
+
+
+def _self_check_texts(engine: TorchEngine) -> TokenizedTexts:
+    ids, lost = engine.tokenizer.encode(SELF_CHECK_TEXTS)
+    return TokenizedTexts(SELF_CHECK_TEXTS, "", ids, lost)
+
+
+def _check_padding(engine: LibraryEngine, texts: TokenizedTexts, min_cosine: float) -> None:
+    """Refuse a model whose vector of a text depends on the other texts of the batch."""
+    alone, remedy = _one_by_one(engine, texts), engine.model.remedy_for_padding
+    check_alone(engine(texts), alone, min_cosine=min_cosine, remedy=remedy)
 
 
 def _one_by_one(engine: TorchEngine, texts: TokenizedTexts) -> Vectors:

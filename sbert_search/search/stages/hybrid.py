@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from sbert_search.index.dense.query_plan import RowMask
 from sbert_search.index.lexical.analyzer import NearWords
+from sbert_search.index.norms import equal_as_ones
 from sbert_search.index.snapshot import Snapshot
 from sbert_search.runtime.arrays import distinct
 from sbert_search.search.ranking import Ranking
@@ -53,18 +54,28 @@ def candidates_of(
         yield _joined(snapshot, vector[None], nearest, matched, passages=depth is not None)
 
 
-def cosines_of(
+def dense_parts(
     snapshot: Snapshot,
     vector: NDArray[np.float32],
     rows: NDArray[np.int64],
     scores: NDArray[np.float64],
 ) -> NDArray[np.float64]:
-    """Return the cosines of a query (1, dim) and some rows, whose scores by the metric are known.
+    """Return the dense parts (n,) of the fused scores of rows whose scores by the metric are known.
 
-    If the metric is cosine, these are the scores themselves. A vector of zeros has the cosine 0.
+    A row whose vector is equal to that of the query, (1, dim), has 1, though the cosine of the two
+    may be rounded. A vector of zeros has the cosine 0.
     """
-    if snapshot.settings.metric == "cosine":
-        return scores
+    settings = snapshot.settings
+    if settings.metric == "cosine":
+        cosines = equal_as_ones(scores, settings.dtype)
+    else:
+        cosines = equal_as_ones(_cosines(snapshot, vector, rows), settings.dtype)
+    return dense_part(cosines, settings.unrelated_cosine)
+
+
+def _cosines(
+    snapshot: Snapshot, vector: NDArray[np.float32], rows: NDArray[np.int64]
+) -> NDArray[np.float64]:
     vectors = snapshot.vectors(rows).astype(np.float64)
     query = vector[0].astype(np.float64)
     norms = np.linalg.norm(vectors, axis=1) * np.linalg.norm(query)
@@ -98,13 +109,12 @@ def _joined(
         # A FAISS file may miss the best passage of a document that it finds by another one.
         rest = np.arange(len(docs)) if any(ann is not None for ann in snapshot.anns) else rest
         rows[rest], scores[rest] = _best_rows(snapshot, vector, docs[rest])
-    cosines = cosines_of(snapshot, vector, rows, scores)
     return Candidates(
         docs,
         rows,
         dense_ranks,
         scores,
-        dense_part(cosines, snapshot.settings.unrelated_cosine),
+        dense_parts(snapshot, vector, rows, scores),
         lexical_ranks,
         words,
         lexical_part(words, matched.most),
