@@ -62,9 +62,9 @@ def without_rest(hit: Hit) -> Hit:
 def passage_in_text(hit: Hit) -> tuple[int, int]:
     """Return start and end of the best passage in `Hit.text`, which must be the whole text."""
     # The title and a blank come before the text in `Document.full_text`.
+    (start, end), length = hit.span, len(hit.text)
     offset = len(hit.title) + 1 if hit.title else 0
-    start, end = (min(max(position - offset, 0), len(hit.text)) for position in hit.span)
-    return start, end
+    return min(max(start - offset, 0), length), min(max(end - offset, 0), length)
 
 
 def _body(hit: Hit) -> str:

@@ -185,8 +185,13 @@ class Segment:
 
     def rows_at(self, positions: Iterable[int]) -> list[pa.RecordBatch]:
         """Read and check the rows at some positions, each as a batch of one row."""
-        step = self.batch_rows
-        rows = [self.batch(at // step).slice(at % step, 1) for at in positions]
+        step, batches = self.batch_rows, {}
+        rows = []
+        for at in positions:
+            index, row = divmod(at, step)
+            if index not in batches:  # which takes longer than to cut a row out of it
+                batches[index] = self.batch(index)
+            rows.append(batches[index].slice(row, 1))
         with self.corruption_named():
             for row in rows:
                 row.validate(full=True)
