@@ -30,6 +30,7 @@ from sbert_search.training.bi_encoder.losses import (
     Siamese,
 )
 from sbert_search.training.data.examples import FORMS_BY_TARGET, DataConfig, Example, read_examples
+from sbert_search.training.data.left_out import without_copies, without_false_negatives
 from sbert_search.training.data.mining import MiningConfig, mine_negatives
 from sbert_search.training.data.teachers import embed_by_teacher, score_by_teacher
 from sbert_search.training.data.text_dataset import (
@@ -166,12 +167,17 @@ def _training(recipe: BiEncoderRecipe, out: Path, ranks: Ranks, *, allow_inexact
         files = ranks.first_then_others(mine)
     classes = _classes(files, recipe) if loss.kind.target == "label" else ()
     rows = arrange(files, classes)
+    tokens = RowTokens.of(rows, bi_encoder.tokenizer, prompts, ranks)
+    if loss.kind.by_class:
+        rows, tokens = without_copies(rows, tokens)
+    elif loss.kind.teacher is None:
+        rows, tokens = without_false_negatives(rows, tokens, loss.kind.fewest)
     check_targets(rows, classes, loss.name, by_class=loss.kind.by_class)
     rows = _with_teacher_targets(rows, recipe, bi_encoder.dim)
     siamese = Siamese(bi_encoder, _classifier(loss, bi_encoder.dim, len(classes)))
     batches = TextBatches(
         rows,
-        RowTokens.of(rows, bi_encoder.tokenizer, prompts, ranks),
+        tokens,
         recipe.batching,
         seed=recipe.seed,
         summed=None if loss.kind.in_batch else loss.name,

@@ -27,6 +27,7 @@ from sbert_search.search.rerankers.reranker import Reranker
 from sbert_search.tokens.tokenizer import TextTokenizer
 from sbert_search.training.data.examples import Example, read_examples
 from sbert_search.training.data.gold_scores import METRICS, GoldScores
+from sbert_search.training.data.left_out import without_false_negatives
 from sbert_search.training.data.mining import MiningConfig, mine_negatives
 from sbert_search.training.data.pair_dataset import (
     PairBatches,
@@ -36,7 +37,7 @@ from sbert_search.training.data.pair_dataset import (
     labelled_file,
     read_rows,
 )
-from sbert_search.training.data.text_dataset import arrange, check_targets
+from sbert_search.training.data.text_dataset import RowTokens, arrange, check_targets
 from sbert_search.training.loop.early_stopping import DevMetrics, fingerprint_of
 from sbert_search.training.loop.loop import Result, TrainConfig
 from sbert_search.training.loop.objective import EQUAL_SCORES, Batch, Losses, Objective
@@ -173,16 +174,19 @@ def _training(recipe: CrossEncoderRecipe, out: Path, ranks: Ranks) -> Training:
     read = partial(_examples, recipe, folder, model.tokenizer, out)
     rows = arrange(ranks.first_then_others(read), classes)
     check_targets(rows, classes, recipe.loss)
+    tokens = RowTokens.of(rows, model.tokenizer, ranks=ranks)
+    fewest = 3 if recipe.loss in _LOSSES_OF_EQUAL_SCORES else 2  # that loss compares candidates
+    rows, tokens = without_false_negatives(rows, tokens, fewest)
     if recipe.loss == "mse":
         model.activation = nn.Identity()  # the loss compares logits with scores, without a sigmoid
     batches = PairBatches(
         rows,
+        tokens,
         model,
         recipe.batching,
         seed=recipe.seed,
         loss=recipe.loss,
         weights=recipe.data.weights,
-        ranks=ranks,
     )
     return Training(
         kind="cross-encoder",

@@ -26,12 +26,10 @@ from sbert_search.encoder.packed import PackedTokens
 from sbert_search.errors import ConfigError, CorpusError
 from sbert_search.losses.relevance import ordered_pairs
 from sbert_search.models.cross_encoder import CrossEncoder
-from sbert_search.runtime.distributed import Ranks
 from sbert_search.runtime.progress import warn
 from sbert_search.runtime.seed import generator
 from sbert_search.training.data.examples import DataConfig, Example, read_examples
 from sbert_search.training.data.text_dataset import RowTokens, TextBatches, TextRows
-from sbert_search.training.data.token_table import TokenTable
 from sbert_search.training.loop.batching import BatchingConfig, Rows
 from sbert_search.training.loop.objective import Batch
 
@@ -166,8 +164,8 @@ def relevance_rows(
 
     Args:
         candidates: The queries with their texts. A query without a relevant text, or without an
-            irrelevant one, gives no row. A text that is equal to the query, apart from case and
-            white space, is not used as an irrelevant one.
+            irrelevant one, gives no row. A text that is equal to the query or to a relevant text,
+            apart from case and white space, is not used as an irrelevant one.
         negatives: Maximum number of irrelevant texts in a row.
         seed: Seed of the order of the irrelevant texts.
 
@@ -179,11 +177,11 @@ def relevance_rows(
     for number, each in enumerate(candidates):
         texts = {doc_id: text for doc_id, text in each.texts.items() if text.strip()}
         good = [text for doc_id, text in texts.items() if each.grades.get(doc_id, 0) > 0]
-        own = folded(each.query)  # a query is not irrelevant to itself
+        known = {folded(each.query), *map(folded, good)}  # a query is relevant to itself
         bad = [
             text
             for doc_id, text in texts.items()
-            if each.grades.get(doc_id, 0) < 1 and folded(text) != own
+            if each.grades.get(doc_id, 0) < 1 and folded(text) not in known
         ]
         if not good or not bad:
             continue
@@ -232,35 +230,32 @@ class PairBatches(TextBatches):
     def __init__(
         self,
         rows: TextRows,
+        tokens: RowTokens,
         model: CrossEncoder,
         config: BatchingConfig,
         *,
         seed: int,
         loss: str,
         weights: Sequence[float] = (),
-        ranks: Ranks | None = None,
     ) -> None:
         """Count the tokens of all pairs.
 
         Args:
             rows: The texts and targets of all rows.
+            tokens: Tokens of their texts, without prompts.
             model: The model whose tokenizer makes the pairs.
             config: How to group the rows.
             seed: Seed of the order.
             loss: Name of the loss. It decides whether the loss is a sum over pairs of texts, over
                 rows, or over pairs of candidates with different grades.
             weights: For each file, how often its rows occur in an epoch.
-            ranks: The ranks, each of which tokenises a part of the texts; None: this process
-                tokenises all texts.
         """
         self.model, tokenizer = model, model.tokenizer
-        table = TokenTable.of(rows.texts, tokenizer, ranks)
-        tokens = RowTokens(table, rows.text_ids)
         super().__init__(rows, tokens, config, seed=seed, summed=loss, weights=weights)
-        # A length in `table` counts the special tokens of a single text; a pair has another number.
+        # The length of a text counts its special tokens; a pair has another number of them.
         extra = tokenizer.pair.size - 2 * tokenizer.single.size
         ids = (rows.text_ids[row][: rows.sizes[row]] for row in range(len(rows.text_ids)))
-        lengths = (table.lengths[texts] for texts in ids)
+        lengths = (tokens.table.lengths[texts] for texts in ids)
         self.lengths[:] = [
             (own[0] + own[1:] + extra).clip(max=tokenizer.max_len).sum() for own in lengths
         ]

@@ -86,6 +86,17 @@ class TextRows:
         sizes: NDArray[np.int64] = np.sum(self.text_ids != NO_TEXT, axis=1, dtype=np.int64)
         return sizes
 
+    def select(self, kept: NDArray[np.bool_]) -> TextRows:
+        """Return the rows for which ``kept``, (n,), is true."""
+        return replace(
+            self,
+            text_ids=self.text_ids[kept],
+            groups=self.groups[kept],
+            file_ids=self.file_ids[kept],
+            targets=None if self.targets is None else self.targets[kept],
+            sources=[self.sources[row] for row in np.flatnonzero(kept).tolist()],
+        )
+
     def row_texts(self, row: int) -> tuple[str, ...]:
         """Return the texts of a row."""
         return tuple(self.texts[text] for text in self.text_ids[row] if text != NO_TEXT)
@@ -229,9 +240,7 @@ class TextBatches(Batches):
             lengths, self._batch, config, seed=seed, fingerprint=rows.fingerprint(tokens.prompts)
         )
         if no_duplicates:
-            ids = np.where(
-                rows.text_ids == NO_TEXT, NO_TEXT, _equal_texts(tokens, rows)[rows.text_ids]
-            )
+            ids = equal_texts(rows, tokens)
             self._keys = TextKeys(ids, rows.groups)
             _tell_duplicates(ids, rows.sources)
             self._check_first_epoch()
@@ -371,22 +380,25 @@ def _without_single_rows(steps: list[Rows]) -> list[Rows]:
     return joined
 
 
-def _equal_texts(tokens: RowTokens, rows: TextRows) -> NDArray[np.int64]:
+def equal_texts(rows: TextRows, tokens: RowTokens) -> NDArray[np.int64]:
     """Number the texts so that texts which the model reads as the same tokens have one number.
 
     Returns:
-        Number of each text of ``rows``, (texts,).
+        Number of each text of each row, padded with `NO_TEXT`, (n, width).
     """
-    # The same text can be in the table several times, with several prompts.
-    text_of = np.empty(len(tokens.table.lengths), dtype=np.int64)
+    # The same text can be in the table several times, with several prompts, and not at all in rows.
+    text_of = np.full(len(tokens.table.lengths), NO_TEXT, dtype=np.int64)
     present = rows.text_ids != NO_TEXT
     text_of[tokens.ids[present]] = rows.text_ids[present]
     first: dict[bytes, int] = {}
     number = list(range(len(rows.texts)))  # of each text: itself, or an earlier equal text
     for text, key in zip(text_of.tolist(), tokens.table.keys(), strict=True):
+        if text == NO_TEXT:
+            continue
         one, other = _root(number, first.setdefault(key, text)), _root(number, text)
         number[max(one, other)] = min(one, other)
-    return np.array([_root(number, text) for text in number], dtype=np.int64)
+    roots = np.array([_root(number, text) for text in number], dtype=np.int64)
+    return np.where(present, roots[rows.text_ids], NO_TEXT)
 
 
 def _root(number: Sequence[int], text: int) -> int:

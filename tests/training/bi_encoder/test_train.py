@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -341,8 +342,9 @@ def test_every_step_of_a_loss_over_classes_has_a_gradient(
     given: dict[str, Path], tmp_path: Path, labels: list[int], size: int, steps: int, loss: str
 ) -> None:
     """Texts of a class differ in length, so sorting by length would part them."""
+    words = [" ".join(some) for some in product(WORDS, repeat=3)]  # copies would be left out
     rows = [
-        {"text": text() if n % 2 else text().split()[0], "label": str(label)}
+        {"text": words[n] if n % 2 else f"{words[n]} {text()}", "label": str(label)}
         for n, label in enumerate(labels)
     ]
     write(tmp_path / "classes.jsonl", rows)
@@ -403,6 +405,31 @@ def test_triplets_that_are_learned_already_are_no_success(
         train_bi_encoder(recipe, tmp_path / "run")
     assert (tmp_path / "run" / "ckpt-00000002").is_dir()
     assert not (tmp_path / "run" / "model").exists()
+
+
+@pytest.mark.parametrize(
+    ("recipe", "error"),
+    [
+        ("triplet", "No row has a usable negative"),
+        ("query-passage", "Every step would have one row"),
+    ],
+)
+def test_negatives_that_are_the_positive_are_no_success(
+    given: dict[str, Path], tmp_path: Path, recipe: str, error: str
+) -> None:
+    rows = [{"anchor": "a sun", "positive": "the cat", "negative": "The cat"} for _ in range(24)]
+    files = {**given, "triplets": write(tmp_path / "triplets.jsonl", rows)}
+    settings = ("data.form=triplets", "mining.negatives=0")
+    with pytest.raises(TrainingError, match=error):
+        train_bi_encoder(recipe_of(files, recipe, "triplets", *settings), tmp_path / "run")
+
+
+def test_classes_of_copies_are_no_success(given: dict[str, Path], tmp_path: Path) -> None:
+    rows = [{"text": WORDS[n % 4], "label": str(n % 4)} for n in range(24)]
+    files = {**given, "classes": write(tmp_path / "classes.jsonl", rows)}
+    settings = ("data.form=classes", "loss.name=hardest_triplets")
+    with pytest.raises(TrainingError, match="Each of the 4 classes has one text"):
+        train_bi_encoder(recipe_of(files, "triplet", "classes", *settings), tmp_path / "run")
 
 
 def test_a_prompt_that_leaves_no_room_is_refused(given: dict[str, Path], tmp_path: Path) -> None:

@@ -215,6 +215,28 @@ def test_rows_use_every_text_and_repeat_what_is_scarce() -> None:
     assert list(relevance_rows([Candidates("q", "query", {"a": "a"}, {"a": 1})], 3, 0)) == []
 
 
+def test_a_copy_of_a_relevant_text_is_not_irrelevant() -> None:
+    texts = {"good": "A cat", "copy": "a  cat", "other": "a dog"}
+    found = Candidates("q", "query", texts, {"good": 1})
+    (row,) = relevance_rows([found], 3, seed=1)
+    assert row.texts == ("query", "A cat", "a dog")
+
+
+@pytest.mark.parametrize("loss", ["list_softmax", "bce"])
+def test_negatives_that_are_the_positive_are_left_out(
+    start: Path, tmp_path: Path, loss: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [{"anchor": f"{word} sun", "positive": "cat", "negative": "Cat"} for word in WORDS]
+    data = {"train": str(write(tmp_path / "rows.jsonl", rows)), "form": "triplets"}
+    settings = recipe(start, data, task="relevance", loss=loss, budget={"steps": 1})
+    if loss == "bce":  # learns from the positives alone
+        train_cross_encoder(settings, tmp_path / "run")
+        assert "8 negatives are left out, such as the one at " in capsys.readouterr().err
+        return
+    with pytest.raises(TrainingError, match="No row has a usable negative"):
+        train_cross_encoder(settings, tmp_path / "run")
+
+
 def test_a_query_is_not_irrelevant_to_itself(tmp_path: Path) -> None:
     texts = {"a": "Uniforms save time.", "a-con": "Uniforms cost more.", "b": "Trains are slow."}
     asked = {"a": texts["a"], "q": "uniforms  SAVE time.", "b": "slow"}
