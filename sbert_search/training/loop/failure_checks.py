@@ -64,20 +64,27 @@ def diverged_error(step: int) -> TrainingError:
     )
 
 
-def no_gradient_error(steps: int, *, trainable: bool) -> TrainingError:
+def no_gradient_error(steps: int, *, trainable: bool, fitted: bool = False) -> TrainingError:
     """Make the error of a run whose gradient was 0 in every step.
 
     Args:
         steps: Number of steps of the run.
         trainable: Whether the model has a parameter that is trained.
+        fitted: Whether the step was a fit of a linear layer to all rows.
     """
-    cause = (
-        "The batches had nothing to learn from: for example one row, one class, rows without a "
-        "negative, or triplets whose loss is 0 because the negative is farther by loss.margin. Use "
-        "other data, a larger batching.size or another loss"
-        if trainable
-        else "No parameter of the model is trained"
-    )
+    if not trainable:
+        cause = "No parameter of the model is trained"
+    elif fitted:
+        cause = (
+            "The rows had nothing to learn from: for example texts that the model reads as the "
+            "same tokens, each with several labels. Use other data"
+        )
+    else:
+        cause = (
+            "The batches had nothing to learn from: for example one row, one class, rows without a "
+            "negative, or triplets whose loss is 0 because the negative is farther by loss.margin. "
+            "Use other data, a larger batching.size or another loss"
+        )
     return TrainingError(
         f"The gradient was 0 in all {steps:,} steps, so the model has learned nothing. {cause}. No "
         "model is written; the checkpoints stay."

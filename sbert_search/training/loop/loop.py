@@ -300,9 +300,8 @@ class _Run:
             if not (self.schedule.in_steps or fitted):
                 report.note_short_run(state.step)
         if state.idle_steps == state.step:
-            raise no_gradient_error(
-                state.step, trainable=any(p.requires_grad for p in self.model.parameters())
-            )
+            trainable = any(p.requires_grad for p in self.model.parameters())
+            raise no_gradient_error(state.step, trainable=trainable, fitted=fitted)
         return self._result(stopped)
 
     def _stopped(self) -> Stopped | None:

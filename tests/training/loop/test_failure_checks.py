@@ -184,6 +184,9 @@ def test_a_run_that_trains_no_parameter_says_so(tmp_path: Path) -> None:
             self.requires_grad_(False)
             self.free = nn.Parameter(torch.zeros(1))
 
+    fitted = str(no_gradient_error(1, trainable=True, fitted=True))
+    assert "texts that the model reads as the same tokens" in fitted
+    assert "batching" not in fitted
     error = no_gradient_error(4, trainable=False)
     assert "No parameter of the model is trained" in str(error)
     config = settings("budget.steps=2")

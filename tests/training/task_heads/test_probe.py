@@ -30,7 +30,7 @@ from sbert_search.training.task_heads.tag import train_tagger
 from tests.models.tiny import tiny_encoder, tiny_tokenizer
 from tests.training.small import unlike
 from tests.training.task_heads import test_answer, test_tag
-from tests.training.task_heads.small import QUICK, encoder_folder
+from tests.training.task_heads.small import QUICK, encoder_folder, write_rows
 from tests.training.task_heads.test_classify import labelled, texts
 
 Matrix = NDArray[np.float32]
@@ -191,6 +191,13 @@ def test_a_run_of_steps_is_not_resumed_as_a_fit(
     monkeypatch.undo()
     with pytest.raises(CheckpointError, match="fitted to convergence"):
         train_classifier(made, tmp_path / "run", resume=True)
+
+
+def test_a_text_with_two_labels_is_no_success(tmp_path: Path) -> None:
+    rows = [{"sentence": "the cat", "label": label} for label in ("a", "b") * 8]
+    data = {"train": str(write_rows(tmp_path / "rows.jsonl", rows))}
+    with pytest.raises(TrainingError, match="each with several labels"):
+        train_classifier(probe(tmp_path, data=data), tmp_path / "run")
 
 
 def test_a_fit_of_states_that_are_not_finite_is_refused(
