@@ -23,6 +23,10 @@ from sbert_search.records import Document, Qrels, Query
 from sbert_search.runtime.memory import mib
 
 _GRADE = re.compile(r"[-+]?[0-9]{1,9}")
+_TREC_FORM = (
+    "a file in TREC's format has no header and four columns, separated by white space: query id, "
+    "iteration, document id, grade (an integer)"
+)
 _QUERY_BYTES = 256  # memory overhead of a query: the Query object and its dict entry
 
 
@@ -122,24 +126,26 @@ def _is_of_trec(line: str) -> bool:
 def _trec_cells(line: str) -> tuple[str, str, str]:
     cells = CELL.findall(line)
     if len(cells) != 4:
-        raise BadRow(
-            f"{len(cells)} cells; after a first line of TREC's format, a judgement has four: "
-            "query id, 0, document id, grade",
-            line,
-        )
+        raise BadRow(f"{len(cells)} cells, after a first line of TREC's format; {_TREC_FORM}", line)
     return cells[0], cells[2], cells[3]
 
 
 def _beir_cells(line: str) -> tuple[str, str, str]:
     cells = line.split("\t")
     if len(cells) != 3 or not all(cell.strip() for cell in cells):
-        raise BadRow("not three cells separated by tabs: query id, document id, grade", line)
+        raise BadRow(
+            "not three cells separated by tabs: query id, document id, grade, after a header; "
+            f"{_TREC_FORM}",
+            line,
+        )
     return cells[0], cells[1], cells[2]
 
 
 def _check_header(line: str) -> None:
     if _GRADE.fullmatch(_beir_cells(line)[2]):
-        raise BadRow("the first line must be a header: query-id, corpus-id, score", line)
+        raise BadRow(
+            f"the first line must be a header: query-id, corpus-id, score; {_TREC_FORM}", line
+        )
 
 
 def _add_judgement(

@@ -43,6 +43,22 @@ def test_qrels_of_trec_have_four_columns_and_no_header(tmp_path: Path) -> None:
     assert read_qrels(tmp_path) == {"q2": {"d13-2": 2, "d4": -1}, "q1": {"d\u00a03": 0}}
 
 
+@pytest.mark.parametrize(
+    "content",
+    [
+        "query iter doc grade\nq1 0 d1 1\n",
+        "q1 0 d1 1.0\n",
+        "q1 0 d1 1 5\n",
+        "q1 0 d1 1\nq1 0 d1 1 5\n",
+    ],
+)
+def test_what_trec_s_format_has_not_is_told_with_what_it_has(tmp_path: Path, content: str) -> None:
+    write_qrels(tmp_path, content)
+    columns = "no header and four columns, separated by white space: query id, iteration, document"
+    with pytest.raises(CorpusError, match=columns):
+        read_qrels(tmp_path)
+
+
 IDS = st.text("abc-\u00a0é", min_size=1).filter(str.strip)
 JUDGEMENTS = st.dictionaries(
     IDS, st.dictionaries(IDS, st.integers(-2, 4), min_size=1, max_size=3), min_size=1, max_size=3
@@ -66,7 +82,7 @@ def test_both_formats_give_the_same_judgements(
     ("content", "message"),
     [
         ("q1\td 1\t1\n", "test.tsv:1: the first line must be a header"),
-        ("q1 0 d1 1\nq1 d1 1\n", "test.tsv:2: 3 cells; after a first line of TREC's format"),
+        ("q1 0 d1 1\nq1 d1 1\n", "test.tsv:2: 3 cells, after a first line of TREC's format"),
         ("q1 0 d1 1\nq1 0 d1 high\n", "test.tsv:2: the grade must be an integer"),
         ("q1 0 d1 1\nq1 0 d1 0\n", "test.tsv:2: an earlier line has the grade 1 for"),
         ("q1\td1\t1\n", "test.tsv:1: the first line must be a header"),
