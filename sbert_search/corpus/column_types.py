@@ -158,7 +158,8 @@ def as_type(
         moment = parsed(value, kind)
         if moment is not None:
             return moment
-    raise BadRow(f"column {name!r} is of type {kind}, this value is of type {own}", value)
+    wanted = "" if element_type(kind) is None else "; it must be a list, such as []"
+    raise BadRow(f"column {name!r} is of type {kind}, this value is of type {own}{wanted}", value)
 
 
 def as_text(value: object, name: str) -> str:

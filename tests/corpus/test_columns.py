@@ -246,8 +246,12 @@ def test_a_list_of_floats_for_integers_gets_the_true_reason() -> None:
 def test_integers_and_lists_do_not_meet() -> None:
     columns = Columns()
     columns.learn({"n": [1]}, typed=True)
-    with pytest.raises(BadRow, match=r"of type list\[int64\], this value is of type int64"):
+    with pytest.raises(BadRow, match=r"of type list\[int64\], this value is of type int64; it "):
         columns.learn({"n": 1}, typed=True)
+    untyped = Columns()
+    untyped.learn({"n": []}, typed=True)
+    with pytest.raises(BadRow, match="of type int64; it must be a list, such as "):
+        untyped.learn({"n": 3}, typed=True)
     with pytest.raises(BadRow, match="lone surrogate"):
         Columns({"n": "list[string]"}).convert({"n": ["\udcff"]}, typed=True)
 
