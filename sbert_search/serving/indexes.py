@@ -31,6 +31,7 @@ from sbert_search.serving.problems import Problem, problem_of
 T = TypeVar("T")
 
 RETRY_S = 5.0  # seconds until a refused commit is tried again
+NO_RERANKER = "The server was started without --rerank, so it has no reranker."
 _NO_MODEL = "The index has no model; search by words or by similar."
 
 
@@ -93,7 +94,7 @@ class ServedIndex:
                 wait, or the cluster cannot search.
         """
         if reranks and self.reranking is None:
-            raise Problem(400, "The server has no reranker; start it with --rerank.", "rerank")
+            raise Problem(400, NO_RERANKER, "rerank")
         engine = self.reranking if reranks and self.reranking else self.engine
         with self.plain_errors():
             require_queries(queries)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from time import time
 
 from sbert_search.serving.access import AccessTokens
-from sbert_search.serving.indexes import ServedIndex
+from sbert_search.serving.indexes import NO_RERANKER, ServedIndex
 from sbert_search.serving.limits import ServerLimits
 from sbert_search.serving.metrics import Metrics
 from sbert_search.serving.models.embedder import ServedEmbedder
@@ -111,7 +111,7 @@ class Served:
             Problem: The server has no reranker.
         """
         if not self.rerankers:
-            raise Problem(404, "The server has no reranker; start it with --rerank MODEL.", "model")
+            raise Problem(404, NO_RERANKER, "model")
         return self.rerankers.get(name) or next(iter(self.rerankers.values()))
 
     def require_filter(self, where: str | None) -> None:

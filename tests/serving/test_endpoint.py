@@ -56,6 +56,15 @@ def test_a_wrong_field_is_named(live: Live, built: Path, body: object, param: st
     assert "Traceback" not in answer.raw.decode()
 
 
+def test_a_client_is_told_how_the_server_was_started(live: Live) -> None:
+    for path, body in (
+        ("/v1/search", {"query": "x", "rerank": True}),
+        ("/v1/rerank", {"query": "x", "documents": ["y"]}),
+    ):
+        message = live.ask("POST", path, body).json["error"]["message"]
+        assert message == "The server was started without --rerank, so it has no reranker."
+
+
 @pytest.mark.parametrize(
     "raw",
     [
