@@ -118,9 +118,9 @@ def retrieval(
     """Measure search on BEIR folders.
 
     The corpus of each folder is searched with its queries, by default in the mode that `search`
-    uses. With --index, the model is that of the index; --model can name another place to find it.
-    If a query is itself a document of the corpus, with the same id and text, its results leave out
-    this document.
+    uses. Queries are read as plain text: quotes, + and - in them are no operators. With --index,
+    the model is that of the index; --model can name another place to find it. If a query is itself
+    a document of the corpus, with the same id and text, its results leave out this document.
     """
     from sbert_search.embedding.engines.protocol import pair_engine
     from sbert_search.evaluation.retrieval import evaluate_retrieval
