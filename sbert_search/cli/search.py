@@ -103,7 +103,8 @@ def _single_without_collections(function: Callable[..., None]) -> Callable[..., 
     "--min-score",
     type=Finite(),
     help="Lowest score of a document that is returned. In hybrid it is 0.4 times the cosine plus "
-    "0.6 times the share of the query's words, unless --dense-weight says otherwise.",
+    "0.6 times the share of the highest BM25 score that the query can have, unless --dense-weight "
+    "says otherwise.",
 )
 @click.option(
     "--like",

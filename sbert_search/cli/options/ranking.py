@@ -19,16 +19,16 @@ _RANKING: tuple[Decorator, ...] = (
         type=click.Choice(["weighted", "rrf"]),
         default="weighted",
         show_default=True,
-        help="How hybrid scores a document: by its cosine and its share of the query's words "
-        "(weighted), or by its ranks (rrf, reciprocal rank fusion).",
+        help="How hybrid scores a document: by its cosine and the share of the highest BM25 "
+        "score that the query can have (weighted), or by its ranks (rrf, reciprocal rank fusion).",
     ),
     click.option(
         "--dense-weight",
         type=Finite(),
         default=0.4,
         show_default=True,
-        help="Weight of the cosine in the score of hybrid, 0 to 1; the share of the query's words "
-        "has the rest.",
+        help="Weight of the cosine in the score of hybrid, 0 to 1; the share of the highest "
+        "BM25 score has the rest.",
     ),
     click.option(
         "--rerank", metavar="MODEL", help="Cross-encoder that scores the first hits again."

@@ -5,8 +5,8 @@ import { excerpt, marked } from "./marks.js";
 import { why } from "./stages.js";
 
 const SCORE =
-  "Score. Both: 0.4 × similarity of meaning + 0.6 × share of the query's words, at most 1. " +
-  "Meaning: the similarity. Words: the BM25 score.";
+  "Score. Both: 0.4 × similarity of meaning + 0.6 × share of the highest BM25 score that the " +
+  "query can have, at most 1. Meaning: the similarity. Words: the BM25 score.";
 
 /** @typedef {import("./types.js").Hit} Hit */
 

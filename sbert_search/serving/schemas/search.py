@@ -44,7 +44,8 @@ class SearchRequest(Struct, kw_only=True, forbid_unknown_fields=True):
         explain: Whether hits have their rank and score in every stage.
         syntax: Whether quotes, + and - in a query are operators.
         min_score: Lowest score of a hit. In hybrid search, a score is `dense_weight` times the
-            cosine plus the rest of the weight times the share of the words of the query that match.
+            cosine plus the rest of the weight times the share of the highest BM25 score that the
+            query can have.
         fuzzy: Number of edits by which words may differ.
         diversity: How much to avoid hits that resemble better ones.
         group_by: Column whose values group the hits.
