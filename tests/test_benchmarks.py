@@ -123,3 +123,84 @@ def test_the_guide_tells_the_measured_costs_of_search_options() -> None:
     table = runpy.run_path(str(BENCHMARKS / "options_table.py"))["table"]
     guide = (ROOT / "docs/guides/search-options.md").read_text(encoding="utf-8")
     assert "\n".join(table()) in guide, "run benchmarks/options_table.py"
+
+
+def test_the_probe_of_a_commit_runs_and_finds_the_same_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))  # of the server that it starts
+    script = importlib.import_module("probe")
+    trainers = script.small_world.trainers
+    monkeypatch.setattr(
+        script.small_world, "trainers", lambda *given: {"bert": trainers(*given)["bert"]}
+    )
+    monkeypatch.setattr(script, "QUICK_ROWS", 40)
+    found = []
+    for parts in (script.PARTS, script.PARTS[:-1]):  # the last part starts a server
+        folder = tmp_path / str(len(parts))
+        folder.mkdir()
+        monkeypatch.chdir(folder)
+        found.append(script.probe(script.Tree(ROOT), None, quick=True, parts=parts))
+    assert found[0].items() >= found[1].items()
+    groups = {name.split("/")[0] for name in found[0]}
+    assert {"vectors", "ranking", "weights", "loss", "dev", "build", "option"} <= groups
+    assert {"exit code", "error", "public names", "signature", "operation", "schema"} <= groups
+    assert found[0]["exit code/bad row left out"] == 3
+    assert str(tmp_path) not in json.dumps(found[0])
+
+
+def test_differences_of_two_commits_are_listed_and_end_with_1(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    script = importlib.import_module("compare_commits")
+    monkeypatch.setattr(script, "checked_out", lambda commit, folder: nullcontext(Path(commit)))
+    facts = {"base": {"loss/bert/1": "0x1", "same": 1}, "head": {"loss/bert/1": "0x2", "same": 1}}
+    monkeypatch.setattr(script, "probed", lambda tree, *_: facts[str(tree)])
+    ends = []
+    for head in ("base", "head"):
+        monkeypatch.setattr("sys.argv", ["compare_commits.py", "base", head])
+        ends.append((script.main(), capsys.readouterr().out.strip().splitlines()[-1]))
+    assert ends == [(0, "0 of 2 values differ."), (1, "1 of 2 values differ.")]
+    many = {f"loss/bert/{n}": n for n in range(20)}
+    lines = list(script.report(many, {}))
+    assert lines[:3] == ["loss/bert: 20 differ", "  loss/bert/0", "    base 0"]
+    assert lines[3].strip() == "head (absent)"
+    assert lines[-1] == "  and 12 more"
+
+
+SAMPLE = '''"""A module."""
+
+import os
+
+
+def lower(text: str) -> str:
+    """Say it."""
+    # why
+    if not text:
+        raise ValueError(
+            "empty"
+        )
+    return text.lower()
+'''
+
+
+def test_each_line_is_counted_as_one_kind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    script = importlib.import_module("count")
+    (tmp_path / "said.py").write_text(SAMPLE)
+    assert script.count_lines(tmp_path) == {
+        "modules": 1, "lines": 13, "code": 1, "docstring": 2, "comment": 1, "blank": 3,
+        "import": 1, "header": 1, "raise": 4,
+    }  # fmt: skip
+    lower = runpy.run_path(str(tmp_path / "said.py"))["lower"]
+    assert script.entered(tmp_path, lambda: lower("A")) == {"functions": 1, "files": 1}
+    monkeypatch.setattr(script, "traces", lambda package: {"query": {"functions": 1, "files": 1}})
+    counts = script.count(ROOT)
+    assert counts["option slots"] > counts["commands"] > 0
+    assert counts.keys() == json.loads((BENCHMARKS / "results/count.json").read_text()).keys() - {
+        f"{name}: {what} entered"
+        for name in ("indexing", "encoding")
+        for what in ("functions", "files")
+    }
