@@ -13,7 +13,7 @@ from typing import Any
 import click
 from mkdocs.exceptions import PluginError
 
-from sbert_search import _MODULE_OF
+from sbert_search import _MODULE_OF  # noqa: PLC2701 (no public name)
 from sbert_search.cli.main import cli
 
 _REMOTE = re.compile(

@@ -113,7 +113,7 @@ def _paragraphs(hit: Hit) -> Iterator[tuple[Text, int]]:
     if hit.chunk:
         head.append(f"  chunk {hit.chunk}", "dim")
     yield head, 2
-    yield _snippet(hit), 6
+    yield snippet_of(hit), 6
     if hit.answer is not None:
         yield Text(f"answer: {_line(hit.answer.text)}  ({hit.answer.score:.2f})", "bold"), 2
     if why := _why(hit):
@@ -145,7 +145,7 @@ def _why(hit: Hit) -> str:
     return " · ".join([*words, *(stages if len(stages) > 1 else ())])
 
 
-def _snippet(hit: Hit) -> Text:
+def snippet_of(hit: Hit) -> Text:
     """Cut the text around the answer or the best sentence, which is shown in bold green."""
     from rich.text import Text
 

@@ -88,14 +88,14 @@ def predict(
         emit(facts) if as_json else say(f"wrote {count:,} predictions to {out}")
     else:
         for row in files.rows(source):
-            emit(row.to_row(all_scores=all_scores)) if as_json else say(_line(row, all_scores))
+            emit(row.to_row(all_scores=all_scores)) if as_json else say(line_of(row, all_scores))
     if files.rejected:
         listed = f"; {out}.rejects.jsonl says why" if out is not None else ""
         note(f"{files.rejected:,} rows were left out{listed}.")
     return REJECTED_ROWS if files.rejected else 0
 
 
-def _line(row: PredictedRow, all_scores: bool) -> str:
+def line_of(row: PredictedRow, all_scores: bool) -> str:
     """Format a prediction as one line of plain text."""
     from sbert_search.prediction.results import TextEntities, TextLabel
 

@@ -382,7 +382,7 @@ def _quiet() -> Iterator[None]:
 
     At the end of the context, the previous settings are restored.
     """
-    from ray._private import worker
+    from ray._private import worker  # noqa: PLC2701 (no public name)
 
     flag = "_worker_logs_enabled"  # `worker` has no type hints
     logs, added = getattr(worker, flag, True), dict.fromkeys(_VARIABLES - os.environ.keys(), "0")

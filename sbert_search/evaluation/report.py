@@ -217,7 +217,7 @@ def write_reports(
     report = out / f"{evaluations[0].task.kind}.md"
     replace_file(report, markdown(evaluations, suite, beside).encode())
     written = [report]
-    for folder, some in {out: evaluations, **_folders(out, beside or {})}.items():
+    for folder, some in {out: evaluations, **report_folders(out, beside or {})}.items():
         folder.mkdir(exist_ok=True)
         for evaluation in some:
             written += _write_task(evaluation, folder)
@@ -240,9 +240,10 @@ def _write_task(evaluation: Evaluation, folder: Path) -> list[Path]:
     return written
 
 
-def _folders(
+def report_folders(
     out: Path, beside: Mapping[str, Sequence[Evaluation]]
 ) -> dict[Path, Sequence[Evaluation]]:
+    """Name a folder below ``out`` for each system, and refuse two systems with one folder."""
     folders: dict[Path, Sequence[Evaluation]] = {}
     for name, evaluations in beside.items():
         folder = out / "".join(c if c.isalnum() else "-" for c in name).strip("-")

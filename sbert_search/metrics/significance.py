@@ -163,7 +163,7 @@ def compare_correlations(
     for picks in resampled(rng, n, draws):
         counts = draw_counts(picks)
         a, b, g = (values.weighted(counts) for values in prepared)
-        gains.append(_weighted_pearson(b, g, counts) - _weighted_pearson(a, g, counts))
+        gains.append(weighted_pearson(b, g, counts) - weighted_pearson(a, g, counts))
     low, high = percentiles(np.concatenate(gains), level)
     a, b, g = (_standardised(values.whole) for values in prepared)
     null = np.concatenate([_exchanged(a, b, g, swap) for swap in swaps(rng, n, draws)])
@@ -266,7 +266,7 @@ def draw_counts(picks: NDArray[np.int64]) -> Floats:
     return np.bincount(cells, minlength=block * n).reshape(block, n).astype(np.float64)
 
 
-def _weighted_pearson(x: Floats, y: Floats, weights: Floats) -> Floats:
+def weighted_pearson(x: Floats, y: Floats, weights: Floats) -> Floats:
     """Weighted correlation along the last axis; NaN if all values of a resample are equal."""
     total = weights.sum(axis=1, keepdims=True)
     x_square, y_square = ((weights * p * p).sum(axis=1) for p in (x, y))

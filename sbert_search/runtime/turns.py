@@ -41,7 +41,7 @@ class Turns:
         self.n_turns = n_turns
         self._local = threading.local()
         self._renew(0)
-        _fork.all.add(self)
+        fork_handlers.all.add(self)
 
     def __enter__(self) -> None:
         depth = self._depth
@@ -161,9 +161,9 @@ class _Fork:
             turns._renew(min(turns._depth, 1))
 
 
-_fork = _Fork()
+fork_handlers = _Fork()
 os.register_at_fork(
-    before=_fork.before,
-    after_in_parent=_fork.after_in_parent,
-    after_in_child=_fork.after_in_child,
+    before=fork_handlers.before,
+    after_in_parent=fork_handlers.after_in_parent,
+    after_in_child=fork_handlers.after_in_child,
 )

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from sbert_search.models.heads import Normalize
-from tests.cli.process import Done, sbert_search
+from tests.cli.process import Done, in_a_process, sbert_search
 from tests.models.tiny import tiny_bi_encoder
 
 HEAVY = {"torch", "transformers", "sentence_transformers", "faiss", "pandas", "scipy", "sklearn"}
@@ -81,7 +81,7 @@ def cache(base: Path) -> dict[str, str]:
 def ask(
     index: Path, *options: str, query: str = "the cat sat", cached: Path | None = None
 ) -> tuple[Done, set[str]]:
-    done = sbert_search(
+    done = in_a_process(
         *("search", index, query, "--json", *options),
         launcher=(sys.executable, "-c", LISTING),
         env=cache(cached or index.parent),
@@ -134,7 +134,7 @@ def test_another_model_is_refused_once_and_before_torch_loads(
         env=env,
     )
     assert done.code == 0, done.err  # now both models are in the cache as graphs
-    done = sbert_search(
+    done = in_a_process(
         *("search", built, "cats", "--model", tmp_path / "other"),
         launcher=(sys.executable, "-c", LISTING),
         env=env,

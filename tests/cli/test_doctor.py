@@ -12,7 +12,7 @@ import torch
 from sbert_search.encoder.config import EncoderConfig
 from sbert_search.encoder.encoder import Encoder
 from sbert_search.models.bi_encoder import BiEncoder
-from tests.cli.process import sbert_search
+from tests.cli.process import in_a_process, sbert_search
 from tests.models.tiny import tiny_bi_encoder
 
 LISTING = """
@@ -44,7 +44,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_machine_is_described_without_torch(tmp_path: Path) -> None:
     env = {"XDG_CACHE_HOME": str(tmp_path)}
-    done = sbert_search("doctor", launcher=(sys.executable, "-c", LISTING), env=env)
+    done = in_a_process("doctor", launcher=(sys.executable, "-c", LISTING), env=env)
     assert done.code == 0, done.err
     assert done.err.endswith("MODULES False\n")
     for part in (

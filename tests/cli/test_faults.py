@@ -17,7 +17,7 @@ from sbert_search.index.store import IndexStore
 from sbert_search.runtime.remedies import if_offered
 from tests.cli.conftest import ROWS
 from tests.cli.lines import commands, sound_line
-from tests.cli.process import Done, sbert_search
+from tests.cli.process import Done, in_a_process, sbert_search
 
 Write = Callable[..., Path]
 
@@ -35,7 +35,7 @@ os.execv(sys.executable, [sys.executable, "-m", "sbert_search", *sys.argv[2:]])
 
 def limited(max_file_bytes: int | None, *arguments: object) -> Done:
     limit = "-" if max_file_bytes is None else max_file_bytes
-    return sbert_search(*arguments, launcher=[sys.executable, "-c", LIMITED, str(limit)])
+    return in_a_process(*arguments, launcher=[sys.executable, "-c", LIMITED, str(limit)])
 
 
 def build(source: object, out: Path, *options: object) -> Done:

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from sbert_search.cli.hits import SNIPPET_CHARS, _snippet, show_hits
+from sbert_search.cli.hits import SNIPPET_CHARS, show_hits, snippet_of
 from sbert_search.records import Hit
 
 
@@ -29,13 +29,13 @@ def words(n: int, seed: int = 0) -> str:
 
 
 def test_a_short_text_is_shown_whole() -> None:
-    assert str(_snippet(hit("One. Two.", "Two."))) == "One. Two."
+    assert str(snippet_of(hit("One. Two.", "Two."))) == "One. Two."
 
 
 def test_a_sentence_that_is_not_in_the_text_is_not_marked() -> None:
     for best in ("A title.", ""):
-        assert _snippet(hit("One. Two.", best)).spans == []
-    (marked,) = _snippet(hit("One. Two.", "Two.")).spans
+        assert snippet_of(hit("One. Two.", best)).spans == []
+    (marked,) = snippet_of(hit("One. Two.", "Two.")).spans
     assert (marked.start, marked.end) == (5, 9)
 
 
@@ -63,7 +63,7 @@ def test_times_are_shown_to_the_second(capsys: pytest.CaptureFixture[str]) -> No
 
 def test_a_sentence_in_the_middle_has_words_around_it() -> None:
     text = f"{words(200)} Here it is. {words(200, 1)}"
-    shown = str(_snippet(hit(text, "Here it is.")))
+    shown = str(snippet_of(hit(text, "Here it is.")))
     assert shown[:2] + shown[-2:] == "…  …"
     inner = shown[2:-2]
     assert f" {inner} " in text
@@ -76,7 +76,7 @@ def test_a_sentence_in_the_middle_has_words_around_it() -> None:
 def test_a_snippet_is_bounded_and_cuts_between_words(best_chars: int, before: int) -> None:
     best = words(2_000, 2)[:best_chars].rstrip() + "."
     text = " ".join(filter(None, [words(500, 1)[:before].strip(), best, words(3_000, 3)]))
-    shown = str(_snippet(hit(text, best)))
+    shown = str(snippet_of(hit(text, best)))
     inner = shown.removeprefix("… ").removesuffix(" …")
     assert len(inner) <= 2 * SNIPPET_CHARS
     assert f" {inner} " in f" {text} "
@@ -85,8 +85,8 @@ def test_a_snippet_is_bounded_and_cuts_between_words(best_chars: int, before: in
 
 def test_a_text_without_spaces_is_cut_too() -> None:
     text = "z" * 100_000
-    assert str(_snippet(hit(text, text))) == "z" * (2 * SNIPPET_CHARS) + " …"
-    assert str(_snippet(hit(text, ""))) == "z" * SNIPPET_CHARS + " …"
+    assert str(snippet_of(hit(text, text))) == "z" * (2 * SNIPPET_CHARS) + " …"
+    assert str(snippet_of(hit(text, ""))) == "z" * SNIPPET_CHARS + " …"
 
 
 @pytest.mark.parametrize("columns", [40, 80, 120])

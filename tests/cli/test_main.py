@@ -10,7 +10,7 @@ import pytest
 
 from sbert_search import __version__
 from sbert_search.cli.main import cli, run
-from tests.cli.process import environment, sbert_search
+from tests.cli.process import environment, in_a_process, sbert_search
 
 HEAVY = {"torch", "transformers", "sentence_transformers", "tokenizers", "faiss", "onnxruntime"}
 
@@ -103,7 +103,7 @@ def test_a_shell_completes_commands_options_and_recipes(words: str, expected: st
         "COMP_WORDS": words,
         "COMP_CWORD": str(len(words.split()) - 1),
     }
-    done = sbert_search(env=variables)
+    done = in_a_process(env=variables)
     assert f"plain,{expected}" in done.out.splitlines()
 
 
@@ -146,6 +146,6 @@ main()
 )
 def test_the_process_ends_without_freeing_modules(how: str, code: int, lines: list[str]) -> None:
     """Exit handlers run, and other threads are waited for."""
-    done = sbert_search(how, launcher=(sys.executable, "-c", ENDING))
+    done = in_a_process(how, launcher=(sys.executable, "-c", ENDING))
     assert done.code == code
     assert [line for line in done.out.splitlines() if "version" not in line] == lines

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sbert_search.cli.predict import _line
+from sbert_search.cli.predict import line_of
 from sbert_search.index.index import Index
 from sbert_search.prediction.files import PredictedRow
 from sbert_search.prediction.results import TextAnswer, TextEntities, TextEntity
@@ -114,7 +114,7 @@ def test_a_prediction_over_several_lines_is_shown_on_one() -> None:
     text = "Ada\r\nLovelace\nwrote"
     entities = TextEntities((TextEntity("per", 0, 13, "Ada\r\nLovelace", 0.5),))
     answer = TextAnswer("Ada\r\nLovelace", 0, 13, 0.25, 1.0)
-    shown = [_line(PredictedRow(1, None, text, found), False) for found in (entities, answer)]
+    shown = [line_of(PredictedRow(1, None, text, found), False) for found in (entities, answer)]
     assert shown == [
         "Ada Lovelace (per 0.50)  <- Ada Lovelace wrote",
         "Ada Lovelace  0.2500  <- Ada Lovelace wrote",

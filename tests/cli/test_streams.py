@@ -12,7 +12,7 @@ import pytest
 
 from sbert_search.cli import main
 from sbert_search.cli.failures import DEBUG
-from tests.cli.process import ROOT, Done, command, environment, sbert_search
+from tests.cli.process import ROOT, Done, command, environment, in_a_process, sbert_search
 
 NASTY = "caf\xe9 \x1b[31mred\x1b[2J \x9b1m \u2028 [/b] :smile: \u65e5"
 # Closes descriptors, as `<&-`, `>&-` and `2>&-` do, then becomes the command.
@@ -24,7 +24,7 @@ CLOSING = (
 
 
 def closed(descriptors: str, *arguments: object) -> Done:
-    return sbert_search(*arguments, launcher=[sys.executable, "-c", CLOSING, descriptors])
+    return in_a_process(*arguments, launcher=[sys.executable, "-c", CLOSING, descriptors])
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import pytest
 
 from sbert_search.embedding.hashing import HashingEmbedder
 from sbert_search.errors import ConfigError
-from sbert_search.evaluation.report import _folders, refuse_overwriting, write_reports
+from sbert_search.evaluation.report import refuse_overwriting, report_folders, write_reports
 from sbert_search.evaluation.retrieval import evaluate_retrieval
 from sbert_search.evaluation.tasks import EvalTask
 
@@ -23,9 +23,12 @@ def test_reports_need_a_folder_without_their_inputs(tmp_path: Path) -> None:
 
 
 def test_two_systems_get_two_folders(tmp_path: Path) -> None:
-    assert list(_folders(tmp_path, {"a b": [], "c": []})) == [tmp_path / "a-b", tmp_path / "c"]
+    assert list(report_folders(tmp_path, {"a b": [], "c": []})) == [
+        tmp_path / "a-b",
+        tmp_path / "c",
+    ]
     with pytest.raises(ConfigError, match=r"Two systems would be written to .*; rename 'a-b'"):
-        _folders(tmp_path, {"a b": [], "a-b": []})
+        report_folders(tmp_path, {"a b": [], "a-b": []})
 
 
 def test_an_id_that_no_run_file_can_hold_costs_the_run_file_only(

@@ -28,7 +28,7 @@ from sbert_search.index.storage.manifest import (
     SelfCheck,
     StoreSettings,
 )
-from sbert_search.index.storage.segments import _IdBatch
+from sbert_search.index.storage.segments import IdBatch
 from sbert_search.index.store import IndexStore
 from sbert_search.index.writer import Outcome
 from sbert_search.records import Document, RowCounts
@@ -330,7 +330,7 @@ def test_ids_are_read_from_buffers_longer_than_their_column() -> None:
     starts = pa.py_buffer(np.array([0, 0, 1, 3], np.int64).tobytes() + b"odd")
     column = pa.Array.from_buffers(pa.large_string(), 3, [None, starts, pa.py_buffer(b"abcd")])
     column.validate(full=True)
-    names = _IdBatch.of(column[1:])
+    names = IdBatch.of(column[1:])
     texts = [bytes(names.text[names.starts[n] : names.starts[n + 1]]) for n in range(2)]
     assert texts == [b"a", b"bc"]
 

@@ -10,11 +10,11 @@ from scipy import stats
 
 from sbert_search.metrics.significance import (
     Difference,
-    _weighted_pearson,
     compare_correlations,
     compare_means,
     holm,
     mean_interval,
+    weighted_pearson,
 )
 
 RESULT = Path(__file__).parents[1] / "results" / "significance.json"
@@ -243,6 +243,6 @@ def test_exchanges_that_make_all_values_equal_are_left_out() -> None:
 def test_a_resample_of_equal_values_has_no_correlation() -> None:
     x, y = np.array([0.1, 0.3, 0.7]), np.array([0.2, 0.9, 0.1])
     weights = np.array([[3.0, 0, 0], [0, 3.0, 0], [0, 0, 3.0], [1.0, 1.0, 1.0]])
-    found = _weighted_pearson(x, y, weights)  # three times one item; 3 * 0.1 / 3 is not 0.1
+    found = weighted_pearson(x, y, weights)  # three times one item; 3 * 0.1 / 3 is not 0.1
     assert np.isnan(found[:3]).all()
     assert found[3] == pytest.approx(stats.pearsonr(x, y).statistic)

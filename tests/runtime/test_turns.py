@@ -10,7 +10,7 @@ from functools import partial
 
 import pytest
 
-from sbert_search.runtime.turns import Turns, _fork
+from sbert_search.runtime.turns import Turns, fork_handlers
 
 PATIENCE_S = 30
 
@@ -167,9 +167,9 @@ def test_ctrl_c_while_a_fork_waits_gives_all_turns_back() -> None:
     until(lambda: turns._n_free == 2)
     threads += in_threads(partial(interrupt, turns))
     with pytest.raises(KeyboardInterrupt):
-        _fork.before()  # takes two turns, and waits for the third
-    _fork.after_in_parent()
-    assert (turns._n_free, turns.n_waiting, _fork._fork_lock.locked()) == (2, 0, False)
+        fork_handlers.before()  # takes two turns, and waits for the third
+    fork_handlers.after_in_parent()
+    assert (turns._n_free, turns.n_waiting, fork_handlers._fork_lock.locked()) == (2, 0, False)
     leave.set()
     for thread in threads:
         thread.join(PATIENCE_S)

@@ -15,7 +15,7 @@ from sbert_search.index.storage.manifest import Metric
 from sbert_search.runtime.progress import Advance
 from sbert_search.search.pairs import Pairs, at_most_one, clusters
 
-_MOST_COPIES = 64  # if more vectors are equal, each different vector is searched only once
+MOST_COPIES = 64  # if more vectors are equal, each different vector is searched only once
 _ROUNDING = 1e-5  # largest error of a float32 dot product, divided by both norms
 
 Floats = NDArray[np.float32]
@@ -57,7 +57,7 @@ def nearest(
         advance: Called with the number of documents of each block after it is done.
     """
     groups = _equal(vectors)
-    if max(map(len, groups)) > _MOST_COPIES:
+    if max(map(len, groups)) > MOST_COPIES:
         return _nearest_of_groups(vectors, groups, k, metric, advance)
     n, max_norm = len(vectors), largest_norm(vectors)
     rows = np.arange(n)

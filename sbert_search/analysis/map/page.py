@@ -32,7 +32,7 @@ _KINDS = {
     "timestamp": "time",
     "date": "date",
 }
-_FILES = files("sbert_search.analysis.map") / "page_files"
+PAGE_FILES = files("sbert_search.analysis.map") / "page_files"
 
 
 class Writable(Protocol):
@@ -71,7 +71,7 @@ def write_page(drawn: CorpusMap, file: Writable) -> None:
 
 
 def _read(name: str) -> str:
-    return (_FILES / name).read_text(encoding="utf-8")
+    return (PAGE_FILES / name).read_text(encoding="utf-8")
 
 
 def _script() -> str:

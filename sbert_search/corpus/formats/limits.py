@@ -60,7 +60,7 @@ class RowLimit:
         Without a budget nothing is checked.
         """
         if self._may_be_too_much(data):
-            self.check(_json_bytes(data))
+            self.check(json_bytes(data))
 
     def check_text(self, data: bytes) -> None:
         """Raise `BadRow` for a text that may need more memory than the limit.
@@ -103,7 +103,7 @@ class RowLimit:
 NO_BUDGET = RowLimit()
 
 
-def _json_bytes(data: bytes) -> int:
+def json_bytes(data: bytes) -> int:
     """Return an upper bound of the memory of the values of a JSON object, in bytes.
 
     A list or an object of n elements has n - 1 commas. So the number of strings, numbers and

@@ -10,14 +10,14 @@ import pyarrow as pa
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
-_PART_BYTES = 1 << 10
+PART_BYTES = 1 << 10
 
 
 class ZstdStream(io.RawIOBase):
     """The decompressed content of one or several concatenated zstd frames.
 
     A read of pyarrow's stream fails as a whole if it meets damage. So each read takes at most
-    `_PART_BYTES`: no more than this is lost before the damage.
+    `PART_BYTES`: no more than this is lost before the damage.
 
     Args:
         raw: The compressed file.
@@ -37,6 +37,6 @@ class ZstdStream(io.RawIOBase):
             OSError: The file is damaged, or ends inside a frame.
         """
         view = memoryview(buffer).cast("B")
-        data = self._stream.read(min(len(view), _PART_BYTES))
+        data = self._stream.read(min(len(view), PART_BYTES))
         view[: len(data)] = data
         return len(data)

@@ -313,7 +313,7 @@ def _fast_scores(
     step = max(1, DOT_ELEMENTS // block.shape[1]) if few else len(block)
     scores = np.empty((len(queries), len(block)), np.float32)
     for start in range(0, len(block), step):
-        part, out = _as_float32(block[start : start + step]), scores[:, start : start + step]
+        part, out = as_float32(block[start : start + step]), scores[:, start : start + step]
         if few:
             np.vecdot(part, queries[:, None], out=out)
         else:
@@ -325,7 +325,7 @@ def _fast_scores(
     return scores
 
 
-def _as_float32(vectors: Vectors) -> NDArray[np.float32]:
+def as_float32(vectors: Vectors) -> NDArray[np.float32]:
     """Convert finite vectors to float32; float16 is converted seven times as fast as by `astype`.
 
     The bits of float16 are moved to their places in float32. A multiplication by a power of two

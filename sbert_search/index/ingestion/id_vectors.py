@@ -185,10 +185,10 @@ class IdVectors:
         if not keep.all():
             vectors = vectors[keep]
             ids, sources = ids.filter(pa.array(keep)), sources.filter(pa.array(keep))
-        norms = _norms(vectors)
+        norms = fast_norms(vectors)
         if settings.metric == "cosine":
             units = _units(vectors, norms)
-            vectors, norms = stored_units(vectors, units, norms, settings.dtype), _norms(units)
+            vectors, norms = stored_units(vectors, units, norms, settings.dtype), fast_norms(units)
         table = textless_table(ids, sources, first_row)
         vectors = vectors.astype(settings.dtype, copy=False)
         return SegmentPart(table, vectors, float(norms.max(initial=0)))
@@ -196,7 +196,7 @@ class IdVectors:
     def _check(self, start: int, ids: list[str]) -> None:
         block = self.vectors.block(start, start + BLOCK_ROWS)
         rows = slice(start, start + len(block))
-        norms = _norms(block)
+        norms = fast_norms(block)
         self.contents[rows] = _NO_TEXT ^ ids_of.hash_vectors(block)
         self.id_hashes[rows] = ids_of.hash_ids(ids)
         # To save time, `problems` gets only vectors whose norm is 0, too large or not finite.
@@ -260,7 +260,7 @@ class IdVectors:
         return self._ids.slice(start, stop - start)
 
 
-def _norms(vectors: NDArray[np.float32]) -> NDArray[np.float64]:
+def fast_norms(vectors: NDArray[np.float32]) -> NDArray[np.float64]:
     """Return the norms (n,) of vectors (n, dim).
 
     They are computed in float32, which is faster than float64. Where the squares may underflow or

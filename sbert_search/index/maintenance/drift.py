@@ -62,8 +62,8 @@ def measure_drift(snapshot: Snapshot, target: float | None = None) -> DriftRepor
     with_faiss = [i for i, ann in enumerate(snapshot.anns) if ann and ann.index is not None]
     in_faiss = sum(snapshot.n_live(i) for i in with_faiss)
     imbalance = max(filter(None, (_imbalance(snapshot.anns[i]) for i in with_faiss)), default=None)
-    probes = _probes(snapshot) if with_faiss else np.empty(0, np.int64)
-    recall = _recall(snapshot, probes) if len(probes) else None
+    probes = probe_queries(snapshot) if with_faiss else np.empty(0, np.int64)
+    recall = recall_of(snapshot, probes) if len(probes) else None
     flat = manifest.settings.spec.is_flat
     return DriftReport(
         segments=len(manifest.segments),
@@ -95,7 +95,7 @@ def _actions(
     return actions
 
 
-def _probes(snapshot: Snapshot) -> NDArray[np.int64]:
+def probe_queries(snapshot: Snapshot) -> NDArray[np.int64]:
     """Return the live rows with the smallest hashes: a random sample that updates hardly change.
 
     Source: SplitMix64's finaliser (Steele et al. 2014, Fast splittable pseudorandom number
@@ -108,7 +108,7 @@ def _probes(snapshot: Snapshot) -> NDArray[np.int64]:
     return rows[np.argsort(hashes ^ (hashes >> np.uint64(31)), kind="stable")[:N_PROBES]]
 
 
-def _recall(snapshot: Snapshot, probes: NDArray[np.int64]) -> float | None:
+def recall_of(snapshot: Snapshot, probes: NDArray[np.int64]) -> float | None:
     """Return the mean recall@10 of searches for the probes, not counting the probes themselves.
 
     A row counts as correct if its score is at least that of the exact 10th neighbour, as in

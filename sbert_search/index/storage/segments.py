@@ -51,7 +51,7 @@ class Segment:
         self.vectors = npy.read(vectors, record.vectors.name, settings.dtype, shape)
         self.ids: ids.IdTable = npy.read(table, record.ids.name, "u8", (3, record.n_docs))
         self._docs = pa.py_buffer(docs)
-        self._id_batches: dict[int, _IdBatch] = {}
+        self._id_batches: dict[int, IdBatch] = {}
         self._rounded: dict[str, bool] = {}
         self._row_bytes: dict[int, int] = {}
         self._reader = self._open_docs()
@@ -265,12 +265,12 @@ class Segment:
                 values += value.to_pylist()
         return values
 
-    def _map_ids(self, index: int) -> _IdBatch:
+    def _map_ids(self, index: int) -> IdBatch:
         """Map, check and remember the document ids of one batch, at their first use."""
         column = self.batch(index).column("doc_id")
         with self.corruption_named():
             column.validate(full=True)
-        self._id_batches[index] = _IdBatch.of(column)
+        self._id_batches[index] = IdBatch.of(column)
         return self._id_batches[index]
 
     def _open_docs(self) -> pa.RecordBatchFileReader:
@@ -312,7 +312,7 @@ def _max_bytes(column: pa.Array) -> int:
     return int(column.nbytes) if pa.types.is_nested(column.type) else 8
 
 
-class _IdBatch(NamedTuple):
+class IdBatch(NamedTuple):
     """The document ids of one batch as views into the mapped file; reading an id takes 0.4 us.
 
     Attributes:
@@ -324,7 +324,7 @@ class _IdBatch(NamedTuple):
     text: memoryview
 
     @classmethod
-    def of(cls, column: pa.LargeStringArray) -> _IdBatch:
+    def of(cls, column: pa.LargeStringArray) -> IdBatch:
         """Map a validated column; its buffers may be longer than the column."""
         _, starts, text = column.buffers()
         used = memoryview(starts)[: 8 * (column.offset + len(column) + 1)]

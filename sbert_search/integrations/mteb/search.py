@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from mteb._create_dataloaders import create_dataloader
+from mteb._create_dataloaders import create_dataloader  # noqa: PLC2701 (no public name)
 from mteb.types import PromptType
 
 from sbert_search.config import to_mapping

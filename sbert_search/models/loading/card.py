@@ -212,11 +212,11 @@ def published_card(text: str, name: str, measured: Sequence[Measured]) -> str:
             for metric, value in each.scores.items()
         ]
         rest = re.sub(rf"(?ms)^{SCORES}\n.*?(?=^## |\Z)", "", card.text).rstrip()
-        card.text = f"{rest}\n\n{_section(measured)}"
+        card.text = f"{rest}\n\n{section_of(measured)}"
     return str(card)
 
 
-def _section(measured: Sequence[Measured]) -> str:
+def section_of(measured: Sequence[Measured]) -> str:
     """Write the section `SCORES`; tasks that have the same metrics share one table."""
     tables: dict[tuple[str, ...], list[Measured]] = {}
     for each in measured:

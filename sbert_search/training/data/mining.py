@@ -83,7 +83,7 @@ class _TokenKeys:
 
 
 @dataclass(frozen=True, slots=True)
-class _Anchor:
+class Anchor:
     """A text with the positives of its rows and its search hits, best first."""
 
     text: str
@@ -269,7 +269,7 @@ def _mine(
     chosen = {}
     for anchor, own in positives.items():
         hits = [(passages[int(doc_id)], score) for doc_id, score in run[anchor].items()]
-        chosen[anchor] = _Anchor(anchor, own, hits, related[anchor]).negatives(config, key)
+        chosen[anchor] = Anchor(anchor, own, hits, related[anchor]).negatives(config, key)
     if reranker is not None:
         # Scoring is slow, so only the first candidates are scored.
         first = {anchor: texts[: 4 * count] for anchor, texts in chosen.items()}

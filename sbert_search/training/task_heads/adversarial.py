@@ -81,17 +81,17 @@ def virtual_adversarial(
     fixed = clean.detach()
     for _ in range(config.steps):
         delta.requires_grad_()
-        with _perturbed(encoder, delta, config):
+        with perturbed_by(encoder, delta, config):
             (gradient,) = torch.autograd.grad(divergence(forward(), fixed), delta)
         largest = gradient.abs().amax(dim=-1, keepdim=True).clamp(min=1e-30)
         delta = delta.detach() + config.step * gradient / largest
         delta = delta.clamp(-config.radius, config.radius)
-    with _perturbed(encoder, delta, config):
+    with perturbed_by(encoder, delta, config):
         return divergence(forward(), clean)
 
 
 @contextmanager
-def _perturbed(encoder: Encoder, delta: Tensor, config: AdversarialConfig) -> Iterator[None]:
+def perturbed_by(encoder: Encoder, delta: Tensor, config: AdversarialConfig) -> Iterator[None]:
     """Add a perturbation to the embeddings of each token while the context is open."""
     embeddings = encoder.embeddings
     layer: nn.Module = embeddings.norm if config.kind == "sift" else embeddings.word

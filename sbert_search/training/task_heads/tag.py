@@ -227,7 +227,7 @@ def _training(
     if len(used) < len(rows):  # nothing can be learned from a sentence without tokens
         rows = [rows[n] for n in used]
         word_rows = WordRows.of(model, rows)
-    targets = _targets(model, rows, word_rows)
+    targets = tag_targets(model, rows, word_rows)
     states: CachedStates | None = None
     penalties: Penalties | None = None
     if recipe.tune != "full":
@@ -250,7 +250,7 @@ def _training(
     )
 
 
-def _targets(
+def tag_targets(
     model: TokenClassifier, rows: Sequence[TaggedTokens], word_rows: WordRows
 ) -> list[NDArray[np.int64]]:
     """Return the label indices of each sentence's words that have a token, int64 (words,).
@@ -358,5 +358,5 @@ def _calibrate(dev: Sequence[TaggedTokens], device: str, folder: Path) -> None:
     model = TokenClassifier.load(folder)
     rows = WordRows.of(model, dev)
     logits = np.concatenate(predict_emissions(model.to(resolve_device(device)), rows))
-    temperature = fit_temperature(logits, np.concatenate(_targets(model, dev, rows)), "class")
+    temperature = fit_temperature(logits, np.concatenate(tag_targets(model, dev, rows)), "class")
     write_side_file(folder, replace(read_side_file(folder), temperature=temperature))

@@ -5,7 +5,7 @@ import pytest
 from numpy.typing import NDArray
 
 from sbert_search.analysis.map.neighbours import (
-    _MOST_COPIES,
+    MOST_COPIES,
     Neighbours,
     duplicate_groups,
     nearest,
@@ -39,7 +39,7 @@ def test_many_equal_vectors_have_the_neighbours_of_brute_force(metric: Metric) -
     drawn = np.random.default_rng(3).integers(0, 12, 400)
     few = clustered(12) * (1 if metric == "cosine" else np.linspace(1, 2, 12)[:, None])
     vectors = few[np.where(np.arange(400) % 3 == 0, 0, drawn)].astype(np.float32)
-    assert np.unique(vectors, axis=0, return_counts=True)[1].max() > _MOST_COPIES
+    assert np.unique(vectors, axis=0, return_counts=True)[1].max() > MOST_COPIES
     done: list[int] = []
     found = nearest(vectors, 7, metric, done.append)
     scores = scores_of(vectors, metric)

@@ -16,7 +16,7 @@ import pytest
 from numpy.typing import NDArray
 
 from sbert_search.analysis.map.columns import NumberColumn
-from sbert_search.analysis.map.page import _FILES, SCRIPTS, SHOWN_NEIGHBOURS, write_page
+from sbert_search.analysis.map.page import PAGE_FILES, SCRIPTS, SHOWN_NEIGHBOURS, write_page
 from sbert_search.analysis.map.record import CorpusMap
 from sbert_search.analysis.map.table import to_table
 from tests.analysis.map.conftest import N
@@ -94,10 +94,10 @@ def test_no_text_of_a_document_can_end_a_script(drawn: CorpusMap) -> None:
 
 
 def test_the_page_names_no_host_and_inserts_texts_as_text() -> None:
-    names = {entry.name for entry in _FILES.iterdir()}
+    names = {entry.name for entry in PAGE_FILES.iterdir()}
     assert names == {*SCRIPTS, "page.css", "page.html"}
     for name in sorted(names):
-        text = (_FILES / name).read_text(encoding="utf-8")
+        text = (PAGE_FILES / name).read_text(encoding="utf-8")
         assert not re.findall(r"(?i)https?://|@import|url\(", text)
         assert not re.findall(
             r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(|new Function", text
@@ -105,9 +105,9 @@ def test_the_page_names_no_host_and_inserts_texts_as_text() -> None:
 
 
 def test_every_element_that_a_script_asks_for_is_in_the_page() -> None:
-    scripts = "".join((_FILES / name).read_text(encoding="utf-8") for name in SCRIPTS)
+    scripts = "".join((PAGE_FILES / name).read_text(encoding="utf-8") for name in SCRIPTS)
     made = {"chosen", "near"}
-    elements = set(re.findall(r'\bid="([\w-]+)"', (_FILES / "page.html").read_text()))
+    elements = set(re.findall(r'\bid="([\w-]+)"', (PAGE_FILES / "page.html").read_text()))
     asked = set(re.findall(r'byId\("([\w-]+)"\)', scripts))
     assert asked
     assert asked - made <= elements

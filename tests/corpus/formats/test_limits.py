@@ -16,7 +16,7 @@ import pytest
 from sbert_search.corpus.documents import CorpusReader
 from sbert_search.corpus.formats.arrow_sizes import row_bytes
 from sbert_search.corpus.formats.jsonl import parse_object
-from sbert_search.corpus.formats.limits import RowLimit, _json_bytes
+from sbert_search.corpus.formats.limits import RowLimit, json_bytes
 from sbert_search.corpus.formats.lines import BOM, read_lines
 from sbert_search.corpus.formats.parquet_groups import plan_group
 from sbert_search.corpus.formats.rows import BadRow
@@ -81,7 +81,7 @@ def test_the_memory_of_a_json_row_is_below_the_bound(value: object) -> None:
     taken = tracemalloc.get_traced_memory()[0]
     tracemalloc.stop()
     assert len(rows) == 50
-    assert taken <= 50 * _json_bytes(line) + 1_000
+    assert taken <= 50 * json_bytes(line) + 1_000
 
 
 def test_a_large_row_without_a_budget_has_no_memory_in_its_reason() -> None:

@@ -6,7 +6,7 @@ import io
 
 import pytest
 
-from sbert_search.corpus.formats.zstd import _PART_BYTES, ZstdStream
+from sbert_search.corpus.formats.zstd import PART_BYTES, ZstdStream
 from tests.corpus.accounting import zstd
 
 TEXT = bytes(range(256)) * 40
@@ -28,7 +28,7 @@ def test_only_a_small_part_before_a_cut_is_lost() -> None:
 
     with pytest.raises(OSError, match=r"[Zz]std|[Tt]runcated|decompress"):
         read_all()
-    assert len(found) >= len(TEXT) - _PART_BYTES
+    assert len(found) >= len(TEXT) - PART_BYTES
     assert (TEXT + TEXT).startswith(found)
 
 

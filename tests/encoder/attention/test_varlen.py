@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from torch._subclasses.fake_tensor import FakeTensorMode
+from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: PLC2701 (no public name)
 
 from sbert_search.encoder.attention import varlen
 from sbert_search.encoder.attention.selected_tokens import SelectedTokens, selected_attention

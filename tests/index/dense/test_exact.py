@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from sbert_search.index.dense import exact
-from sbert_search.index.dense.exact import FEW, TopK, _as_float32, scan
+from sbert_search.index.dense.exact import FEW, TopK, as_float32, scan
 
 
 class Watched(np.ndarray[Any, Any]):
@@ -46,7 +46,7 @@ def test_products_of_several_threads_take_turns() -> None:
 def test_half_precision_widens_as_astype_does() -> None:
     halves = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
     halves = halves[np.isfinite(halves)]
-    assert (_as_float32(halves).view(np.int32) == halves.astype(np.float32).view(np.int32)).all()
+    assert (as_float32(halves).view(np.int32) == halves.astype(np.float32).view(np.int32)).all()
 
 
 def test_pairs_kept_by_a_prune_are_joined_with_those_of_the_last_block(

@@ -18,7 +18,7 @@ from sbert_search.embedding.hashing import HashingEmbedder
 from sbert_search.errors import ConfigError, CorpusError, IndexStoreError
 from sbert_search.index.index import Index
 from sbert_search.index.ingestion import bulk, id_vectors
-from sbert_search.index.ingestion.id_vectors import IdVectors, _norms
+from sbert_search.index.ingestion.id_vectors import IdVectors, fast_norms
 from sbert_search.records import RowCounts
 from sbert_search.runtime.disk.files import use_disk
 from sbert_search.search.engine import SearchEngine
@@ -172,7 +172,7 @@ def test_norms_are_those_of_float64() -> None:
     vectors = rng.normal(size=(50, 300)) * 10.0 ** rng.integers(-25, 25, (50, 1))
     small = np.concatenate([vectors.astype(np.float32), np.zeros((1, 300), np.float32)])
     expected = np.linalg.norm(small.astype(np.float64), axis=1)
-    np.testing.assert_allclose(_norms(small), expected, rtol=1e-6)
+    np.testing.assert_allclose(fast_norms(small), expected, rtol=1e-6)
 
 
 VALUES = st.sampled_from([(1.0, 0.0), (0.0, 1.0), (0.6, 0.8), (0.0, 0.0), (math.inf, 1.0)])

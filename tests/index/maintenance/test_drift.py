@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from sbert_search.index import spec
 from sbert_search.index.maintenance import compaction, merge_policy
-from sbert_search.index.maintenance.drift import K, _probes, _recall, measure_drift
+from sbert_search.index.maintenance.drift import K, measure_drift, probe_queries, recall_of
 from sbert_search.index.snapshot import Snapshot
 from sbert_search.index.spec import IndexSpec
 from sbert_search.index.storage.manifest import StoreSettings
@@ -77,7 +77,7 @@ def test_recall_below_the_target_asks_for_tuning(tmp_path: Path) -> None:
     report = measure_drift(store.snapshot, target=1.0)
     assert report.recall is not None
     assert 0.5 < report.recall < 1
-    queries = store.snapshot.vectors(_probes(store.snapshot))
+    queries = store.snapshot.vectors(probe_queries(store.snapshot))
     found = store.snapshot.search(queries, K + 1)[1][:, 1:]  # the probe itself comes first
     true = store.snapshot.search(queries, K + 1, exact=True)[1][:, 1:]
     hits = [len(set(a) & set(b)) / K for a, b in zip(found.tolist(), true.tolist(), strict=True)]
@@ -93,7 +93,7 @@ def test_rows_with_equal_vectors_count_as_each_other(tmp_path: Path) -> None:
         vectors = np.tile(some_vectors(100, dim=16), (8, 1))
         writer.commit(make_batch(some_documents(800), vectors))
         writer.compact()
-    queries = store.snapshot.vectors(_probes(store.snapshot))
+    queries = store.snapshot.vectors(probe_queries(store.snapshot))
     (found, rows), (best, nearest) = (
         store.snapshot.search(queries, K + 1, exact=exact) for exact in (False, True)
     )
@@ -115,7 +115,7 @@ def test_a_probe_that_is_not_found_does_not_add_a_place(tmp_path: Path) -> None:
             rows = [0, *range(1, 11)] if exact else [*range(1, 10), 99, 10]
             return -np.array([rows], np.float32), np.array([rows])
 
-    assert _recall(cast(Snapshot, Missing()), np.array([0])) == 0.9
+    assert recall_of(cast(Snapshot, Missing()), np.array([0])) == 0.9
 
 
 def test_rows_without_faiss_and_dead_rows_are_counted(tmp_path: Path) -> None:
@@ -143,11 +143,11 @@ def test_an_index_of_one_row_or_none_needs_no_tuning(tmp_path: Path) -> None:
 
 def test_probes_stay_the_same_for_as_long_as_they_live(tmp_path: Path) -> None:
     store = made(tmp_path / "i", "Flat")
-    before = set(_probes(store.snapshot).tolist())
+    before = set(probe_queries(store.snapshot).tolist())
     gone = sorted(before)[:20]
     with store.writer() as writer:
         writer.delete([f"a{row}" for row in gone])
         writer.compact()
-    after = set(_probes(store.snapshot).tolist())
+    after = set(probe_queries(store.snapshot).tolist())
     assert before - after == set(gone)
     assert measure_drift(store.snapshot).recall is None

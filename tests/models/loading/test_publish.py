@@ -16,7 +16,7 @@ import pytest
 
 from sbert_search.embedding.embedder import Embedder
 from sbert_search.errors import ConfigError, ModelError
-from sbert_search.models.loading.card import _section, read_scores
+from sbert_search.models.loading.card import read_scores, section_of
 from sbert_search.models.loading.publish import PushOptions
 from sbert_search.search.rerankers.reranker import Reranker
 from tests.models.loading.hub_server import TOKEN, serve
@@ -95,7 +95,7 @@ def _scores(folder: Path, sha256: str, **more: object) -> Path:
 
 def test_a_task_without_a_defined_score_has_no_table(folder: Path) -> None:
     scores = _scores(folder, _sha256(folder), scores={"spearman": float("nan")})
-    section = _section(read_scores([scores]))
+    section = section_of(read_scores([scores]))
     assert "|" not in section
 
 

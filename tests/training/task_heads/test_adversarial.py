@@ -13,7 +13,7 @@ from sbert_search.errors import ConfigError
 from sbert_search.models.sequence_classifier import SequenceClassifier
 from sbert_search.training.task_heads.adversarial import (
     AdversarialConfig,
-    _perturbed,
+    perturbed_by,
     squared_difference,
     symmetric_binary_kl,
     symmetric_kl,
@@ -59,7 +59,7 @@ def test_normalised_embeddings_are_perturbed_whatever_their_scale(
     with torch.no_grad():
         embeddings.norm.weight.mul_(3)
         plain = embeddings(tokens)
-        with _perturbed(model.encoder, delta, AdversarialConfig(kind="sift")):
+        with perturbed_by(model.encoder, delta, AdversarialConfig(kind="sift")):
             moved = embeddings(tokens)
     torch.testing.assert_close(moved - plain, delta * embeddings.norm.weight)
 

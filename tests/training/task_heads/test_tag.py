@@ -19,7 +19,7 @@ from sbert_search.models.token_classifier import TokenClassifier
 from sbert_search.records import TaggedTokens
 from sbert_search.tag_schemes import tag_names
 from sbert_search.training.recipe import load_recipe, shipped_recipes
-from sbert_search.training.task_heads.tag import TagRecipe, _targets, train_tagger
+from sbert_search.training.task_heads.tag import TagRecipe, tag_targets, train_tagger
 from sbert_search.training.task_heads.word_rows import WordRows, predict_emissions
 from tests.training.small import unlike
 from tests.training.task_heads.small import (
@@ -108,10 +108,10 @@ def test_the_tags_of_a_cut_sentence_follow_the_scheme(tmp_path: Path) -> None:
         )
     ]
     words = WordRows.of(model, rows)
-    found = [[labels[n] for n in own] for own in _targets(model, rows, words)]
+    found = [[labels[n] for n in own] for own in tag_targets(model, rows, words)]
     assert found == [["O", "B-a", "L-a"], ["O", "O", "U-a"], ["O", "O", "O"]]
     hidden = [TaggedTokens(("cat", "\u0001", "sun"), ("B-a", "I-a", "L-a"), "f:1")]
-    (own,) = _targets(model, hidden, WordRows.of(model, hidden))
+    (own,) = tag_targets(model, hidden, WordRows.of(model, hidden))
     assert [labels[n] for n in own] == ["B-a", "L-a"]
 
 
