@@ -45,7 +45,8 @@ from sbert_search import (
     load_recipe,
     open_index,
 )
-from tests.commands import ROOT, run, told
+from tests.cli.process import ROOT, told
+from tests.cli.process import sbert_search as run
 from tests.parity.folders import bare
 from tests.serving.live import Live, live_server
 

@@ -83,6 +83,13 @@ def sbert_search(
     return Done(code, *said)
 
 
+def told(*arguments: object) -> list[dict[str, Any]]:
+    """Run a command that succeeds, with ``--json`` and ``--quiet``; return what it printed."""
+    done = sbert_search(*arguments, "--json", "--quiet")
+    assert done.code == 0, done.err
+    return done.records
+
+
 def in_a_process(
     *arguments: object,
     cwd: Path | None = None,
