@@ -248,6 +248,18 @@ def test_a_blank_span_is_no_answer(tmp_path: Path) -> None:
     assert (found.text, found.start, found.end) == ("", 0, 0)
 
 
+def test_the_score_of_an_answer_is_the_chance_of_its_ends_at_the_temperature(
+    tmp_path: Path,
+) -> None:
+    model, text = answerer(tmp_path, SideFile(temperature=2.0)), "the cat sat"
+    window = Window([], [], 1, [(0, 3), (4, 7), (8, 11)])
+    logits = np.array([[0, 0], [1, 0], [0, 2], [0, 0]], dtype=np.float32)
+    found = best_answer(model, AskedText(text, [window], {0: logits}), max_tokens=3, threshold=0)
+    first, last = np.exp(1 / 2), np.exp(2 / 2)  # beside two other tokens and no answer, with 0 each
+    assert found.text == "the cat"
+    assert found.score == pytest.approx(first / (first + 3) * last / (last + 3))
+
+
 def test_a_higher_temperature_makes_answers_less_sure_and_no_other(tmp_path: Path) -> None:
     cold, warm = answerer(tmp_path), answerer(tmp_path, SideFile(temperature=4.0))
     asked = [("the dog", LONG), ("cat", "the red sun"), ("cat", " ")]

@@ -3,9 +3,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import torch
 
 from sbert_search.errors import ConfigError
-from sbert_search.training.bi_encoder.losses import LossConfig
+from sbert_search.losses.in_batch import multiple_negatives_ranking
+from sbert_search.training.bi_encoder.losses import BatchObjective, LossConfig
 
 
 @pytest.mark.parametrize(
@@ -21,3 +23,13 @@ from sbert_search.training.bi_encoder.losses import LossConfig
 def test_settings_that_a_loss_cannot_use_are_refused(setting: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         LossConfig(**setting)
+
+
+def test_a_row_with_fewer_negatives_than_others_adds_no_candidate() -> None:
+    rows = torch.randn(3, 4, 8, generator=torch.Generator().manual_seed(0))
+    n_texts = torch.tensor([2, 4, 3])
+    rows[0, 2:] = rows[2, 3:] = 0.0  # as `StepTexts.by_row` fills them
+    candidates = torch.cat([rows[:, 1], rows[1, 2:], rows[2, 2:3]])
+    expected = multiple_negatives_ranking(rows[:, 0], candidates, scale=20.0)
+    ((total, count),) = BatchObjective(LossConfig(name="mnrl")).loss(rows, n_texts).sums.values()
+    torch.testing.assert_close(total / count, expected)

@@ -67,6 +67,11 @@ def test_batches_are_a_function_of_epoch_and_step_alone() -> None:
     assert np.array_equal(jumped.rows(2, 5), walked.rows(2, 5))
 
 
+def test_another_seed_gives_another_order() -> None:
+    first, second = (token_batches(settings(f"seed={seed}")).plan(0) for seed in (1, 2))
+    assert not np.array_equal(np.concatenate(first), np.concatenate(second))
+
+
 def test_no_rows_and_no_size_are_refused() -> None:
     config = BatchingConfig()
     with pytest.raises(TrainingError, match="no rows"):

@@ -237,6 +237,23 @@ def test_a_changed_dev_text_is_refused_when_a_run_resumes(tmp_path: Path) -> Non
         pretrain(longer, tmp_path / "run", resume=True)
 
 
+def test_held_out_documents_are_not_trained_on(tmp_path: Path) -> None:
+    recipe = small_recipe("bert", tmp_path)
+    tokenizer = TextTokenizer.from_folder(tmp_path / "vocabulary", 32)
+    corpora = prepare(
+        recipe.data,
+        tokenizer,
+        recipe.segments,
+        recipe.mask,
+        out=tmp_path / "run",
+        seed=0,
+        ranks=Ranks(),
+    )
+    assert corpora.dev is not None
+    assert corpora.train.identity["documents"] == [0, 24]
+    assert corpora.dev.identity["documents"] == [24, 32]
+
+
 def test_held_out_masks_do_not_depend_on_the_run(tmp_path: Path) -> None:
     quick = ("budget.steps=1", "optim.lr=0")
     one = pretrain(small_recipe("bert", tmp_path, *quick), tmp_path / "one")
