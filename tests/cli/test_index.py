@@ -163,7 +163,7 @@ def test_add_is_idempotent_and_upsert_replaces(index: Path, write: Write) -> Non
 
 
 def test_delete_by_id_file_and_filter(index: Path, write: Write) -> None:
-    out = sbert_search("index", "delete", index, "--ids", "mill,nobody").out
+    out = sbert_search("index", "delete", index, "--ids", "mill,nobody,nobody").out
     assert out == f"Documents deleted: 1, left in {index}: 2; unknown ids: 1.\n"
     ids = write("ids.txt", "bread")
     (done,) = sbert_search("index", "delete", index, "--ids-file", ids, "--json").records
