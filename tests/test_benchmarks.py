@@ -42,6 +42,7 @@ def run(*arguments: object) -> str:
     return done.stdout
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
 def test_every_script_explains_itself(script: Path) -> None:
     assert "--quick" in run(script, "--help")
@@ -84,6 +85,7 @@ def test_the_gpu_benchmark_runs_to_its_end(
     assert {"upload", "search"} <= set(fake.calls)
 
 
+@pytest.mark.thorough
 def test_two_commits_answer_the_same_blocks_of_hybrid_queries(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -125,6 +127,7 @@ def test_the_guide_tells_the_measured_costs_of_search_options() -> None:
     assert "\n".join(table()) in guide, "run benchmarks/options_table.py"
 
 
+@pytest.mark.thorough
 def test_the_probe_of_a_commit_runs_and_finds_the_same_twice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -186,6 +189,7 @@ def lower(text: str) -> str:
 '''
 
 
+@pytest.mark.thorough
 def test_each_line_is_counted_as_one_kind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(BENCHMARKS))
     script = importlib.import_module("count")

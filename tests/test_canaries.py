@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.cli.process import ROOT, environment
 from tests.faults import keep_result
 
@@ -19,6 +21,7 @@ OPENED = {  # harmless without their code: what brings it along is not looked at
 }
 
 
+@pytest.mark.thorough
 def test_files_never_run_code(tmp_path: Path) -> None:
     child = [sys.executable, "-m", "tests.canary", str(tmp_path)]
     done = subprocess.run(child, cwd=ROOT, env=environment(), capture_output=True, text=True)

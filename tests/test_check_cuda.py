@@ -71,6 +71,7 @@ def test_a_failed_step_is_recorded_and_the_next_ones_run(tmp_path: Path) -> None
     assert [command[command.index("--device") + 1] for command in options] == ["cuda", "cuda"]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("flags", [(), ("--dry-run",)])
 def test_the_steps_name_files_and_options_that_exist(
     flags: tuple[str, ...], tmp_path: Path
@@ -130,6 +131,7 @@ def test_every_dependency_is_carried_or_present() -> None:
     assert not {*wheels.CARRIED} & {*wheels.PRESENT}
 
 
+@pytest.mark.thorough
 def test_a_wheel_is_cut_and_its_record_is_right(tmp_path: Path) -> None:
     wheels = importlib.import_module("cuda_wheels")
     old = tmp_path / "some-1.0-py3-none-any.whl"

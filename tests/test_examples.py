@@ -30,6 +30,7 @@ def test_every_example_is_tested() -> None:
     assert {path.stem for path in (ROOT / "examples").glob("*.py")} == set(PRINTED)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", PRINTED)
 def test_an_example_runs(name: str, tmp_path: Path) -> None:
     script = ROOT / "examples" / f"{name}.py"
@@ -47,6 +48,7 @@ def test_an_example_runs(name: str, tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.thorough
 def test_the_notebooks_run_and_hold_no_outputs(tmp_path: Path) -> None:
     """Each cell is displayed as in a notebook: as HTML if its last value has it."""
     notebooks = sorted((ROOT / "examples").rglob("*.ipynb"))

@@ -101,6 +101,7 @@ def _top(name: str) -> str:
     return name.partition(".")[0]
 
 
+@pytest.mark.thorough
 def test_no_file_does_what_none_may() -> None:
     assert len(SOURCES) > 300
     names = {path: path.relative_to(ROOT).as_posix() for path in SOURCES}

@@ -104,6 +104,7 @@ def test_models_compute_what_they_computed(folder: Path, expected: Expected) -> 
     assert make.scores(folder) == pytest.approx(expected["scores"], rel=0, abs=1e-5)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", make.RUNS)
 def test_an_interrupted_run_comes_to_its_end(
     folder: Path, expected: Expected, name: str, capsys: pytest.CaptureFixture[str]

@@ -31,6 +31,7 @@ def lives(*hours: float) -> Iterator[float]:
     return chain(hours, repeat(math.inf))
 
 
+@pytest.mark.thorough
 def test_the_page_is_what_both_scripts_write(modules: dict[str, ModuleType]) -> None:
     results = BENCHMARKS / "results"
     costs, large = modules["scale_costs"], modules["bench_large"]

@@ -91,12 +91,14 @@ def ask(
     return done, set(json.loads(line.removeprefix("MODULES")))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("mode", ["dense", "lexical", "hybrid"])
 def test_a_cold_search_imports_only_what_it_uses(built: Path, mode: str) -> None:
     _, modules = ask(built, "--mode", mode)
     assert not [name for name in modules if f"{name}.".startswith(tuple(f"{u}." for u in UNUSED))]
 
 
+@pytest.mark.thorough
 def test_a_cold_search_loads_no_torch_and_finds_the_same(built: Path) -> None:
     quick, modules = ask(built, "--verbose")
     assert {"onnxruntime", "tokenizers", "pyarrow"} <= modules
@@ -123,6 +125,7 @@ def test_a_search_notes_nothing_unless_asked(built: Path) -> None:
     assert done.err.startswith("MODULES")
 
 
+@pytest.mark.thorough
 def test_another_model_is_refused_once_and_before_torch_loads(
     built: Path, corpus: Path, tmp_path: Path
 ) -> None:
@@ -155,6 +158,7 @@ def test_a_model_that_is_gone_is_reported_once(built: Path, tmp_path: Path) -> N
     assert "Loading torch" not in done.err
 
 
+@pytest.mark.thorough
 def test_without_the_graph_torch_answers_after_one_note(built: Path, tmp_path: Path) -> None:
     done, modules = ask(built, cached=tmp_path)
     assert "torch" in modules
@@ -162,6 +166,7 @@ def test_without_the_graph_torch_answers_after_one_note(built: Path, tmp_path: P
     assert len(done.records) == 3
 
 
+@pytest.mark.thorough
 def test_a_graph_that_disagrees_with_the_index_is_passed_over(built: Path, tmp_path: Path) -> None:
     shutil.copytree(built.parent / "cache", tmp_path / "cache")
     ask(built, cached=tmp_path)

@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.cli.lines import commands, run_lines, sound_line
 from tests.cli.lines_child import RED_FLAGS
 from tests.faults import FULL, keep_result
@@ -30,6 +32,7 @@ LIMITS: dict[str, dict[str, Any]] = {
 CHECK = {"arguments": ["index", "check", "index"]}
 
 
+@pytest.mark.thorough
 def test_every_command_ends_by_name_whatever_is_missing(template: Path, fast_path: Path) -> None:
     cases = list(_cases())
     batches = [_batch(template, *case) for case in cases]

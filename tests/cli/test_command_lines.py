@@ -11,6 +11,8 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.cli.lines import commands, mutated_line, run_lines, sound_line
 from tests.cli.lines_child import RED_FLAGS
 from tests.faults import FULL, keep_result
@@ -22,6 +24,7 @@ WAITED = -14  # ended by SIGALRM
 MEMORY = {"RLIMIT_AS": 4 << 30}  # so that no line can harm this machine
 
 
+@pytest.mark.thorough
 def test_every_command_has_a_sound_line(template: Path, fast_path: Path) -> None:
     """Else a new command would be mutated only up to its first complaint."""
     lines = [sound_line(name, command) for name, command in commands()]
@@ -32,6 +35,7 @@ def test_every_command_has_a_sound_line(template: Path, fast_path: Path) -> None
         assert done["code"] == 0, (line, done["shown"])
 
 
+@pytest.mark.thorough
 def test_mutated_lines_end_by_name(template: Path, fast_path: Path) -> None:
     draw, tree = random.Random(SEED), list(commands())
     lines = [mutated_line(draw, tree) for _ in range(LINES)]

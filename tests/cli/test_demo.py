@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from tests.cli.process import sbert_search
 
 
+@pytest.mark.thorough
 def test_a_second_run_uses_the_index_of_the_first(tmp_path: Path) -> None:
     arguments = ["demo", "--dir", tmp_path / "demo", "--model", "hashing"]
     first = sbert_search(*arguments)

@@ -57,6 +57,7 @@ def test_the_machine_is_described_without_torch(tmp_path: Path) -> None:
         assert part in done.out
 
 
+@pytest.mark.thorough
 def test_what_is_measured_is_told_and_measured_anew_on_request(model: Path, tmp_path: Path) -> None:
     env = {"XDG_CACHE_HOME": str(tmp_path), "OMP_NUM_THREADS": "1"}
     first = sbert_search("doctor", "--measure", model / "model", "--json", env=env)

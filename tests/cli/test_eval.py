@@ -241,6 +241,7 @@ def test_two_runs_are_compared(data: Path) -> None:
     assert (mixed.code, "Only one of the two runs has pairs" in mixed.err) == (1, True)
 
 
+@pytest.mark.thorough
 def test_cross_encoders_are_evaluated_in_every_role(data: Path) -> None:
     tiny_cross_encoder(data / "tokenizer").save(data / "reranker")
     graded = [{"question": "the dog", "answer": "a dog", "label": 1}]

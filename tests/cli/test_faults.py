@@ -160,6 +160,7 @@ def test_a_damaged_file_is_named(index: Path, part: str, damage: str) -> None:
         assert f"{file.relative_to(index)} is corrupt" in done.out + done.err
 
 
+@pytest.mark.thorough
 def test_a_full_disk_leaves_an_unfinished_build_that_goes_on(
     corpus_of_batches: Path, tmp_path: Path
 ) -> None:
@@ -176,6 +177,7 @@ def test_a_full_disk_leaves_an_unfinished_build_that_goes_on(
     assert done.records[0]["read"] == 16 * 1024
 
 
+@pytest.mark.thorough
 def test_a_read_only_folder_is_named(index: Path, corpus: Path, write: Write) -> None:
     more = write("more.jsonl", {"_id": "new", "text": "new"})
     folders = [index, *(path for path in index.iterdir() if path.is_dir())]

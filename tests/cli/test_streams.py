@@ -37,6 +37,7 @@ def nasty(tmp_path: Path) -> Path:
     return out
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("descriptors", ["2", "12", "012"])
 def test_closed_streams_do_not_stop_the_work(descriptors: str, index: Path, tmp_path: Path) -> None:
     more = tmp_path / "more.jsonl"
@@ -45,6 +46,7 @@ def test_closed_streams_do_not_stop_the_work(descriptors: str, index: Path, tmp_
     assert sbert_search("index", "info", index, "--json").records[0]["documents"] == 4
 
 
+@pytest.mark.thorough
 def test_closed_stdin_is_empty(tmp_path: Path) -> None:
     done = closed("0", "index", "build", "-", "--out", tmp_path / "i", "--model", "hashing")
     assert (done.code, done.err) == (1, "sbert-search: <stdin>: holds no rows.\n")
@@ -56,6 +58,7 @@ def test_no_file_takes_the_number_of_a_closed_stream(index: Path) -> None:
     assert before == {path: path.read_bytes() for path in index.rglob("*") if path.is_file()}
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
 def test_no_encoding_fails_and_json_stays_exact(encoding: str, nasty: Path) -> None:
     env = {"PYTHONIOENCODING": encoding}
@@ -100,6 +103,7 @@ def test_a_full_disk_behind_stdout_is_named(options: list[str], index: Path) -> 
     )
 
 
+@pytest.mark.thorough
 def test_a_full_disk_behind_stderr_does_not_stop_the_work(index: Path) -> None:
     arguments = command("search", index, "water", "--where", "year > 3000")
     with open("/dev/full", "wb") as full:
@@ -186,6 +190,7 @@ def test_commands_print_only_by_the_console() -> None:
             assert "sys.stderr" not in source, path
 
 
+@pytest.mark.thorough
 def test_a_non_blocking_pipe_takes_all_lines(index: Path) -> None:
     """A pipe shared with a program that made it non-blocking, as terminals and ssh do."""
     read, write = os.pipe()

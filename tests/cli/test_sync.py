@@ -141,6 +141,7 @@ def test_an_empty_name_is_not_the_current_folder(notes: Path) -> None:
     assert not index.exists()
 
 
+@pytest.mark.thorough
 def test_watch_follows_the_folder_until_it_is_interrupted(notes: Path) -> None:
     line = command("index", "sync", notes.with_name("i"), notes, "--watch")
     with subprocess.Popen(
@@ -224,6 +225,7 @@ class Places:
         return place.with_name(f"{place.name}.away")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("named", [(), ("--model", "hashing")])
 @pytest.mark.parametrize("seed", range(4))
 def test_a_watch_never_makes_an_index_in_place_of_one_that_is_away(

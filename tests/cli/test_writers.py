@@ -19,6 +19,7 @@ WRITERS = 8 if FULL else 3
 EACH = 200
 
 
+@pytest.mark.thorough
 def test_adds_at_once_wait_for_each_other_and_lose_nothing(index: Path, tmp_path: Path) -> None:
     before = IndexStore.open(index).snapshot.n_docs
     crowd = []
@@ -49,6 +50,7 @@ def test_who_does_not_wait_is_told_how_to(index: Path, change: tuple[object, ...
     assert "wait for it (--wait SECONDS), or end it." in done.stderr
 
 
+@pytest.mark.thorough
 def test_a_second_build_into_a_folder_is_not_told_of_an_option_that_it_lacks(
     tmp_path: Path, corpus: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

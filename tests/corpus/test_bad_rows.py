@@ -121,6 +121,7 @@ CASES = {
 }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_a_bad_row_is_named_or_skipped(tmp_path: Path, case: Case) -> None:
     path = tmp_path / case.name

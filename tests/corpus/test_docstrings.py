@@ -79,6 +79,7 @@ def test_a_docstring_is_cut_at_exactly_1000_characters(tmp_path: Path) -> None:
     assert texts == [whole, whole, f"Two words.\n\n{whole}"[:MAX_CHARS].rstrip()]
 
 
+@pytest.mark.thorough
 def test_the_library_of_this_python() -> None:
     documents = list(stdlib_documents())
     assert "turtle" not in sys.modules

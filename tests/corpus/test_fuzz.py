@@ -44,6 +44,7 @@ JSON_VALUES = st.recursive(
 FIELDS = st.sampled_from(["_id", "text", "title", "n", "\ud800", "", "id"])
 
 
+@pytest.mark.thorough
 @settings(max_examples=150 * SCALE, deadline=None)
 @given(st.lists(st.dictionaries(FIELDS, JSON_VALUES), min_size=1, max_size=5))
 def test_any_json_objects(folder: Path, rows: list[dict[str, object]]) -> None:

@@ -41,6 +41,7 @@ def read_in_child(path: Path) -> tuple[int, int, int]:
     return rows, documents, growth_mib
 
 
+@pytest.mark.thorough
 def test_a_large_jsonl_file(tmp_path: Path) -> None:
     path = tmp_path / "c.jsonl"
     with path.open("w") as file:
@@ -51,6 +52,7 @@ def test_a_large_jsonl_file(tmp_path: Path) -> None:
     assert growth_mib < 60
 
 
+@pytest.mark.thorough
 def test_a_parquet_file_with_one_large_row_group(tmp_path: Path) -> None:
     path = tmp_path / "c.parquet"
     texts = [f"{n} " + "some words of text " * 200 for n in range(N_ROWS)]
@@ -62,6 +64,7 @@ def test_a_parquet_file_with_one_large_row_group(tmp_path: Path) -> None:
     assert growth_mib < 100
 
 
+@pytest.mark.thorough
 def test_a_line_without_end_from_a_small_file(tmp_path: Path) -> None:
     path = tmp_path / "c.jsonl.gz"
     with gzip.open(path, "wb", compresslevel=1) as file:

@@ -41,6 +41,7 @@ def reader_of(folder: Path, batch_rows: int) -> CorpusReader:
     return CorpusReader(sources, on_error="skip", batch_rows=batch_rows)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("batch_rows", [1, 4, 10, 1000])
 def test_every_border_is_a_place_to_go_on(tmp_path: Path, batch_rows: int) -> None:
     write_sources(tmp_path)

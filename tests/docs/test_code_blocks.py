@@ -32,6 +32,7 @@ def _names(page: Path) -> str:
     return page.relative_to(ROOT).as_posix()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("page", PAGES, ids=_names)
 def test_the_blocks_of_a_page_run_in_order(
     page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

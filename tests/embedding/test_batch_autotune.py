@@ -125,6 +125,7 @@ def test_a_later_embedder_of_the_shape_takes_what_an_earlier_one_measured(
     assert fixed.measured_batch_tokens == 0
 
 
+@pytest.mark.thorough
 def test_an_index_keeps_the_batches_of_its_build(tmp_path: Path, monkeypatch: Any) -> None:
     tiny_bi_encoder(tmp_path / "tokens").save(tmp_path / "model")
     model: Any = {"device": "cpu", "batch_tokens": "auto"}

@@ -53,6 +53,7 @@ def minilm() -> Embedder:
     return Embedder(device="cpu", precision="fp32")
 
 
+@pytest.mark.thorough
 def test_minilm_equals_sentence_transformers_on_real_texts(
     minilm: Embedder, real_data: Path
 ) -> None:
@@ -71,6 +72,7 @@ def test_minilm_equals_sentence_transformers_on_real_texts(
     np.testing.assert_allclose(ours, theirs, atol=1e-5)
 
 
+@pytest.mark.thorough
 @given(st.lists(WORDS.map(" ".join), min_size=1, max_size=12), st.randoms())
 @settings(max_examples=25, deadline=None)
 def test_company_order_and_batch_size_change_nothing(
@@ -92,6 +94,7 @@ def test_company_changes_no_minilm_vector_by_more_than_1e_6(minilm: Embedder) ->
         np.testing.assert_allclose(minilm.encode(text), together[row], atol=1e-6)
 
 
+@pytest.mark.thorough
 def test_bf16_agrees_with_itself_in_other_company_and_with_fp32(minilm: Embedder) -> None:
     texts = ["cat", "A man is playing a flute.", "Two dogs run. " * 20]
     half = Embedder(device="cpu", precision="bf16")

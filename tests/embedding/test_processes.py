@@ -21,6 +21,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return base / "saved"
 
 
+@pytest.mark.thorough
 def test_two_processes_give_the_vectors_of_one_until_one_ends(folder: Path) -> None:
     alone = Embedder(folder, device="cpu", precision="fp32", truncate_dim=10)
     both = Embedder(folder, device="cpu,cpu", precision="fp32", truncate_dim=10, batch_tokens=16)
@@ -60,6 +61,7 @@ class Undecided:
         return np.full((len(tokens), 2), number, np.float32)
 
 
+@pytest.mark.thorough
 def test_processes_that_measure_otherwise_agree_on_the_precision_of_the_first() -> None:
     undecided: Any = Undecided
     engine = ProcessEngine(undecided, ["cpu", "cuda"], calibrate=["a text"])
@@ -68,11 +70,13 @@ def test_processes_that_measure_otherwise_agree_on_the_precision_of_the_first() 
     assert (engine(tokens) == 1).all()
 
 
+@pytest.mark.thorough
 def test_inputs_beyond_a_calibration_are_counted_in_all_processes() -> None:
     undecided: Any = Undecided
     assert ProcessEngine(undecided, ["cpu", "cuda"]).beyond_calibration == 4 / 40
 
 
+@pytest.mark.thorough
 def test_errors_of_a_process_are_those_of_an_embedder(folder: Path) -> None:
     with pytest.raises(ConfigError, match="fp16 is slow and inexact on a CPU"):
         Embedder(folder, device="cpu,cpu", precision="fp16")

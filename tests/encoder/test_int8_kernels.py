@@ -39,6 +39,7 @@ print(json.dumps([sorted(clips), most, exact]))
 """
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "switches",
     [

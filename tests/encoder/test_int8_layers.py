@@ -236,6 +236,7 @@ def frozen(request: pytest.FixtureRequest) -> Encoder:
 IDS = st.lists(st.integers(0, 49), min_size=1, max_size=40)
 
 
+@pytest.mark.thorough
 @given(st.lists(IDS, min_size=1, max_size=8), st.data())
 @settings(max_examples=60)
 def test_states_do_not_depend_on_company(

@@ -44,6 +44,7 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(verdicts, "_measured", {})
 
 
+@pytest.mark.thorough
 def test_the_encoder_is_not_changed_and_all_precisions_are_timed() -> None:
     encoder = Encoder(SMALL)
     before = {name: tensor.clone() for name, tensor in encoder.state_dict().items()}
@@ -76,6 +77,7 @@ def test_int8_of_tiny_layers_is_not_measured(monkeypatch: pytest.MonkeyPatch) ->
     assert fastest_with_int8(encoder, calibration) is None
 
 
+@pytest.mark.thorough
 def test_a_precision_without_kernels_of_its_own_is_measured_unpacked(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -88,6 +90,7 @@ def test_a_precision_without_kernels_of_its_own_is_measured_unpacked(
     assert {p.dtype for block in packed for p in block.parameters()} == {torch.float32}
 
 
+@pytest.mark.thorough
 def test_the_random_numbers_of_the_caller_are_not_drawn() -> None:
     encoder = Encoder(SMALL)
     state = torch.get_rng_state()
@@ -95,6 +98,7 @@ def test_the_random_numbers_of_the_caller_are_not_drawn() -> None:
     assert torch.equal(torch.get_rng_state(), state)
 
 
+@pytest.mark.thorough
 def test_relative_positions_are_measured_too() -> None:
     config = EncoderConfig(
         hidden_size=128,
@@ -203,6 +207,7 @@ def elsewhere(model: Path, cache: Path, **switches: str) -> tuple[str, list[list
     return chosen, vectors, threads
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "switches",
     [

@@ -8,6 +8,7 @@ import pytest
 from tests.eval.conftest import Script, any_revision, assert_no_paths
 
 
+@pytest.mark.thorough
 def test_the_remedy_that_is_best_on_dev_data_is_tested_alone(
     data: Path, model: Path, tmp_path: Path, script: Script, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -37,6 +37,7 @@ def test_made_messages_are_the_same_each_time_and_not_both_drawn_and_tested() ->
     assert not {*train.texts} & {*test.texts}
 
 
+@pytest.mark.thorough
 def test_both_classifiers_learn_from_the_same_draws(
     tmp_path: Path, model: Path, script: Script, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -77,6 +77,7 @@ def shortened(monkeypatch: pytest.MonkeyPatch, script: Script) -> None:
     monkeypatch.setattr("fine_tuning_bench.find_task", any_revision)
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("shortened")
 @pytest.mark.parametrize(
     "name",
@@ -153,6 +154,7 @@ def test_the_time_of_an_interrupted_run_counts(
     assert clock.seconds() == {"a": 9.0}
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("shortened")
 def test_a_sweep_out_of_time_says_what_is_missing_and_goes_on(
     model: Path, data: Path, tmp_path: Path, script: Script

@@ -12,6 +12,7 @@ from sbert_search.index.ingestion.model_check import unrelated_cosine
 from tests.eval.conftest import Script, any_revision, assert_no_paths
 
 
+@pytest.mark.thorough
 def test_hybrid_search_is_compared_with_the_model_and_with_the_spoilt_model(
     data: Path, model: Path, tmp_path: Path, script: Script, monkeypatch: pytest.MonkeyPatch
 ) -> None:

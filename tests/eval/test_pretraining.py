@@ -41,6 +41,7 @@ def said(monkeypatch: pytest.MonkeyPatch, script: Script) -> list[list[str]]:
     return commands
 
 
+@pytest.mark.thorough
 def test_masks_and_next_sentences_at_one_budget(
     said: list[list[str]], data: Path, tmp_path: Path, script: Script
 ) -> None:

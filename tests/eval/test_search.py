@@ -77,6 +77,7 @@ def told(data: Path, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     return ["--data", data, "--model", model, *paths, *out]
 
 
+@pytest.mark.thorough
 def test_a_report_keeps_the_tasks_after_one_that_is_evaluated_again(
     told: list[object], tmp_path: Path, script: Script
 ) -> None:
@@ -89,6 +90,7 @@ def test_a_report_keeps_the_tasks_after_one_that_is_evaluated_again(
     assert "nDCG@10 with the bootstrap" in (tmp_path / "out" / "table.md").read_text()
 
 
+@pytest.mark.thorough
 def test_a_report_of_other_models_is_refused(
     told: list[object], tmp_path: Path, script: Script
 ) -> None:
@@ -107,6 +109,7 @@ def test_a_report_of_other_models_is_refused(
         script("search_table", *told, "--model", tmp_path / "model")
 
 
+@pytest.mark.thorough
 def test_a_table_shows_the_main_metrics_of_its_tasks(
     told: list[object], tmp_path: Path, script: Script, monkeypatch: pytest.MonkeyPatch
 ) -> None:

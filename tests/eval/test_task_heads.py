@@ -55,6 +55,7 @@ def data(tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.mark.thorough
 def test_the_plan_is_run_once_and_reported(
     tmp_path: Path,
     data: Path,

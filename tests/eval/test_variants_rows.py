@@ -21,6 +21,7 @@ def test_a_folder_with_results_of_another_recipe_is_refused(script: Script, tmp_
     assert not (tmp_path / "report").exists()
 
 
+@pytest.mark.thorough
 def test_kept_results_need_no_trainings(script: Script, tmp_path: Path) -> None:
     families = ("bert", "distilbert", "electra")
     recipe = write_comparison(tmp_path / "data", families=families)

@@ -32,6 +32,7 @@ def check(name: str, embedder: TextEmbedder, data: Path) -> None:
     assert verdict.ok, verdict
 
 
+@pytest.mark.thorough
 def test_stsb(embedder: TextEmbedder, real_data: Path) -> None:
     check("stsb", embedder, real_data)
 

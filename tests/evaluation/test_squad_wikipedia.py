@@ -9,6 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from sbert_search.corpus.documents import CorpusReader
 from sbert_search.corpus.labelled.beir import read_qrels, read_queries
 from sbert_search.evaluation.tasks import check_files, load_task
@@ -27,6 +29,7 @@ def write(data: Path, out: Path, program: str = "") -> None:
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.thorough
 def test_the_task_is_what_its_file_names(real_data: Path, tmp_path: Path) -> None:
     write(real_data, tmp_path)
     task = load_task(ROOT / "eval/tasks/squad-wikipedia-101k.toml")

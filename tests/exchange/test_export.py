@@ -29,6 +29,7 @@ def index(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     return sample(tmp_path_factory.mktemp("a") / "i", metric=request.param)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("to", ["parquet", "faiss"])
 def test_the_printed_code_gives_the_ranking_of_the_index(
     index: Index, to: Target, tmp_path: Path
@@ -111,6 +112,7 @@ def test_a_killed_export_leaves_no_vectors_with_other_ids(index: Index, tmp_path
     assert faiss.read_index(str(out)).ntotal == index.state.n_rows
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("n", [0, 3])
 def test_the_printed_code_shows_no_more_passages_than_there_are(n: int, tmp_path: Path) -> None:
     rows = [{"_id": f"d{i}", "text": f"word{i}"} for i in range(n + 1)]

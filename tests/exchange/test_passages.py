@@ -49,6 +49,7 @@ def test_reading_goes_on_after_any_number_of_passages(index: Index) -> None:
         assert rest == live[skip:]
 
 
+@pytest.mark.thorough
 def test_a_sharded_index_is_read_in_the_order_of_an_index_without_shards(tmp_path: Path) -> None:
     """Other engines put passages with equal scores in the order in which they got them."""
     one = Index.build(rows(900), out=tmp_path / "one", model="hashing:8", chunk_tokens=16)

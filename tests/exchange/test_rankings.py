@@ -13,6 +13,7 @@ from typing import get_args
 import faiss
 import numpy as np
 import pyarrow.parquet as pq
+import pytest
 from numpy.typing import NDArray
 
 from sbert_search.exchange.export import export_index
@@ -35,6 +36,7 @@ SCORES: dict[Metric, Callable[[NDArray[np.float32], NDArray[np.float32]], NDArra
 }
 
 
+@pytest.mark.thorough
 def test_files_and_imports_rank_as_the_index_does(tmp_path: Path) -> None:
     n_passages = set[int]()
     for metric, dtype in product(get_args(Metric), get_args(VectorType)):

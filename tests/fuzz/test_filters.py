@@ -38,6 +38,7 @@ def bounded() -> Iterator[None]:
     signal.signal(signal.SIGVTALRM, before)
 
 
+@pytest.mark.thorough
 @pytest.mark.timeout(7_200)
 def test_damaged_filters_are_answered_or_refused_by_name(fast_path: Path, bounded: None) -> None:
     snapshot = random_index(fast_path / "i", random.Random(SEED)).snapshot

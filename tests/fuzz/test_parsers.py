@@ -11,6 +11,8 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import pytest
+
 from tests.cli.process import ROOT, environment
 from tests.faults import FULL, keep_result
 from tests.fuzz.parsers import PARSERS
@@ -20,6 +22,7 @@ SEED = 11
 MAX_RSS_MIB = 500
 
 
+@pytest.mark.thorough
 def test_no_parser_fails_otherwise_than_by_name(fast_path: Path) -> None:
     lots = [[name] for name in PARSERS] if FULL else [list(PARSERS)[0::2], list(PARSERS)[1::2]]
     with ThreadPoolExecutor(2) as pool:

@@ -69,6 +69,7 @@ def test_iteration_follows_the_order_of_addition(index: Index) -> None:
         index.documents("age = 3")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("n", [1, 99, 300, 599, 600, 10_000])
 @pytest.mark.parametrize("where", [None, "odd = true"])
 def test_pages_give_every_document_once(index: Index, n: int, where: str | None) -> None:

@@ -57,6 +57,7 @@ EVERY_NODE = {
 }
 
 
+@pytest.mark.thorough
 @pytest.mark.timeout(7_200)
 def test_random_filters_select_what_sqlite_selects(fast_path: Path) -> None:
     tally: Counter[str] = Counter()

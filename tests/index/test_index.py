@@ -280,6 +280,7 @@ def numbered(tmp_path: Path) -> Index:
     return Index.build(source, out=tmp_path / "index", model="hashing")
 
 
+@pytest.mark.thorough
 def test_an_index_of_texts_lives_with_its_object(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -131,6 +131,7 @@ def test_documents_are_read_while_another_index_is_built_in_the_folder(
     assert [record.doc_id for record in collection.documents()] == ["new"]
 
 
+@pytest.mark.thorough
 def test_a_delete_is_durable(tmp_path: Path) -> None:
     script = (
         "import os, sys\n"

@@ -23,6 +23,7 @@ ANY = st.recursive(
 )
 
 
+@pytest.mark.thorough
 @given(st.dictionaries(TEXT.filter(str.strip), ANY, max_size=4))
 @settings(max_examples=20)
 def test_metadata_come_back_unchanged(metadata: dict[str, object]) -> None:

@@ -181,6 +181,7 @@ def outcomes(compare: Compare, *, trials: int, n: int, draws: int) -> tuple[floa
     return p, float(np.mean([each.low <= 0 <= each.high for each in found]))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("compare", [equal_means, equal_correlations])
 def test_identical_systems_differ_in_5_percent_of_trials(compare: Compare) -> None:
     by_test, covered = outcomes(compare, trials=1_500, n=50, draws=300)
@@ -188,6 +189,7 @@ def test_identical_systems_differ_in_5_percent_of_trials(compare: Compare) -> No
     assert covered == pytest.approx(0.95, abs=0.02)
 
 
+@pytest.mark.thorough
 def test_intervals_of_few_skewed_values_are_long_enough() -> None:
     """A percentile interval covers the true value in 0.91 of the trials."""
     assert outcomes(one_run, trials=1_500, n=20, draws=300)[1] > 0.945

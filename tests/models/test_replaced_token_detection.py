@@ -111,6 +111,7 @@ def whole(given: MaskedBatch) -> Tensor:
     return given.tokens.input_ids.index_put((given.positions,), given.labels)
 
 
+@pytest.mark.thorough
 def test_holes_are_filled_by_draws_and_nothing_else_is_touched(seen: Seen, shares: Tensor) -> None:
     assert len(seen.original) > 1_000_000
     is_hole = torch.zeros(len(seen.original), dtype=torch.bool)

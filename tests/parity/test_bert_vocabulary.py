@@ -9,6 +9,8 @@ from importlib import import_module
 from itertools import islice
 from pathlib import Path
 
+import pytest
+
 from sbert_search.tokens.vocabulary import bert_tokenizer, read_vocabulary
 
 # The library has no types for it, and keeps it out of sight since its version 5.
@@ -22,6 +24,7 @@ def paragraphs(real_data: Path) -> list[str]:
         return list(islice((part for part in every if len(part) >= 150), N_PARAGRAPHS))
 
 
+@pytest.mark.thorough
 def test_ids_equal_those_of_berts_own_tokenizer(real_data: Path) -> None:
     vocabulary, rules = read_vocabulary(real_data / "bert-base-uncased-vocab")
     ours = bert_tokenizer(vocabulary, rules)

@@ -55,6 +55,7 @@ def vectors(encoder: Encoder, texts: list[list[int]]) -> Tensor:
     return F.normalize(torch.stack([state.mean(0) for state in states]), dim=1)
 
 
+@pytest.mark.thorough
 def test_states_equal(folder: Path, texts: list[list[int]]) -> None:
     model = AutoModel.from_pretrained(folder, attn_implementation="eager").eval()
     tokens = PackedTokens.from_lists(texts)
@@ -67,6 +68,7 @@ def test_states_equal(folder: Path, texts: list[list[int]]) -> None:
     family.assert_close(frozen, theirs[real])
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("frozen", [False, True])
 def test_batches_change_no_vector(folder: Path, texts: list[list[int]], frozen: bool) -> None:
     encoder = load_encoder(folder)
@@ -77,6 +79,7 @@ def test_batches_change_no_vector(folder: Path, texts: list[list[int]], frozen: 
         family.assert_close(torch.cat(parts), alone, f"vectors in batches of {size}", 1e-6)
 
 
+@pytest.mark.thorough
 def test_bfloat16_vectors_stay_near(folder: Path, texts: list[list[int]]) -> None:
     exact = vectors(load_encoder(folder), texts)
     encoder = freeze(load_encoder(folder).bfloat16())

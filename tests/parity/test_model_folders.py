@@ -58,6 +58,7 @@ BY_LIBRARY = {
 MORE_TEXTS = ["a <pad> and <pad><pad> the cat", "[PAD] the [MASK] sat"]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", BI_ENCODERS)
 def test_vectors_equal_the_library(tmp_path: Path, kind: str) -> None:
     folder = BI_ENCODERS[kind](tmp_path)
@@ -103,6 +104,7 @@ LIMITS = {"limit of texts": 6, "limit above": 30, "limit of all": 5, "limit beyo
 KINDS = BI_ENCODERS | {"limit beyond": partial(processed, common={"max_length": 10 * POSITIONS})}
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", LIMITS)
 def test_the_limits_of_processing_kwargs_are_the_limits(tmp_path: Path, kind: str) -> None:
     """Texts are counted, split and cut by the number of tokens that the library reads."""
@@ -133,6 +135,7 @@ def test_the_limits_of_processing_kwargs_are_the_limits(tmp_path: Path, kind: st
     np.testing.assert_allclose(first.predict(long), second.predict(long), atol=TOLERANCE)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("engine", [*ENGINES, "onnx", None])
 @pytest.mark.parametrize(
     ("setting", "value", "told"),
@@ -213,6 +216,7 @@ def test_segments_are_sent_where_the_tokenizer_says_so(
     )
 
 
+@pytest.mark.thorough
 def test_the_kinds_differ_from_each_other(tmp_path: Path) -> None:
     """A maker that forgot its change would compare the same folder again."""
     poolings = ("bert", "cls", "max", "mean_sqrt_len_tokens", "weightedmean", "lasttoken")
@@ -316,6 +320,7 @@ def _without(folder: Path, *names: str) -> Path:
     return folder
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("family", ["distilbert", "mpnet"])
 @pytest.mark.parametrize("kind", HOSTILE)

@@ -128,6 +128,7 @@ LIBRARY: dict[str, Callable[[SentenceTransformer], nn.Module]] = {
 
 # The library clips without the weights of the loss, which only its classifier has; at a rate that
 # shows every difference of an update, neither clips.
+@pytest.mark.thorough
 @pytest.mark.parametrize(("lr", "clip"), [(2e-5, 1.0), (1e-3, 0.0)])
 @pytest.mark.parametrize("name", LIBRARY)
 def test_twenty_steps_follow_the_library(
@@ -171,6 +172,7 @@ class OurLoss(nn.Module):
         return multiple_negatives_ranking(anchors, torch.cat(others))
 
 
+@pytest.mark.thorough
 def test_our_loss_runs_inside_the_library_trainer(model: Path) -> None:
     ours = library_losses(model, OurLoss, DATA["mnrl-nli"], 1e-3, 1.0)
     theirs = library_losses(model, LIBRARY["mnrl-nli"], DATA["mnrl-nli"], 1e-3, 1.0)

@@ -154,6 +154,7 @@ every_head = pytest.mark.parametrize("name", TASKS)
 every_family = pytest.mark.parametrize("family", FAMILIES)
 
 
+@pytest.mark.thorough
 @every_head
 @every_family
 def test_logits_losses_and_gradients_equal(
@@ -179,6 +180,7 @@ def test_logits_losses_and_gradients_equal(
     assert_same_parameters(again, theirs, 1e-5)
 
 
+@pytest.mark.thorough
 @every_head
 @every_family
 def test_twenty_steps_equal(pair: tuple[Any, Model], task: Task, name: str, family: str) -> None:
@@ -209,6 +211,7 @@ def test_twenty_steps_equal(pair: tuple[Any, Model], task: Task, name: str, fami
     assert_close(difference, torch.zeros(()), "logits", 1e-4)
 
 
+@pytest.mark.thorough
 @every_head
 @every_family
 def test_folders_load_both_ways(

@@ -31,6 +31,7 @@ print(faults())
 """
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="needs glibc")
 def test_freed_memory_is_used_again_without_page_faults() -> None:
     """36 MiB four times over are 36,864 pages of 4 KiB."""

@@ -88,6 +88,7 @@ def test_a_filter_comes_before_ranking(engine: SearchEngine) -> None:
     assert engine.search("the same words", where="y > 5") == []
 
 
+@pytest.mark.thorough
 def test_many_queries_answer_as_one_by_one(engine: SearchEngine) -> None:
     texts = ["immune cells", "river water", "dough"] * 100
     assert engine.search_many(texts, k=3) == [engine.search(text, k=3) for text in texts]

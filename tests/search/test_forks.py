@@ -89,6 +89,7 @@ def searching(*works: Callable[[], object]) -> Iterator[None]:
             thread.join()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("mode", ["dense", "hybrid"])
 def test_children_forked_while_threads_search_search_too(index: Index, mode: SearchMode) -> None:
     engine = SearchEngine(index, HashingEmbedder())
@@ -111,6 +112,7 @@ def test_children_forked_while_threads_search_search_too(index: Index, mode: Sea
         assert one() == expected[0]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("asked", [1, 3])
 def test_children_of_a_process_that_searched_by_faiss_are_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asked: int
@@ -136,6 +138,7 @@ def test_children_of_a_process_that_searched_by_faiss_are_told(
         assert codes([forked(work) for _ in range(CHILDREN)]) == [0] * CHILDREN
 
 
+@pytest.mark.thorough
 def test_a_fork_waits_for_turns_to_end() -> None:
     """Whatever a thread locks in its turn is free in a child."""
     turns, locked = Turns(2), threading.Lock()

@@ -173,6 +173,7 @@ def many() -> Index:
     return index
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("pair", list(combinations(OPTIONS, 2)), ids=" and ".join)
 @pytest.mark.parametrize("reranks", [False, True])
 def test_joined_pages_are_the_long_result(

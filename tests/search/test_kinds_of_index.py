@@ -62,6 +62,7 @@ def _pages(search: Callable[..., Any], size: int) -> list[Hit]:
     return joined
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", KINDS)
 def test_no_kind_of_index_scores_by_the_other_documents(kind: str, tmp_path: Path) -> None:
     rng, draw = random.Random(3), np.random.default_rng(3)
@@ -85,6 +86,7 @@ def test_no_kind_of_index_scores_by_the_other_documents(kind: str, tmp_path: Pat
             assert _pages(page, 37) == list(whole)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize("reranks", [False, True])
 def test_joined_pages_of_shards_are_the_long_result(

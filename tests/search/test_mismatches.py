@@ -78,6 +78,7 @@ def test_another_model_is_refused_by_the_field(path: Path, other: str, door: str
     keep_result("index_mismatches", {**figures, "let_in": 0})
 
 
+@pytest.mark.thorough
 def test_a_model_that_has_moved_is_named_with_the_remedy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

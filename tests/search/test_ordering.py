@@ -123,6 +123,7 @@ CASES = [
 ]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_every_combination_is_the_stages_one_after_the_other(
     engine: SearchEngine, case: tuple[Any, ...]

@@ -61,6 +61,7 @@ def collected(found: list[Pairs]) -> dict[tuple[int, int], float]:
     return dict(listed)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("chunks", [None, [1 + n % 4 for n in range(N_DOCS)]])
 @pytest.mark.parametrize(("metric", "threshold"), [("cosine", 0.8), ("cosine", -1), ("dot", 6.0)])
 def test_every_pair_above_the_threshold_is_found_once(
@@ -81,6 +82,7 @@ def test_every_pair_above_the_threshold_is_found_once(
         assert sum(done) == store.snapshot.n_rows
 
 
+@pytest.mark.thorough
 def test_looking_documents_up_goes_as_deep_as_there_are_close_ones(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -91,6 +93,7 @@ def test_looking_documents_up_goes_as_deep_as_there_are_close_ones(
         assert found == pytest.approx(brute_force(store, threshold), abs=1e-6)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("exact", [True, False])
 @pytest.mark.parametrize("chunks", [None, [1 + n % 4 for n in range(N_DOCS)]])
 def test_the_best_pairs_are_the_first_of_all_sorted(

@@ -52,6 +52,7 @@ def test_an_engine_is_sent_with_its_options(index: Index) -> None:
     assert sent(named).search("water") == named.search("water")
 
 
+@pytest.mark.thorough
 def test_a_spawned_process_searches(index: Index) -> None:
     engine = SearchEngine(index)
     with multiprocessing.get_context("spawn").Pool(1) as pool:

@@ -39,6 +39,7 @@ def index(tmp_path: Path) -> Index:
     return small_index(tmp_path)
 
 
+@pytest.mark.thorough
 def test_many_tasks_get_the_answers_of_searches_one_by_one(index: Index) -> None:
     engine = SearchEngine(index, HashingEmbedder())
     texts = [f"{word} {n}" for n in range(50) for word in ("river", "dough", "germs", "words")]

@@ -50,6 +50,7 @@ def test_equal_texts_have_a_fused_score_of_1(
         assert [(hit.doc_id, hit.score) for hit in found] == [(text, 1.0)]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("dtype", get_args(VectorType))
 def test_a_lower_threshold_is_the_lowest_score(dtype: VectorType, tmp_path: Path) -> None:
     draw = np.random.default_rng(0)

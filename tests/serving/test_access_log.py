@@ -44,6 +44,7 @@ def _ask_everything(live: Live) -> None:
         live.ask(method, path, body, {**sent, "user-agent": MARK, "x-request-id": MARK})
 
 
+@pytest.mark.thorough
 def test_no_text_is_logged_by_default(folder: Path, token_file: Path) -> None:
     with live_server(folder, "--token-file", token_file, "--writable") as live:
         before = list(live.notes)
@@ -59,6 +60,7 @@ def test_no_text_is_logged_by_default(folder: Path, token_file: Path) -> None:
     assert [note for note in live.notes if not note.startswith("Copying rows: ")] == before
 
 
+@pytest.mark.thorough
 def test_texts_are_logged_on_request(folder: Path, token_file: Path) -> None:
     arguments = (folder, "--token-file", token_file, "--writable", "--log-texts")
     with live_server(*arguments) as live:

@@ -123,6 +123,7 @@ def test_documents_are_read_and_compared(live: Live) -> None:
         assert (wrong.status, wrong.json["error"]["param"]) == (400, "k")
 
 
+@pytest.mark.thorough
 def test_an_id_may_be_any_text(tmp_path: Path) -> None:
     """A slash that is written as %2F belongs to the id; /similar after the id does not."""
     ids = ["a", "a/similar", "similar", "a/b c?#%2F", "a\nb", "Grün/é", "../x"]
@@ -192,6 +193,7 @@ def test_a_wrong_method_names_the_right_ones(live: Live) -> None:
     assert answer.headers["allow"] == "POST"
 
 
+@pytest.mark.thorough
 def test_the_access_log_has_no_texts(built: Path) -> None:
     with live_server(built) as server:
         server.search("a secret question")

@@ -48,6 +48,7 @@ def _check_health(live: Live) -> int:
     return subprocess.run([sys.executable, *words[1:]], capture_output=True).returncode
 
 
+@pytest.mark.thorough
 def test_the_health_check_of_the_image_says_whether_a_server_is_ready(built: Path) -> None:
     program, serve, index, *options = _command_of_the_image()
     assert (program, serve, index) == ("sbert-search", "serve", "/srv/my.index")

@@ -86,6 +86,7 @@ def test_what_is_not_the_right_json_is_refused(live: Live, raw: bytes) -> None:
     assert answer.json["error"]["type"] == "invalid_request"
 
 
+@pytest.mark.thorough
 def test_a_body_that_is_too_large_is_refused_unread(built: Path) -> None:
     with live_server(built, "--max-body", 1000) as server:
         answer = server.ask("POST", "/v1/search", b" " * 1001)
@@ -144,6 +145,7 @@ def test_an_unknown_parameter_of_the_address_is_named(live: Live) -> None:
     assert live.ask("GET", "/documents/mill?index=x").status == 404
 
 
+@pytest.mark.thorough
 def test_tokens_are_needed_for_all_but_health(
     built: Path, token_file: Path, tmp_path: Path
 ) -> None:

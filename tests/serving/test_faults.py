@@ -17,6 +17,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from sbert_search.index.index import Index
 from tests.faults import FULL, keep_result
 from tests.serving.live import WRITE, live_server
@@ -131,6 +133,7 @@ def read(world: World, seed: int) -> None:
             world.checked += len(due)
 
 
+@pytest.mark.thorough
 def test_servers_that_end_lose_nothing_and_answer_nothing_wrong(
     folder: Path, token_file: Path
 ) -> None:

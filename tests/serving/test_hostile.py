@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from tests.faults import FULL, keep_result
 from tests.serving.live import Live, live_server
@@ -208,6 +209,7 @@ def _sizes(live: Live, attackers: Sequence[threading.Thread]) -> list[int]:
     return sizes
 
 
+@pytest.mark.thorough
 def test_hostile_requests_harm_nobody(built: Path) -> None:
     arguments = ("--max-connections", IDLE + 2 * SLOW + 1000, "--no-access-log")
     with live_server(built, *arguments) as live:

@@ -48,6 +48,7 @@ def card(live: Live, headers: dict[str, str] | None = None) -> dict[str, object]
     return card
 
 
+@pytest.mark.thorough
 def test_a_commit_of_another_process_is_served(folder: Path) -> None:
     with live_server(folder) as live:
         assert live.ask("GET", "/documents/cheese").status == 404
@@ -58,6 +59,7 @@ def test_a_commit_of_another_process_is_served(folder: Path) -> None:
         assert b'sbert_search_reloads{index="my.index"} 1' in live.ask("GET", "/metrics").raw
 
 
+@pytest.mark.thorough
 def test_the_servers_own_commits_are_counted(folder: Path, token_file: Path) -> None:
     with live_server(folder, "--writable", "--token-file", token_file) as live:
         before = card(live, SENT)["loaded_at"]
@@ -90,6 +92,7 @@ def test_an_index_that_is_busy_does_not_delay_the_reloads_of_others(built: Path)
     assert busy.looks == 1
 
 
+@pytest.mark.thorough
 def test_an_index_of_given_vectors_takes_no_texts(tmp_path: Path, token_file: Path) -> None:
     rows = [{"_id": "a", "text": "Mills turn.", "vector": [1.0, 0.0]}]
     Index.build(rows, out=tmp_path / "my.index", fields=FieldNames(vector="vector"))
@@ -99,6 +102,7 @@ def test_an_index_of_given_vectors_takes_no_texts(tmp_path: Path, token_file: Pa
     assert answer.json["error"]["message"] == "The index has no model, so it takes no texts."
 
 
+@pytest.mark.thorough
 def test_a_sharded_index_is_served_changed_and_reloaded(tmp_path: Path, token_file: Path) -> None:
     ShardedIndex.build(ROWS, out=tmp_path / "my.shards", model="hashing", n_shards=2)
     with live_server(tmp_path / "my.shards", "--writable", "--token-file", token_file) as live:
@@ -114,6 +118,7 @@ def test_a_sharded_index_is_served_changed_and_reloaded(tmp_path: Path, token_fi
         assert card(live, SENT)["documents"] == len(ROWS) + 2
 
 
+@pytest.mark.thorough
 def test_a_damaged_commit_is_refused_and_the_old_state_goes_on(folder: Path) -> None:
     with live_server(folder) as live:
         before = live.search("wheel")
@@ -130,6 +135,7 @@ def test_a_damaged_commit_is_refused_and_the_old_state_goes_on(folder: Path) -> 
         eventually(lambda: card(live)["reload_error"] == "")
 
 
+@pytest.mark.thorough
 def test_a_commit_is_served_once_its_files_are_there(folder: Path, tmp_path: Path) -> None:
     newer = shutil.copytree(folder, tmp_path / "newer")
     Index.open(newer).add([{"_id": "cheese", "text": "Rennet makes milk curdle."}])
@@ -243,6 +249,7 @@ def test_a_model_that_is_not_that_of_the_index_is_named_in_the_log(
         model.queue.close()
 
 
+@pytest.mark.thorough
 def test_a_search_by_meaning_without_a_model_is_refused(tmp_path: Path) -> None:
     rows = [{"_id": "a", "text": "Mills turn.", "vector": [1.0, 0.0]}]
     Index.build(rows, out=tmp_path / "my.index", fields=FieldNames(vector="vector"))
@@ -271,6 +278,7 @@ def test_a_removed_index_is_reported_once(folder: Path, capsys: pytest.CaptureFi
         served.close()
 
 
+@pytest.mark.thorough
 def test_updates_are_on_disk_when_they_are_answered(folder: Path, token_file: Path) -> None:
     with live_server(folder, "--token-file", token_file, "--writable") as live:
 
@@ -321,6 +329,7 @@ def test_updates_are_on_disk_when_they_are_answered(folder: Path, token_file: Pa
         assert card(live, reading)["documents"] == 2
 
 
+@pytest.mark.thorough
 def test_the_fields_of_the_indexed_files_are_not_those_of_a_request(
     tmp_path: Path, token_file: Path
 ) -> None:
@@ -343,6 +352,7 @@ def test_the_fields_of_the_indexed_files_are_not_those_of_a_request(
     assert index.read_settings.metadata_fields == ("year",)
 
 
+@pytest.mark.thorough
 def test_readers_see_whole_commits_while_writers_write(folder: Path, token_file: Path) -> None:
     """Two documents are always replaced together; no search sees one new and one old."""
     with live_server(folder, "--token-file", token_file, "--writable") as live:

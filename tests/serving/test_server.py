@@ -32,6 +32,7 @@ def test_a_bound_port_is_named(live: Live, built: Path) -> None:
     assert f"--host 127.0.0.1 --port {live.port} cannot be bound" in done.err
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_the_server_with_0(built: Path, number: int) -> None:
     with live_server(built) as one:
@@ -40,6 +41,7 @@ def test_a_signal_ends_the_server_with_0(built: Path, number: int) -> None:
     assert [entry["status"] for entry in one.log] == [200]
 
 
+@pytest.mark.thorough
 def test_a_request_that_has_begun_gets_its_answer(models: Path) -> None:
     """The body of the request is complete only after the signal."""
     with live_server(models / "tiny.index", "--precision", "fp32", cwd=models) as one:
@@ -72,6 +74,7 @@ def test_a_request_that_has_begun_gets_its_answer(models: Path) -> None:
         assert one.process.wait(60) == 0
 
 
+@pytest.mark.thorough
 def test_what_takes_longer_than_the_drain_is_cut(built: Path) -> None:
     with live_server(built, "--drain", 1) as one, one.socket() as client:
         client.sendall(b"POST /search HTTP/1.1\r\nhost: localhost\r\ncontent-length: 9\r\n\r\n")
@@ -82,6 +85,7 @@ def test_what_takes_longer_than_the_drain_is_cut(built: Path) -> None:
     assert [(entry["route"], entry["status"]) for entry in one.log][1:] == [("/search", 503)]
 
 
+@pytest.mark.thorough
 def test_a_second_signal_ends_the_server_although_an_update_is_under_way(
     folder: Path, token_file: Path
 ) -> None:
@@ -102,6 +106,7 @@ def test_a_second_signal_ends_the_server_although_an_update_is_under_way(
     assert not [line for line in one.notes if "Traceback" in line]
 
 
+@pytest.mark.thorough
 def test_requests_of_a_client_that_hangs_up_are_noted_and_harm_nobody(models: Path) -> None:
     with live_server(models / "tiny.index", "--precision", "fp32", cwd=models) as one:
         raw = json.dumps({"input": ["the cat sat on the mat"] * 2000}).encode()
@@ -116,6 +121,7 @@ def test_requests_of_a_client_that_hangs_up_are_noted_and_harm_nobody(models: Pa
     assert set(statuses) <= {200, 499}
 
 
+@pytest.mark.thorough
 def test_requests_above_the_limit_get_429_at_once(models: Path) -> None:
     arguments = (models / "tiny.index", "--precision", "fp32", "--max-queue", 3000)
     with live_server(*arguments, cwd=models) as one:
@@ -167,6 +173,7 @@ def test_options_that_are_wrong_are_named(built: Path, token_file: Path, tmp_pat
     assert "holds no index" in done.err
 
 
+@pytest.mark.thorough
 def test_a_token_of_the_environment_opens_another_address(built: Path) -> None:
     with live_server(built, "--host", "0.0.0.0", env={"SBERT_SEARCH_TOKENS": READ}) as one:
         assert one.ask("GET", "/indexes").status == 401
@@ -174,6 +181,7 @@ def test_a_token_of_the_environment_opens_another_address(built: Path) -> None:
         assert one.ask("GET", "/indexes", headers=sent).status == 200
 
 
+@pytest.mark.thorough
 def test_two_indexes_have_names(built: Path, models: Path) -> None:
     with live_server(f"words={built}", models / "tiny.index", cwd=models) as one:
         cards = one.ask("GET", "/indexes").json["indexes"]

@@ -106,6 +106,7 @@ def asked(live: Live, route: tuple[str, str, object]) -> Answer:
     return live.ask(method, path, body, SENT)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("state", STATES)
 def test_each_route_answers_in_each_state(state: str, folder: Path, token_file: Path) -> None:
     enter, wanted = STATES[state]

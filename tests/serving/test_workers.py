@@ -53,6 +53,7 @@ def _await(holds: Callable[[], bool]) -> None:
         time.sleep(0.05)
 
 
+@pytest.mark.thorough
 def test_a_killed_worker_is_replaced_and_the_others_answer(built: Path) -> None:
     with live_server(built, "--workers", 2) as live:
         before = _workers(live)
@@ -85,6 +86,7 @@ def test_a_killed_worker_is_replaced_and_the_others_answer(built: Path) -> None:
     assert {entry["worker"] for entry in live.log} >= {1, 2}
 
 
+@pytest.mark.thorough
 def test_metrics_are_those_of_all_workers(built: Path) -> None:
     with live_server(built, "--workers", 2) as live:
         for _ in range(40):
@@ -97,6 +99,7 @@ def test_metrics_are_those_of_all_workers(built: Path) -> None:
     assert {entry["worker"] for entry in live.log} == {1, 2}
 
 
+@pytest.mark.thorough
 def test_a_request_that_has_begun_gets_its_answer(built: Path) -> None:
     with live_server(built, "--workers", 2) as live:
         children = _workers(live)
@@ -116,6 +119,7 @@ def test_a_request_that_has_begun_gets_its_answer(built: Path) -> None:
         assert not any(_command(pid) for pid in children)
 
 
+@pytest.mark.thorough
 def test_a_second_ctrl_c_ends_all_at_once(built: Path) -> None:
     with live_server(built, "--workers", 2) as live, live.socket() as client:
         children = _workers(live)
@@ -136,6 +140,7 @@ def test_workers_end_with_their_parent(built: Path) -> None:
         _await(lambda: _refused(live) and not any(_command(pid) for pid in children))
 
 
+@pytest.mark.thorough
 def test_a_worker_that_hangs_is_replaced(built: Path) -> None:
     launcher = (sys.executable, "-c", HUNG_AFTER_2_S)
     with live_server(built, "--workers", 2, launcher=launcher) as live:
@@ -147,6 +152,7 @@ def test_a_worker_that_hangs_is_replaced(built: Path) -> None:
         assert live.stop() == 0
 
 
+@pytest.mark.thorough
 def test_what_keeps_workers_from_starting_is_said_once(built: Path, tmp_path: Path) -> None:
     done = sbert_search("serve", tmp_path, "--workers", 2)
     assert done.code == 1

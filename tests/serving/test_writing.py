@@ -154,6 +154,7 @@ def test_rows_and_files_of_plain_texts_are_accepted(
         assert found(path, "c.md", "A file\n\n# A file\n\nof a folder")
 
 
+@pytest.mark.thorough
 def test_rows_of_requests_are_accepted(made: dict[str, Path], token_file: Path) -> None:
     sent = {"authorization": f"Bearer {WRITE}"}
     arguments = (*made.values(), "--writable", "--token-file", token_file)
@@ -187,6 +188,7 @@ def test_rows_with_and_without_a_vector_may_alternate(tmp_path: Path) -> None:
         index.add([*rows[:1], {"_id": "z", "year": 5}])
 
 
+@pytest.mark.thorough
 def test_names_that_an_update_gives_must_exist(tmp_path: Path) -> None:
     index = Index.build(WITH_VECTORS, out=tmp_path / "i", model=MODEL, vectors="vec")
     with pytest.raises(CorpusError, match="Unknown vector field 'v'"):

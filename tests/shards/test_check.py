@@ -72,6 +72,7 @@ def test_documents_in_the_wrong_shards_are_problems(sharded: Path) -> None:
     ]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("n_changes", [1, OPEN_TRIES * N_SHARDS])
 def test_a_writer_that_works_meanwhile_is_no_damage(
     sharded: Path, monkeypatch: pytest.MonkeyPatch, n_changes: int

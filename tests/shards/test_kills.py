@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from sbert_search.shards.check import check_shards
 from sbert_search.shards.store import ShardedStore
 from tests.faults import FULL, keep_result
@@ -20,6 +22,7 @@ KILLS = 2000 if FULL else 10
 SEED = 20_261
 
 
+@pytest.mark.thorough
 def test_no_acknowledged_update_of_several_shards_is_lost_or_half_there(fast_path: Path) -> None:
     rng = random.Random(SEED)
     kills = acknowledged = landed = 0

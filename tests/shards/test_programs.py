@@ -5,6 +5,8 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+import pytest
+
 from tests.faults import FULL, keep_result
 from tests.shards.programs import Program
 
@@ -12,6 +14,7 @@ PROGRAMS = 2000 if FULL else 50
 STEPS = 6  # of a program
 
 
+@pytest.mark.thorough
 def test_a_sharded_index_answers_as_one_index_after_any_updates(fast_path: Path) -> None:
     for seed in range(PROGRAMS):
         folder = fast_path / f"p{seed}"

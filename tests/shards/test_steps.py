@@ -22,6 +22,7 @@ STRIDE = 1 if FULL else 11  # coprime to the number of steps that repeat for eac
 steps: dict[str, int] = {}
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("name", NAMES)
 def test_any_failing_step_leaves_all_shards_old_or_all_new(
@@ -103,6 +104,7 @@ def repeat_until_sound(fault: Fault, path: Path, work: Callable[[Path], object])
         assert check_shards(path).problems == ()
 
 
+@pytest.mark.thorough
 def test_a_writer_whose_commit_has_an_unknown_outcome_makes_no_other(
     fast_path: Path,
 ) -> None:

@@ -41,6 +41,7 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ShardedStore:
     return store
 
 
+@pytest.mark.thorough
 def test_the_best_spec_is_built_in_every_shard(store: ShardedStore) -> None:
     report = tune_shards(store, SETTINGS)
     tuning = report.tuning

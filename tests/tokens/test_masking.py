@@ -41,6 +41,7 @@ def masked(
     return mask_tokens(ids, lengths, numbers, VOCABULARY, settings, seed=7, epoch=epoch)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("whole_word", [False, True])
 def test_shares_over_a_million_tokens(whole_word: bool) -> None:
     ids, lengths = packed(15_000)

@@ -41,6 +41,7 @@ def shards(tmp_path_factory: pytest.TempPathFactory) -> TokenShards:
     return TokenShards(folder)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", ["nsp", "sop"])
 def test_shares_over_a_million_tokens(
     kind: Kind, shards: TokenShards, tokenizer: TextTokenizer

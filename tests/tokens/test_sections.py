@@ -1,5 +1,7 @@
 from pathlib import Path
 
+import pytest
+
 from sbert_search.corpus.documents import CorpusReader
 from sbert_search.tokens.sections import split_sections
 
@@ -52,6 +54,7 @@ def test_a_text_without_headings_is_one_section() -> None:
     assert split_sections(" \n") == []
 
 
+@pytest.mark.thorough
 def test_most_articles_have_two_sections(real_data: Path) -> None:
     (batch, *_) = CorpusReader([real_data / "wikipedia-en-2014/valid.jsonl.xz"]).batches()
     several = [len(split_sections(document.text)) > 1 for document in batch.documents]

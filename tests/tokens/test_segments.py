@@ -61,6 +61,7 @@ def test_pairs_over_a_million_tokens(kind: Kind) -> None:
     assert np.array_equal(in_order[same], pairs.label[same] == 0)
 
 
+@pytest.mark.thorough
 @given(CORPORA, st.sampled_from(["nsp", "sop"]), st.integers(8, 60))
 @settings(deadline=None)
 def test_segments_are_consecutive_and_never_cross_documents(

@@ -128,6 +128,7 @@ def test_pairs_are_cut_as_transformers_cuts_them(
     assert ours.lost.tolist() == [first + second + 3 - len(theirs["input_ids"][0])]
 
 
+@pytest.mark.thorough
 @given(st.text("ab cd.éX\n東", max_size=120), st.integers(6, 12), st.sampled_from(["", "cat "]))
 @settings(max_examples=60, deadline=None)
 def test_passages_cover_the_text_and_lose_nothing(text: str, max_len: int, prompt: str) -> None:

@@ -9,6 +9,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.faults import FULL, keep_result
 from tests.training.killed_child import SETTINGS, STEPS
 from tests.training.small import lasting_lines, unlike
@@ -72,6 +74,7 @@ def kill_runs(
     return done
 
 
+@pytest.mark.thorough
 def test_killed_runs_end_in_the_same_bits(tmp_path: Path) -> None:
     draw = random.Random(SEED)
     tasks = (("token", 10), ("pair", 10), ("pretrain", 10)) if FULL else (("pretrain", 3),)

@@ -57,6 +57,7 @@ def test_another_rank_is_quiet_only_while_it_has_joined(monkeypatch: pytest.Monk
     assert reporting() == before
 
 
+@pytest.mark.thorough
 @pytest.mark.distributed
 def test_two_ranks_are_one_with_the_same_batch(tmp_path: Path) -> None:
     one, two = tmp_path / "one", tmp_path / "two"
@@ -108,6 +109,7 @@ def test_a_step_smaller_than_the_world_is_refused() -> None:
         next(stepper.plan(0, 0, None))
 
 
+@pytest.mark.thorough
 @pytest.mark.distributed
 def test_two_ranks_mine_and_train_the_preliminary_model_once(tmp_path: Path) -> None:
     with two_ranks("mining_child", tmp_path):
@@ -122,6 +124,7 @@ def test_two_ranks_mine_and_train_the_preliminary_model_once(tmp_path: Path) -> 
     assert "gloo" not in "".join((tmp_path / f"threads-{rank}.json").read_text() for rank in (0, 1))
 
 
+@pytest.mark.thorough
 @pytest.mark.distributed
 def test_all_ranks_save_and_stop_if_one_is_asked_to(tmp_path: Path) -> None:
     with two_ranks("stopped_child", tmp_path):
@@ -130,6 +133,7 @@ def test_all_ranks_save_and_stop_if_one_is_asked_to(tmp_path: Path) -> None:
     assert [path.name for path in (tmp_path / "run").glob("ckpt-*")] == ["ckpt-00000005"]
 
 
+@pytest.mark.thorough
 @pytest.mark.distributed
 def test_the_first_rank_alone_publishes_the_best_cross_encoder(tmp_path: Path) -> None:
     with two_ranks("cross_encoder_child", tmp_path):
@@ -197,6 +201,7 @@ def hosts(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.thorough
 @pytest.mark.distributed
 @pytest.mark.parametrize(("run", "steps"), [("mlm", 50), ("mnrl", 50), ("cached", 20)])
 def test_four_ranks_on_two_hosts_have_the_losses_of_one_process(
@@ -224,6 +229,7 @@ def test_a_killed_rank_is_restarted_and_the_run_ends_in_the_same_bits(hosts: Pat
     assert "lost another rank, which ended" in (hosts / "errors").read_text()
 
 
+@pytest.mark.thorough
 @pytest.mark.distributed
 def test_a_rank_neither_tokenises_nor_reads_what_belongs_to_the_others(hosts: Path) -> None:
     seen = [json.loads((hosts / "four" / f"seen-{rank}.json").read_text()) for rank in range(4)]
@@ -261,6 +267,7 @@ def lost(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.thorough
 @pytest.mark.distributed
 def test_ranks_with_different_recipes_are_refused_by_name(lost: Path) -> None:
     messages = [(lost / f"differs-{rank}").read_text() for rank in (0, 1)]

@@ -18,6 +18,7 @@ from tests.training.small import settings, step_losses
 QUICK = ("budget.steps=40", "optim.lr=5e-3", "batching.unit=tokens", "batching.size=400")
 
 
+@pytest.mark.thorough
 def test_an_encoder_learns_and_its_checkpoint_is_a_published_folder(tmp_path: Path) -> None:
     config, model = settings(*QUICK, "batching.micro_size=150"), MaskedModel()
     batches = masked_batches(config)
@@ -32,6 +33,7 @@ def test_an_encoder_learns_and_its_checkpoint_is_a_published_folder(tmp_path: Pa
         assert torch.equal(parameter, loaded[name]), name
 
 
+@pytest.mark.thorough
 def test_pairs_of_texts_find_each_other(tmp_path: Path) -> None:
     config = settings("budget.steps=30", "optim.lr=2e-3", "batching.micro_size=10")
     train(MeanPairs(), pairs_of_texts(config), config, model=MaskedModel(), out=tmp_path)

@@ -67,6 +67,7 @@ def pyright(path: Path) -> list[dict[str, object]]:
     return diagnostics
 
 
+@pytest.mark.thorough
 def test_mypy_accepts_the_user_and_finds_the_mistakes(mistakes: Path) -> None:
     shown = mypy(USER, mistakes)
     assert "user.py" not in shown
@@ -79,10 +80,12 @@ def test_mypy_accepts_the_user_and_finds_the_mistakes(mistakes: Path) -> None:
     assert not [kind for kind in named if re.search(r"\bAny\b", kind)]
 
 
+@pytest.mark.thorough
 def test_pyright_accepts_the_user() -> None:
     assert pyright(USER) == []
 
 
+@pytest.mark.thorough
 def test_pyright_finds_the_mistakes(mistakes: Path) -> None:
     found = pyright(mistakes)
     wrong = {_line(one) for one in found if one["severity"] == "error"}

@@ -43,6 +43,7 @@ def states_of(model: BiEncoder, text: str) -> tuple[list[int], list[np.ndarray]]
     return [ids[n] for n in keep], [states[keep].numpy() for states in output.layer_states]
 
 
+@pytest.mark.thorough
 def test_figures_equal_those_of_texts_computed_alone(tmp_path: Path) -> None:
     alone = [states_of(encoder(tmp_path), text) for text in TEXTS]
     passed = pass_texts(encoder(tmp_path), TEXTS)

@@ -33,6 +33,7 @@ def figures(report: VariantsReport) -> dict[str, dict[str, float]]:
     }
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("one_thread")
 def test_a_killed_comparison_ends_with_the_same_table(tmp_path: Path) -> None:
     recipe = write_comparison(tmp_path / "data")

@@ -92,6 +92,7 @@ json_values = st.recursive(
 objects = st.lists(st.dictionaries(st.text(), json_values, max_size=4), max_size=5)
 
 
+@pytest.mark.thorough
 @given(objects, st.sampled_from([None, 1]), st.booleans(), st.booleans())
 def test_any_array_is_read_as_json_reads_it(
     rows: list[dict[str, Any]], indent: int | None, escaped: bool, slow: bool
@@ -102,6 +103,7 @@ def test_any_array_is_read_as_json_reads_it(
     assert len(found) == len(rows)
 
 
+@pytest.mark.thorough
 @given(objects, st.data())
 def test_a_file_cut_anywhere_keeps_the_rows_before_the_cut(
     rows: list[dict[str, Any]], data: st.DataObject
@@ -116,6 +118,7 @@ def test_a_file_cut_anywhere_keeps_the_rows_before_the_cut(
     assert values(read(text[:cut])) == rows[:kept]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("text", "reasons"),
     [

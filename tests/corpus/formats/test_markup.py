@@ -129,6 +129,7 @@ HOSTILE = {
 }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", HOSTILE)
 def test_hostile_html_takes_steps_in_proportion_to_its_size(name: str) -> None:
     """Count the calls of Python functions, which no machine's speed changes."""

@@ -31,6 +31,7 @@ def test_ranks_begin_at_one_and_follow_the_order_shown(tmp_path: Path) -> None:
     assert list(read_run(tmp_path / "run.trec")["q"]) == ["b", "a", "late"]
 
 
+@pytest.mark.thorough
 @given(st.dictionaries(IDS, st.dictionaries(IDS, SCORES, min_size=1), min_size=1))
 def test_a_run_survives_the_file(
     tmp_path_factory: pytest.TempPathFactory, run: dict[str, dict[str, float]]
@@ -51,6 +52,7 @@ def test_a_run_survives_the_file(
             assert read[query_id] == hits
 
 
+@pytest.mark.thorough
 @given(
     st.lists(
         st.sampled_from([0.0, -0.0, 1.0, 1 + 2**-30, 5e-324, 1e-45, -1e-45, 3.4e38, 1e39, -1e39])

@@ -57,6 +57,7 @@ def no_export(monkeypatch: Any) -> None:
     monkeypatch.setattr(graph, "make_graph", refuse)
 
 
+@pytest.mark.thorough
 def test_every_pooling_dense_and_prompt_as_native(folder: Path, exported: Embedder) -> None:
     native = Embedder(folder, device="cpu", precision="fp32")
     assert exported.identity.differences(native.identity) == []
@@ -68,6 +69,7 @@ def test_every_pooling_dense_and_prompt_as_native(folder: Path, exported: Embedd
     )
 
 
+@pytest.mark.thorough
 def test_minilm_equals_native_on_real_texts(real_data: Path) -> None:
     with gzip.open(real_data / "stsb" / "test.jsonl.gz", "rt", encoding="utf-8") as lines:
         texts = [json.loads(next(lines))["sentence1"] for _ in range(100)]
@@ -87,6 +89,7 @@ def test_a_graph_is_made_once(folder: Path, exported: Embedder) -> None:
     np.testing.assert_array_equal(again.encode(TEXTS), exported.encode(TEXTS))
 
 
+@pytest.mark.thorough
 def test_a_damaged_graph_is_never_opened_but_made_again(folder: Path, exported: Embedder) -> None:
     before = exported.encode(TEXTS)
     described = read_folder(folder)
@@ -103,6 +106,7 @@ def test_a_damaged_graph_is_never_opened_but_made_again(folder: Path, exported: 
     assert [path.name for path in place.parent.iterdir()].count(place.name) == 1
 
 
+@pytest.mark.thorough
 def test_processes_that_export_at_the_same_time_keep_the_first_graph(
     folder: Path, exported: Embedder
 ) -> None:
@@ -115,6 +119,7 @@ def test_processes_that_export_at_the_same_time_keep_the_first_graph(
     assert not list(place.parent.glob(f"{place.name}.*"))
 
 
+@pytest.mark.thorough
 def test_an_export_removes_what_killed_ones_have_left(folder: Path, exported: Embedder) -> None:
     place = cached_graph(read_folder(folder))
     assert place is not None

@@ -57,6 +57,7 @@ def test_vectors_are_close_to_those_of_fp32(folder: Path, tiny: Embedder) -> Non
     assert len(tiny.identity.calibration) == 64
 
 
+@pytest.mark.thorough
 @given(st.lists(WORDS.map(" ".join), min_size=1, max_size=12), st.integers(1, 5), st.randoms())
 @settings(max_examples=40)
 def test_a_vector_does_not_depend_on_its_company(

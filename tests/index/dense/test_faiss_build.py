@@ -22,6 +22,7 @@ def segments() -> list[NDArray[np.floating]]:
     return [vectors[:1_000], vectors[1_000:1_001], vectors[1_001:].astype(np.float16)]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("factory", "memory_bytes", "expected"),
     [

@@ -58,6 +58,7 @@ def check_each_query_alone(snapshot: Snapshot, taken: list[bool]) -> None:
     assert taken == [True] * len(QUERIES)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "factory",
     ["HNSW16,SQbf16", "IVF16,SQ8", "IVF16,PQ8x4fs", "RR8,SQ8", "PQ8x4", "RaBitQfs"],

@@ -48,6 +48,7 @@ def damages(data: bytes) -> Iterator[bytes]:
     yield data + b"\0"
 
 
+@pytest.mark.thorough
 def test_every_flip_and_every_cut_is_reported_by_file_name_when_opened(small: Path) -> None:
     counts = {}
     for file in files_of(small):
@@ -67,6 +68,7 @@ def test_every_flip_and_every_cut_is_reported_by_file_name_when_opened(small: Pa
     keep_result("index_bytes", {"damages": counts, "unreported": 0})
 
 
+@pytest.mark.thorough
 def test_every_flip_and_every_cut_of_postings_changes_no_answer(small: Path) -> None:
     ((expected, *_),) = IndexStore.open(small).snapshot.lexical.search(["text v0"], 3)
     for file in sorted((small / "lex").iterdir()):

@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.cli.process import environment
 from tests.faults import FULL, keep_result
 
@@ -37,6 +39,7 @@ def write_rows(path: Path, start: int, stop: int) -> Path:
     return path
 
 
+@pytest.mark.thorough
 def test_every_command_works_with_few_open_files(tmp_path: Path) -> None:
     index, copy = tmp_path / "i", tmp_path / "copy"
     rows = write_rows(tmp_path / "rows.jsonl", 0, ROWS)

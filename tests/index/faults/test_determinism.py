@@ -31,6 +31,7 @@ INDEXES: dict[str, tuple[str, Metric]] = {
 }
 
 
+@pytest.mark.thorough
 def test_no_answer_depends_on_threads_batches_or_restarts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -74,6 +74,7 @@ def fill(path: Path, model: Model) -> tuple[Model, str]:
     raise AssertionError("the disk is never full")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("size_mib", DISKS_MIB)
 def test_a_full_disk_stops_the_commit_and_keeps_all_before(tmp_path: Path, size_mib: int) -> None:
     with mounted(tmp_path / "disk", f"size={size_mib}m") as is_mounted:
@@ -146,6 +147,7 @@ def test_a_read_only_folder_is_searched_but_not_written(tmp_path: Path) -> None:
         path.chmod(0o755) if not is_mounted else None
 
 
+@pytest.mark.thorough
 def test_of_eight_writers_at_once_one_writes_and_seven_are_refused_by_name(tmp_path: Path) -> None:
     new_index(tmp_path / "i", [put(0, 5)])
     code = (
@@ -178,6 +180,7 @@ def test_of_eight_writers_at_once_one_writes_and_seven_are_refused_by_name(tmp_p
         one.communicate("\n")
 
 
+@pytest.mark.thorough
 def test_a_killed_writer_leaves_the_lock_free(tmp_path: Path) -> None:
     new_index(tmp_path / "i", [put(0, 5)])
     code = (

@@ -233,6 +233,7 @@ def assert_nothing_lost(bases: Bases, yard: Yard, told: Told) -> None:
         assert contents(IndexStore.open(place).snapshot) in [applied(m, AFTER) for m in may]
 
 
+@pytest.mark.thorough
 @pytest.mark.timeout(7_200)
 def test_folders_that_change_while_a_command_works(bases: Bases, fast_path: Path) -> None:
     rng = random.Random(SEED)

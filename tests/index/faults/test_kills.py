@@ -11,6 +11,8 @@ import time
 from collections import Counter
 from pathlib import Path
 
+import pytest
+
 from sbert_search.index.maintenance.check import check
 from sbert_search.index.store import IndexStore
 from tests.faults import FULL, keep_result
@@ -23,6 +25,7 @@ RESTART_EVERY = 20  # kills after which a new index is begun, so that indexes st
 LONGEST_LIFE_S = 0.2
 
 
+@pytest.mark.thorough
 def test_no_acknowledged_commit_is_lost_and_no_other_is_half_there(fast_path: Path) -> None:
     rng = random.Random(SEED)
     killed: Counter[str] = Counter()

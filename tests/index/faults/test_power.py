@@ -22,6 +22,7 @@ SEED = 7
 states: dict[str, int] = {}
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", list(OPERATIONS))
 def test_power_loss_leaves_the_old_or_the_new_state(fast_path: Path, name: str) -> None:
     path, again = fast_path / "i", fast_path / "again"

@@ -118,6 +118,7 @@ class IndexProgram(RuleBasedStateMachine):
             shutil.rmtree(self.folder)
 
 
+@pytest.mark.thorough
 @pytest.mark.timeout(3_600)
 def test_programs_agree_with_a_dict_and_brute_force() -> None:
     IndexProgram.TestCase.settings = settings(

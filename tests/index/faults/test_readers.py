@@ -9,6 +9,7 @@ from multiprocessing.synchronize import Barrier, Event
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from sbert_search.index.store import IndexStore
 from tests.faults import FULL, keep_result
@@ -56,6 +57,7 @@ def read(
     told.put(mine)
 
 
+@pytest.mark.thorough
 def test_readers_see_whole_states_while_a_writer_replaces_and_compacts(fast_path: Path) -> None:
     path = fast_path / "i"
     model = new_index(path, [replaced(group, 0) for group in range(GROUPS)])

@@ -40,6 +40,7 @@ AFTER = Operation("put", (("after", 0, 1), ("d0", 9, 1)))
 steps: dict[str, int] = {}
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("name", list(OPERATIONS))
 def test_any_failing_step_leaves_the_old_or_the_new_state(
@@ -94,6 +95,7 @@ def test_any_failing_step_of_a_creation_can_be_tried_again(fast_path: Path, faul
     repeat_until_sound(fault, fast_path / "i", lambda path: new_index(path))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("fault", FAULTS)
 def test_any_failing_step_of_a_snapshot_leaves_no_target_or_a_whole_one(
     fast_path: Path, fault: Fault

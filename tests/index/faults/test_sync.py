@@ -74,6 +74,7 @@ def new_index(path: Path, folder: Path) -> None:
     sync_once(path, folder)
 
 
+@pytest.mark.thorough
 def test_no_kill_loses_or_doubles_a_document(fast_path: Path) -> None:
     rng, path, folder = random.Random(SEED), fast_path / "i", fast_path / "notes"
     folder.mkdir()
@@ -137,6 +138,7 @@ def start_sync(victim: subprocess.Popen[bytes], path: Path, folder: Path) -> int
 steps: dict[str, int] = {}
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("fault", FAULTS if FULL else FAULTS[:1])
 def test_every_step_of_a_sync_can_fail(fast_path: Path, fault: Fault) -> None:
     base, path, folder = fast_path / "base", fast_path / "i", fast_path / "notes"

@@ -34,6 +34,7 @@ ROWS = 50_000 if FULL else 20_000
 SEEDS = range(1, 501) if FULL else (5, 19, 23)
 
 
+@pytest.mark.thorough
 @pytest.mark.timeout(4 * 3_600)
 def test_the_last_row_of_every_id_stands_and_counts_are_those_of_a_dict() -> None:
     memory = "/dev/shm" if Path("/dev/shm").is_dir() else None
@@ -52,6 +53,7 @@ def test_the_last_row_of_every_id_stands_and_counts_are_those_of_a_dict() -> Non
     assert tally.rows >= len(SEEDS) * ROWS
 
 
+@pytest.mark.thorough
 def test_a_build_that_is_stopped_again_and_again_counts_as_a_dict(tmp_path: Path) -> None:
     stream = replace(draw_stream(0, 0), n_ids=700, n_states=3, skew="even", blank=0.05)
     rows = draw_rows(stream, random.Random(0), 6_000)

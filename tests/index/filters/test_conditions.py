@@ -344,6 +344,7 @@ def test_lower_maps_each_character_to_one(tmp_path: Path) -> None:
         assert matching(store.snapshot, where) == expected, where
 
 
+@pytest.mark.thorough
 def test_a_chain_of_thousands_is_no_nesting(snapshot: Snapshot) -> None:
     chain = " OR ".join(f"year = {year}" for year in range(2005, 7000))
     assert matching(snapshot, chain) == matching(snapshot, "year >= 2005")

@@ -228,6 +228,7 @@ def test_random_rows_give_what_a_dict_gives(first: Any, second: Any, mode: str) 
     assert stored(index) == {doc_id: [round(x, 4) for x in v] for doc_id, v in model.items()}
 
 
+@pytest.mark.thorough
 def test_a_build_killed_at_any_step_ends_with_the_same_bytes(tmp_path: Path) -> None:
     rows = [{"_id": i, "text": "word " * (i % 3)} for i in range(2500)]
     vectors = np.random.default_rng(0).normal(size=(2500, 3))

@@ -145,6 +145,7 @@ def build_with_interrupts(corpus: Path, out: Path, seed: int) -> None:
     assert interrupts
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("seed", range(3))
 def test_a_build_interrupted_at_any_commit_ends_with_the_same_bytes(
     corpus: Path, whole: Path, tmp_path: Path, seed: int
@@ -153,6 +154,7 @@ def test_a_build_interrupted_at_any_commit_ends_with_the_same_bytes(
     assert_same_bytes(whole, tmp_path / "my.index")
 
 
+@pytest.mark.thorough
 def test_a_build_that_commits_at_every_border_has_one_segment_a_block(
     corpus: Path, whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -183,6 +185,7 @@ def test_a_short_build_has_the_same_bytes_too(
     assert len(whole) > 3
 
 
+@pytest.mark.thorough
 def test_merging_begins_at_the_same_rows(
     corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -217,6 +220,7 @@ build(Path(sys.argv[1]), Path(sys.argv[2]))
 """
 
 
+@pytest.mark.thorough
 def test_a_killed_build_keeps_its_parts_of_a_block_and_ends_with_the_same_bytes(
     corpus: Path, whole: Path, tmp_path: Path
 ) -> None:
@@ -233,6 +237,7 @@ def test_a_killed_build_keeps_its_parts_of_a_block_and_ends_with_the_same_bytes(
     assert_same_bytes(whole, out)
 
 
+@pytest.mark.thorough
 def test_an_update_saves_its_work_by_time(
     corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -266,6 +271,7 @@ def test_a_source_of_short_texts_is_cut_only_into_blocks(
     assert sizes == [1024, 1024, 952]
 
 
+@pytest.mark.thorough
 def test_an_error_of_a_commit_ends_the_threads_of_the_build(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -140,6 +140,7 @@ def test_int8_and_exact_vectors_are_not_mixed(settings: StoreSettings) -> None:
         require_mixable(in_int8, Int8(0, "b" * 64))
 
 
+@pytest.mark.thorough
 def test_an_index_in_int8_is_extended_in_int8_and_searched_in_any_precision(
     tmp_path: Path,
 ) -> None:

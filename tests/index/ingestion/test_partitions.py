@@ -36,6 +36,7 @@ def contents(index: Index) -> dict[str, tuple[str, dict[str, object]]]:
     return {d.doc_id: (d.text, dict(d.metadata)) for d in index.documents()}
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("seed", range(20))
 def test_any_partition_of_rows_makes_the_same_index(seed: int, tmp_path: Path) -> None:
     r = Random(seed)

@@ -312,6 +312,7 @@ def test_an_inexact_model_is_allowed_though_the_settings_changed_meanwhile(notes
     assert index.sync(notes, model=SameEngine(1e-2), allow_inexact=True).replaced == ("a.md",)
 
 
+@pytest.mark.thorough
 def test_random_changes_always_end_in_the_index_of_the_folder(notes: Path, tmp_path: Path) -> None:
     rng = random.Random(5)
     index = build(notes)

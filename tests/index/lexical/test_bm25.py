@@ -115,6 +115,7 @@ def some_text(rng: random.Random) -> str:
     return " ".join(rng.choices(WORDS.split(), k=rng.randint(1, 12)))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("seed", range(2))
 def test_any_updates_leave_what_an_index_built_anew_finds(fast_path: Path, seed: int) -> None:
     rng = random.Random(seed)

@@ -51,6 +51,7 @@ def test_near_words_of_several_lists(lists: list[dict[str, int]], word: str, mos
     assert words.count(word) == listed.get(word, 0)
 
 
+@pytest.mark.thorough
 @given(LISTS)
 def test_merged_lists_have_the_sums(lists: list[dict[str, int]]) -> None:
     with pytest.MonkeyPatch.context() as patch:

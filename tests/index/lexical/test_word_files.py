@@ -57,6 +57,7 @@ def segments(store: IndexStore) -> tuple[SegmentRecord, ...]:
     return store.snapshot.manifest.segments
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("seed", range(2))
 def test_after_any_updates_the_words_of_all_documents_are_listed(
     fast_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int

@@ -20,6 +20,7 @@ from tests.index.faults.test_steps import BEFORE
 from tests.index.faults.trap import Trap, set_trap
 
 
+@pytest.mark.thorough
 def test_a_compaction_at_any_step_of_a_snapshot_costs_it_nothing(fast_path: Path) -> None:
     new_index(fast_path / "i", BEFORE)
     for number in range(1, 1_000, 3):

@@ -158,6 +158,7 @@ def small_ann(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, "MIN_ANN_ROWS", 500, raising=True)
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("small_ann")
 @pytest.mark.parametrize(
     "factory",
@@ -199,6 +200,7 @@ def test_faiss_indexes_find_what_the_exact_scan_finds(
     assert (left >= 0).all()
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("small_ann")
 def test_a_damaged_or_missing_faiss_file_costs_speed_and_is_made_again(tmp_path: Path) -> None:
     store = scattered(tmp_path / "i", IndexSpec(factory="HNSW16"))
@@ -353,6 +355,7 @@ def test_check_compares_the_parts_of_an_index_with_each_other(tmp_path: Path) ->
     assert [problem.file for problem in check(store.path).problems] == ["seg/000077.ids.npy"]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "factory",
     [

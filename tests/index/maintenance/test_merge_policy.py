@@ -43,6 +43,7 @@ def sizes(store: IndexStore) -> list[int]:
     return [segment.n_rows for segment in store.snapshot.manifest.segments]
 
 
+@pytest.mark.thorough
 def test_segments_stay_few_and_a_row_is_seldom_rewritten(
     fast_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -213,6 +213,7 @@ def test_a_finalist_that_fails_over_all_rows_leaves_the_exact_scan(
     assert check(store.path).strays == ()
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("_small")
 @pytest.mark.parametrize("metric", ["cosine", "dot", "euclidean"])
 def test_every_family_works_with_every_metric_and_its_bytes_are_predicted(

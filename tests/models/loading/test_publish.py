@@ -99,6 +99,7 @@ def test_a_task_without_a_defined_score_has_no_table(folder: Path) -> None:
     assert "|" not in section
 
 
+@pytest.mark.thorough
 def test_a_published_model_is_opened_by_its_commit(
     folder: Path, published: Callable[..., str]
 ) -> None:
@@ -132,6 +133,7 @@ def xet(folder: Path, published: Callable[..., str], monkeypatch: pytest.MonkeyP
     return str(info.hash)
 
 
+@pytest.mark.thorough
 def test_the_weights_go_through_xet(
     folder: Path, published: Callable[..., str], xet: str, tmp_path: Path
 ) -> None:

@@ -54,6 +54,7 @@ def _resolve(model: str, address: str, cache: Path, **more: str) -> tuple[str, s
     return done.stdout, done.stderr
 
 
+@pytest.mark.thorough
 def test_a_revision_is_fetched_checked_and_used_offline(
     files: dict[str, bytes], tmp_path: Path
 ) -> None:

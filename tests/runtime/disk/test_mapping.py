@@ -44,6 +44,7 @@ def test_a_mapped_file_cannot_be_written(path: Path) -> None:
         view[0] = 1
 
 
+@pytest.mark.thorough
 def test_a_mapping_lasts_as_long_as_what_was_made_of_it(path: Path) -> None:
     view = files.map_file(path)
     array, buffer = np.frombuffer(view, np.uint8)[3:], pa.py_buffer(view)

@@ -15,6 +15,7 @@ class Owner:
     """Keeps a folder."""
 
 
+@pytest.mark.thorough
 def test_a_folder_is_removed_with_its_owner() -> None:
     scratch, owner = TemporaryFolder(), Owner()
     path = scratch.path

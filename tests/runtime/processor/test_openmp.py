@@ -39,6 +39,7 @@ print(team, after, again, threads() - alone, results[0] == results[1])
 """
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="needs /proc")
 def test_only_the_idle_threads_of_the_caller_end() -> None:
     environment = {name: v for name, v in os.environ.items() if name != "OMP_NUM_THREADS"}

@@ -113,6 +113,7 @@ def test_what_is_no_boost_is_refused(text: str, message: str) -> None:
         Boost.parse(text)
 
 
+@pytest.mark.thorough
 @given(st.text(max_size=20))
 def test_any_text_is_a_boost_or_refused(text: str) -> None:
     with contextlib.suppress(QueryError):

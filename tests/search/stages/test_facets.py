@@ -179,6 +179,7 @@ def test_counts_are_those_of_a_plain_reading_after_updates(tmp_path: Path, seed:
             assert inside == [r.count for r in ranges]
 
 
+@pytest.mark.thorough
 @settings(max_examples=25, deadline=None)
 @given(
     st.one_of(

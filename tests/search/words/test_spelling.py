@@ -130,6 +130,7 @@ def test_stop_words_have_no_near_words(tmp_path: Path) -> None:
     assert engine.facets("the gem", "kind", fuzzy=1)["kind"].missing == 0
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("fuzzy", [0, 1, 2])
 def test_documents_found_are_those_of_a_plain_reading(
     fast_path: Path, monkeypatch: pytest.MonkeyPatch, fuzzy: int

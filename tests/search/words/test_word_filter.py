@@ -74,6 +74,7 @@ def admitted(snapshot: Snapshot, clauses: list[Clause], where: str | None) -> se
     return set(snapshot.doc_ids(docs))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("seed", "single"), [(0, True), (1, True), (2, False)])
 def test_masks_are_those_of_a_plain_reading_after_any_updates(
     fast_path: Path, seed: int, single: bool
@@ -126,6 +127,7 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> SearchEngine:
     return SearchEngine(index, HashingEmbedder())
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("mode", MODES)
 def test_k_hits_come_back_whenever_k_documents_match(
     engine: SearchEngine, mode: SearchMode

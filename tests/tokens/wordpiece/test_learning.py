@@ -112,6 +112,7 @@ def test_merging_stops_where_no_pair_raises_the_likelihood() -> None:
     assert merges({"a": 100, "ab": 2} | others, 5) == []
 
 
+@pytest.mark.thorough
 @given(
     st.dictionaries(st.text("abc", min_size=1, max_size=7), st.integers(1, 9), min_size=1),
     st.integers(1, 40),
@@ -121,6 +122,7 @@ def test_merges_equal_the_definition(words: dict[str, int], n: int) -> None:
     assert merges(words, n) == reference_merges(words, n)
 
 
+@pytest.mark.thorough
 @given(st.dictionaries(st.text("abcdefgh", min_size=1, max_size=5), st.integers(1, 99), min_size=9))
 @settings(max_examples=60, deadline=None)
 def test_merges_equal_the_definition_with_more_letters(words: dict[str, int]) -> None:

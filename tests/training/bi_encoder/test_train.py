@@ -591,6 +591,7 @@ def test_the_preliminary_run_trains_a_model_of_the_same_shape(
     assert (first.pooling, first.tokenizer.max_len, len(first.head)) == (("cls",), 9, 0)
 
 
+@pytest.mark.thorough
 def test_mining_searches_with_the_model_as_it_is_trained(
     given: dict[str, Path], tmp_path: Path
 ) -> None:

@@ -75,6 +75,7 @@ def dev_figures(out: Path) -> list[dict[str, float]]:
     return [line["figures"] for line in read_log(out / "log.jsonl") if line["kind"] == "dev"]
 
 
+@pytest.mark.thorough
 def test_scores_are_learned_and_vanilla_cross_encoder_gives_them(
     start: Path, tmp_path: Path
 ) -> None:
@@ -108,6 +109,7 @@ def test_a_model_that_scores_all_dev_pairs_equally_is_trained_on(
         train_cross_encoder(settings, tmp_path / "other")
 
 
+@pytest.mark.thorough
 def test_classes_keep_their_names(start: Path, tmp_path: Path) -> None:
     data = files(tmp_path, lambda row: row | {"label": ("no", "yes")[row["alike"]]})
     settings = recipe(start, data | {"labels": ["yes", "no"]}, task="classes", loss="cross_entropy")
@@ -116,6 +118,7 @@ def test_classes_keep_their_names(start: Path, tmp_path: Path) -> None:
     assert CrossEncoder.load(result.last / "model").labels == ("yes", "no")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("loss", ["bce", "pairwise", "list_net", "list_softmax"])
 def test_relevance_is_learned_from_a_run(start: Path, tmp_path: Path, loss: str) -> None:
     collection(tmp_path / "beir")
@@ -189,6 +192,7 @@ def test_a_limit_is_for_training_rows_only(start: Path, tmp_path: Path) -> None:
     assert train_cross_encoder(settings, tmp_path / "relevance").state.rows == 3
 
 
+@pytest.mark.thorough
 def test_a_killed_run_ends_with_the_same_weights(start: Path, tmp_path: Path) -> None:
     data = files(tmp_path, lambda row: row | {"score": 5.0 * row["alike"]})
     whole = recipe(start, data, task="scores", loss="bce", budget={"steps": 6})
@@ -330,6 +334,7 @@ def test_every_step_has_negatives_although_mining_finds_few(
     assert all(step["loss"] > 0 and step["gradient_norm"] > 0 for step in steps)
 
 
+@pytest.mark.thorough
 def test_rows_without_an_irrelevant_text_are_left_out_of_listwise_losses(
     start: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -375,6 +380,7 @@ def test_relevance_without_labels_names_the_mining_of_negatives(
         )
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("loss", ["list_softmax", "list_net", "pairwise"])
 def test_a_reranker_that_learns_nothing_is_told(start: Path, tmp_path: Path, loss: str) -> None:
     data = files(tmp_path, lambda row: row | {"label": int(row["alike"]), "sentence1": "same"})

@@ -59,6 +59,7 @@ def mine(model: Path, folder: Path, **settings: Any) -> list[tuple[str, ...]]:
     return [example.texts[2:] for example in mine_rows(EXAMPLES, config, model, folder)]
 
 
+@pytest.mark.thorough
 def test_negatives_are_found_and_never_a_positive_of_the_anchor(
     model: Path, tmp_path: Path
 ) -> None:
@@ -253,6 +254,7 @@ def overwrite(model: Path, seed: int) -> None:
     safetensors.torch.save_file(changed, path, {"format": "pt"})
 
 
+@pytest.mark.thorough
 def test_other_weights_under_the_same_path_are_mined_again(model: Path, tmp_path: Path) -> None:
     before = mine(model, tmp_path / "mined", negatives=4)
     overwrite(model, 7)

@@ -101,6 +101,7 @@ def peak_bytes(out: Path, size: int, micro_size: int) -> int:
     return int(done.stdout)
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(sys.platform != "linux", reason="anonymous memory is counted on Linux only")
 def test_a_batch_of_1024_takes_little_more_memory_than_one_of_64(tmp_path: Path) -> None:
     small = peak_bytes(tmp_path / "small", 64, 64)

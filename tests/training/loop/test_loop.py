@@ -66,6 +66,7 @@ def test_twenty_steps_are_those_of_a_plain_loop(tmp_path: Path) -> None:
         assert torch.allclose(parameter, plain.get_parameter(name), rtol=0, atol=1e-6), name
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", TASKS)
 def test_a_batch_in_parts_is_the_batch(tmp_path: Path, kind: str) -> None:
     def curve(folder: str, *overrides: str) -> tuple[TokenModel, list[float]]:
@@ -187,6 +188,7 @@ def test_a_seed_that_no_generator_takes_is_refused(seed: int) -> None:
         settings(f"seed={seed}")
 
 
+@pytest.mark.thorough
 def test_bf16_trains_fp32_weights_to_about_the_same_loss(tmp_path: Path) -> None:
     _, _, exact = run(tmp_path / "a", "budget.steps=30")
     model, _, rounded = run(tmp_path / "b", "budget.steps=30", "precision=bf16")

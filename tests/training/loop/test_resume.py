@@ -52,6 +52,7 @@ def stopping(batches: Batches, after: int) -> Batches:
     return batches
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", TASKS)
 def test_a_run_in_pieces_ends_bit_for_bit_where_one_in_one_piece_does(
     tmp_path: Path, kind: str
@@ -81,6 +82,7 @@ def test_a_run_in_pieces_ends_bit_for_bit_where_one_in_one_piece_does(
     assert len(lasting_lines(whole)) == 15 + 5  # steps, and evaluations with the one at step 0
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_fault_at_any_io_step_of_a_run_costs_no_bit(tmp_path: Path, fault: Fault) -> None:
     def go(out: Path) -> None:

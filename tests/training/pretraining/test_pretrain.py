@@ -121,6 +121,7 @@ def test_a_roberta_takes_the_padding_id_of_its_tokenizer(tmp_path: Path) -> None
     assert to_settings(config)["max_position_embeddings"] == 64 + 2
 
 
+@pytest.mark.thorough
 def test_a_student_begins_with_every_other_layer_of_its_teacher(tmp_path: Path) -> None:
     assert alternate(12, 6) == [0, 2, 4, 7, 9, 11]
     taught = pretrain(small_recipe("bert", tmp_path, "model.layers=4"), tmp_path / "teacher")
@@ -264,6 +265,7 @@ def test_held_out_masks_do_not_depend_on_the_run(tmp_path: Path) -> None:
     assert dev_figures(one) != dev_figures(more)
 
 
+@pytest.mark.thorough
 def test_it_learns(tmp_path: Path) -> None:
     """32 texts by heart; the slow test has all families at full length."""
     recipe = small_recipe(
@@ -398,6 +400,7 @@ def extended_vocabulary(folder: Path) -> Path:
     return train_tokenizer(CorpusReader([texts]), folder / "extended", settings).out
 
 
+@pytest.mark.thorough
 def test_a_model_goes_on_with_an_extended_vocabulary(tmp_path: Path) -> None:
     small_recipe("bert", tmp_path)
     extended = extended_vocabulary(tmp_path)

@@ -68,6 +68,7 @@ def recipe(folder: Path, *, unanswerable: bool = True, **settings: Any) -> Answe
     return from_mapping(AnswerRecipe, QUICK | fixed | windows | {"max_len": 16} | settings)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("unanswerable", [True, False])
 def test_answers_are_learned_and_transformers_computes_the_logits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, unanswerable: bool
@@ -102,6 +103,7 @@ def test_a_model_is_measured_by_the_answers_that_it_predicts(
     assert answer_metrics(model, asked)["f1"] == pytest.approx(expected)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "settings",
     [{}, {"tune": "head"}, {"adversarial": {"kind": "sift"}}],

@@ -61,6 +61,7 @@ def recipe(folder: Path, task: str = "class", **settings: Any) -> ClassifyRecipe
     return from_mapping(ClassifyRecipe, QUICK | fixed | settings)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("task", "metric"), [("class", "accuracy"), ("several", "micro_f1"), ("number", "spearman")]
 )
@@ -86,6 +87,7 @@ def test_each_kind_of_label_is_learned(
     assert (fitted == 1.0) == (task == "number")
 
 
+@pytest.mark.thorough
 def test_pairs_are_learned(tmp_path: Path) -> None:
     words = ["cat", "dog", "sun", "mat"]
     pairs = [(a, b) for a in words for b in words] * 8
@@ -141,6 +143,7 @@ def test_an_interrupt_while_states_are_computed_leaves_no_file(
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("tune", ["head", "probe"])
 @pytest.mark.parametrize("layout", ["bert", "electra"])
 def test_a_frozen_encoder_stays_as_it_is(tmp_path: Path, tune: str, layout: str) -> None:
@@ -162,6 +165,7 @@ def test_a_frozen_encoder_stays_as_it_is(tmp_path: Path, tune: str, layout: str)
             torch.testing.assert_close(model(tokens), linear, atol=2e-4, rtol=1e-4)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "settings",
     [{}, {"tune": "head"}, {"adversarial": {"kind": "sift"}, "pooling": "mean"}],
@@ -189,6 +193,7 @@ def test_mean_pooling_and_random_weights_are_kept(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.thorough
 def test_the_adversarial_loss_is_reported_and_changes_the_weights(tmp_path: Path) -> None:
     runs = {}
     for kind in ("none", "sift", "smart"):

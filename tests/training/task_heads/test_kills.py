@@ -3,6 +3,8 @@
 import random
 from pathlib import Path
 
+import pytest
+
 from tests.faults import FULL
 from tests.training.task_heads.killed_child import SETTINGS, STEPS
 from tests.training.test_kills import kill_runs
@@ -10,6 +12,7 @@ from tests.training.test_kills import kill_runs
 CHILD = "tests.training.task_heads.killed_child"
 
 
+@pytest.mark.thorough
 def test_killed_runs_end_in_the_same_bits(tmp_path: Path) -> None:
     draw = random.Random(0)
     kinds = [*SETTINGS] if FULL else ["tag"]

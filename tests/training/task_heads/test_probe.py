@@ -127,6 +127,7 @@ def test_a_probe_does_not_depend_on_the_settings_of_steps(tmp_path: Path) -> Non
     assert line["gradient_norm"] > 0  # of the first pass, not of the end of the fit
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("crf", [True, False])
 def test_a_probe_of_tags_does_not_depend_on_the_seed(tmp_path: Path, crf: bool) -> None:
     runs = []
@@ -209,6 +210,7 @@ def test_a_fit_of_states_that_are_not_finite_is_refused(
         train_classifier(probe(tmp_path), tmp_path / "run")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("unit_length", [True, False])
 @pytest.mark.parametrize(
     ("modes", "expected"),

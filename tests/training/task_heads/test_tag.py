@@ -52,6 +52,7 @@ def recipe(folder: Path, **settings: Any) -> TagRecipe:
     return from_mapping(TagRecipe, QUICK | fixed | settings)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("settings", [{}, {"crf": True, "data": {"to": "bilou"}}])
 def test_entities_are_learned_and_transformers_computes_the_emissions(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: dict[str, Any]
@@ -73,6 +74,7 @@ def test_entities_are_learned_and_transformers_computes_the_emissions(
         torch.testing.assert_close(model(PackedTokens.from_lists(ids)), expected, atol=1e-5, rtol=0)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "settings",
     [{"crf": True}, {"tune": "head"}, {"adversarial": {"kind": "smart"}}],
