@@ -113,6 +113,7 @@ def test_a_cold_search_loads_no_torch_and_finds_the_same(built: Path) -> None:
         assert ours == theirs
 
 
+@pytest.mark.thorough
 def test_words_are_searched_without_any_model(built: Path, tmp_path: Path) -> None:
     done, modules = ask(built, "--mode", "lexical", query="wheels", cached=tmp_path)
     assert not modules & {*HEAVY, "onnxruntime", "tokenizers", "bm25s"}

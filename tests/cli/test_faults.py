@@ -75,6 +75,7 @@ def test_sources_that_cannot_be_read(source: str, message: str, tmp_path: Path) 
     assert not (tmp_path / "my.index").exists()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("row", "said"),
     [

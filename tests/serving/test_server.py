@@ -22,12 +22,12 @@ from sbert_search.serving.access import AccessTokens
 from sbert_search.serving.app import build_app
 from sbert_search.serving.limits import ServerLimits
 from sbert_search.serving.opening import ServeSettings, open_served
-from tests.cli.process import sbert_search
+from tests.cli.process import in_a_process, sbert_search
 from tests.serving.live import READ, WRITE, Live, live_server
 
 
 def test_a_bound_port_is_named(live: Live, built: Path) -> None:
-    done = sbert_search("serve", built, "--port", live.port)
+    done = in_a_process("serve", built, "--port", live.port)
     assert done.code == 2
     assert f"--host 127.0.0.1 --port {live.port} cannot be bound" in done.err
 

@@ -168,6 +168,7 @@ def test_rows_of_requests_are_accepted(made: dict[str, Path], token_file: Path) 
                 assert found(path, method, f"row by {method}")
 
 
+@pytest.mark.thorough
 def test_rows_with_and_without_a_vector_may_alternate(tmp_path: Path) -> None:
     index = Index.build(WITH_VECTORS, out=tmp_path / "i", model=MODEL, vectors="vec")
     vectors = np.random.default_rng(0).standard_normal((40, 32)).astype(np.float32)

@@ -81,6 +81,7 @@ def test_minilm_equals_native_on_real_texts(real_data: Path) -> None:
     np.testing.assert_allclose(ours, native, atol=1e-5)
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("no_export")
 def test_a_graph_is_made_once(folder: Path, exported: Embedder) -> None:
     require_graph(folder)

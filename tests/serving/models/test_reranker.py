@@ -37,6 +37,7 @@ def reranker(models: Path) -> Reranker:
     return Reranker(models / "cross", precision="fp32", batch_tokens=1)  # one pair a batch
 
 
+@pytest.mark.thorough
 def test_reranking_counts_in_the_work_of_a_request(built: Path, reranker: Reranker) -> None:
     index, behind_queue = served(built, reranker)
     work = Work()

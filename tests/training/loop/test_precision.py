@@ -53,6 +53,7 @@ def faster(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return found
 
 
+@pytest.mark.thorough
 def test_auto_takes_the_faster_and_stores_the_figures(tmp_path: Path, faster: list[str]) -> None:
     run(tmp_path / "a")
     assert stored(tmp_path / "a") == ("bfloat16", to_mapping(verdict("bf16")))
