@@ -2,27 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
-import bm25s.tokenization
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from sbert_search import Index, LexicalSettings, SearchEngine
-from sbert_search.cli.main import run
-from sbert_search.index.lexical.analyzer import term_reader
 from sbert_search.index.lexical.phrases import Phrase
 from sbert_search.index.lexical.vocabulary import is_listed
-from sbert_search.index.lexical.words import (
-    all_words,
-    folded,
-    indexed_words,
-    indexed_words_of_two,
-)
-from sbert_search.index.storage import manifest
-from tests.formats import make
+from sbert_search.index.lexical.words import all_words, folded, indexed_words
 
 HINDI = "भारत की राजधानी दिल्ली है"
 
@@ -56,13 +45,7 @@ def test_marks_elsewhere_change_no_word(text: str) -> None:
     """The pattern for texts with marks finds the words of the pattern for other texts."""
     words = indexed_words(text)
     assert [*words, "कि"] == indexed_words(f"{text} कि")
-    assert [word for word in words if len(word) > 1] == indexed_words_of_two(text)
     assert len(words) <= len(all_words(folded(text)))
-
-
-def test_earlier_versions_had_words_of_two_characters() -> None:
-    assert all_words(folded("A é, कि")) == ["a", "é", "कि"]
-    assert indexed_words_of_two("A é, कि it's") == ["कि", "it"]  # a letter and its vowel sign
 
 
 def search(index: Index, query: str) -> list[str]:
@@ -106,38 +89,6 @@ def test_letters_that_french_elides_are_words_elsewhere(tmp_path: Path) -> None:
         assert search(index, letter) == [letter]
 
 
-def test_an_index_of_earlier_words_says_so_once_and_gets_the_new_ones(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Until then, its rankings and those of its updates are by the earlier words."""
-    path = tmp_path / "i"
-    index = Index.build(ROWS[1:], out=path, model="hashing")
-    earlier = tuple(bm25s.tokenization.Tokenizer(stopwords="english").stopwords)
-    was = LexicalSettings(single_characters=False, stop_words=earlier)
-    index.set_lexical(was)
-    index.upsert(ROWS[:1], model="hashing")
-    assert index.info().lexical == was
-    assert search(index, "c") == search(index, "7") == []
-    assert set(search(index, "vitamin c")) == {"C", "D"}
-    assert search(index, "vitamin -c") == ["D"]  # texts are read, as for a stop word
-    said = capsys.readouterr().err
-    assert said.count("one letter or digit") == said.count(f"index lexical {path}`") == 1
-    assert run(["index", "lexical", str(path)]) == 0
-    assert Index.open(path).info().lexical == LexicalSettings()
-    assert search(Index.open(path), "c") == ["C"]
-    assert "one letter" not in capsys.readouterr().err
-
-
-def test_stop_words_that_were_given_stay_when_words_are_made_again() -> None:
-    given = LexicalSettings(single_characters=False, stop_words=("of",))
-    assert given.with_current_words() == LexicalSettings(stop_words=("of",))
-    french = LexicalSettings(language="french")
-    earlier = tuple(bm25s.tokenization.Tokenizer(stopwords="french").stopwords)
-    old = LexicalSettings(language="french", stop_words=earlier, single_characters=False)
-    assert old.with_current_words() == french
-    assert LexicalSettings(stop_words=earlier).with_current_words().stop_words == earlier
-
-
 @pytest.mark.parametrize(
     ("phrase", "text", "occurs"),
     [
@@ -170,17 +121,3 @@ def test_words_with_marks_are_found(tmp_path: Path) -> None:
     assert (hit.doc_id, hit.matched_words) == ("book", ("किताबें",))
     found = engine.search("किताबेल", mode="lexical", fuzzy=1)
     assert [hit.doc_id for hit in found] == ["book"]
-
-
-def test_an_index_of_an_earlier_version_keeps_its_words_until_they_are_made_again(
-    tmp_path: Path,
-) -> None:
-    folder = Path(make.__file__).parent / "5b46374" / "words" / manifest.NAME
-    body = json.loads(folder.read_bytes().partition(b"\n")[2])
-    assert "combining_marks" not in body["settings"]["lexical"]
-    old = manifest.decode(folder.read_bytes()).settings.lexical
-    assert old is not None
-    assert not old.combining_marks
-    assert not old.single_characters
-    assert term_reader(old).words("दिल्ली İzmir old 7 C") == ["zmir", "old"]
-    assert LexicalSettings().terms != old.terms
