@@ -95,8 +95,7 @@ class Cursor:
     def read(cls, path: Path) -> Cursor | None:
         """Read a file that `write` wrote; None: the file is absent or of another form."""
         with contextlib.suppress(OSError, ValueError, ConfigError):
-            # Files of earlier versions have one more field, the last row.
-            return from_mapping(cls, json.loads(path.read_bytes()), others=True)
+            return from_mapping(cls, json.loads(path.read_bytes()))
         return None
 
     def write(self, path: Path) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from sbert_search.config import require_types, unknown_name
 from sbert_search.errors import ConfigError
@@ -31,11 +31,6 @@ class LexicalSettings:
         title_weight: How many times each word of a title counts; 0: titles are not indexed.
         k1: BM25's saturation of repeated words; larger values let repetitions count more.
         b: BM25's normalisation by document length, from 0 (none) to 1 (full).
-        combining_marks: Whether combining marks, such as the vowel signs of Hindi, belong to words.
-            It is False in indexes of version 0.1; the command `index lexical` sets True and
-            computes the postings (for each term, the documents that contain it) again.
-        single_characters: Whether words of one letter or digit are indexed. It is False in indexes
-            of earlier versions; `index lexical` sets True and computes the postings again.
 
     Raises:
         ConfigError: A value has the wrong type or is out of range; or the language is unknown, and
@@ -47,8 +42,6 @@ class LexicalSettings:
     title_weight: int = 2
     k1: float = 1.2
     b: float = 0.75
-    combining_marks: bool = True
-    single_characters: bool = True
 
     def __post_init__(self) -> None:
         require_types(self)  # the manifest stores the values, and reading it checks their types
@@ -77,18 +70,7 @@ class LexicalSettings:
     @property
     def terms(self) -> tuple[object, ...]:
         """The settings on which postings depend; the others, k1 and b, affect only searches."""
-        words = self.combining_marks, self.single_characters
-        return self.language, self.stop_words, self.title_weight, *words
-
-    def with_current_words(self) -> LexicalSettings:
-        """Return these settings with the words of new indexes; an earlier version had others.
-
-        The default stop words of an earlier version become those of this version.
-        """
-        given = self.stop_words
-        if not self.single_characters and given and given == _listed_by_bm25s(self.language):
-            given = None
-        return replace(self, combining_marks=True, single_characters=True, stop_words=given)
+        return self.language, self.stop_words, self.title_weight
 
 
 def _stop_words(language: str) -> tuple[str, ...]:
@@ -100,18 +82,14 @@ def _stop_words(language: str) -> tuple[str, ...]:
     if language == NO_LANGUAGE:
         return ()
     _require_known(language)
-    unfit = _NO_STOP_WORDS.get(language, ())
-    listed = tuple(word for word in _listed_by_bm25s(language) if word not in unfit)
-    return listed + _MORE_STOP_WORDS.get(language, ())
-
-
-def _listed_by_bm25s(language: str) -> tuple[str, ...]:
     import bm25s.tokenization  # slow, since it imports scipy; an index on disk has its stop words
 
+    unfit = _NO_STOP_WORDS.get(language, ())
     try:
-        return tuple(bm25s.tokenization.Tokenizer(stopwords=language).stopwords)
+        words = bm25s.tokenization.Tokenizer(stopwords=language).stopwords
     except ValueError:
-        return ()
+        words = ()
+    return (*(word for word in words if word not in unfit), *_MORE_STOP_WORDS.get(language, ()))
 
 
 def naming_stop_words(settings: LexicalSettings) -> tuple[str, ...]:

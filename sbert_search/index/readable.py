@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from sbert_search.config import from_mapping
 from sbert_search.errors import UnfinishedBuild
 from sbert_search.index.documents import (
     Page,
@@ -54,7 +55,7 @@ class ReadableIndex:
         from sbert_search.index.ingestion.read_settings import ReadSettings
 
         build = self.state.manifest.build
-        settings = ReadSettings.from_stored(build.settings) if build else ReadSettings()
+        settings = from_mapping(ReadSettings, build.settings) if build else ReadSettings()
         return replace(settings, on_error="stop")
 
     @property

@@ -32,8 +32,6 @@ from sbert_search.index.storage.segments import Segment, open_checked
 from sbert_search.records import Document, MetadataValue
 from sbert_search.runtime.arrays import distinct
 from sbert_search.runtime.disk.folders import Folder
-from sbert_search.runtime.lru import typed_lru_cache
-from sbert_search.runtime.progress import warn
 
 COLUMNS_KEPT = 4  # metadata columns whose values are cached, 16 bytes for each value of a document
 MASKS_KEPT = 4  # filters whose masks are cached; a mask takes one byte per row
@@ -471,8 +469,6 @@ class Snapshot:
                 f"{self.path} was built without lexical data; add it with "
                 f"`sbert-search index lexical {self.path}`, or search with --mode dense."
             )
-        if not self.settings.lexical.single_characters:
-            _warn_of_old_words(str(self.path))
         return LexicalSearch(self._lexical_parts(), self.settings.lexical)
 
     def _lexical_parts(self) -> list[LexicalPart]:
@@ -530,8 +526,8 @@ class Snapshot:
         known = [words for words in lists if words is not None]
         if len(known) < len(lists):
             raise NoLexicalData(
-                f"{self.path} does not list its words, because an older version wrote it or a file "
-                f"is damaged; `sbert-search index repair {self.path}` makes the list."
+                f"{self.path} does not list its words, because a file is damaged; "
+                f"`sbert-search index repair {self.path}` makes the list."
             )
         return Vocabulary(known)
 
@@ -605,11 +601,3 @@ class Snapshot:
             if (at < 0).any():
                 raise ValueError(f"{self.path} holds no row {rows[here][at < 0][0]}.")
             yield segment, here, at
-
-
-@typed_lru_cache(maxsize=1024)  # so that each index is named once
-def _warn_of_old_words(path: str) -> None:
-    warn(
-        f"{path} lacks words of one letter or digit, such as the C of 'vitamin C', because an "
-        f"earlier version made it; `sbert-search index lexical {path}` adds them."
-    )

@@ -354,7 +354,7 @@ def held(path: Path, wait_s: float, kind: type[H]) -> Iterator[H]:
     with contextlib.ExitStack() as stack:
         try:
             folder, lock = take_lock(stack, path, wait_s)
-            _add_folders(folder)  # an index of an earlier version may lack some sub-folders
+            _add_folders(folder)  # a program that copies only files leaves out an empty folder
             stack.enter_context(folder.kept_open(FOLDERS))
         except OSError as error:
             raise IndexStoreError(f"{path} cannot be written: {error}.") from error

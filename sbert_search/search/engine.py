@@ -397,8 +397,8 @@ class SearchEngine:
 
         Raises:
             QueryError: The query is blank or no string.
-            NoLexicalData: The index was built without lexical data, or by an older version that did
-                not list its words.
+            NoLexicalData: The index was built without lexical data, or a list of its words is
+                damaged.
         """
         from sbert_search.search.words.spelling import suggest
 

@@ -112,7 +112,7 @@ def require_number(n_shards: int) -> None:
 def require_new_number(n_shards: int) -> None:
     """Refuse a number of shards that a new index shall not have.
 
-    Indexes of earlier versions, and those of `assembly.assemble`, may have up to `MAX_SHARDS`.
+    Indexes that `assembly.assemble` makes may have up to `MAX_SHARDS`.
 
     Raises:
         ConfigError: It is below 1 or above `MAX_NEW_SHARDS`.

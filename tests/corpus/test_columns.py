@@ -207,7 +207,7 @@ def test_lists_have_the_type_of_their_values_in_any_order(
 @pytest.mark.parametrize(
     ("known", "value", "stored"),
     [
-        ("string", ["a", None], '["a", null]'),  # as earlier versions stored lists
+        ("string", ["a", None], '["a", null]'),  # a column of texts stays one
         ("list[string]", [], []),
         ("list[float64]", [1, 2.5], [1.0, 2.5]),
         ("list[float64]", [2**53 + 1], None),

@@ -184,7 +184,7 @@ def random_index(path: Path, rng: random.Random) -> IndexStore:
     names = [f"{text}{n}" for n, text in enumerate(rng.choices(TEXTS, k=50))]
     with store.writer() as writer:
         add(writer, names[:18], rng)
-        writer._columns = dict(COLUMNS)  # as an earlier version widened, wide integers or not
+        writer._columns = dict(COLUMNS)  # as `add_columns` does, but with wide integers too
         add(writer, names[18:36], rng)
         writer.delete(rng.sample(names[:36], 4))
         add(writer, [*names[36:], *rng.sample(names[:36], 6)], rng)

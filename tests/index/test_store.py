@@ -20,6 +20,7 @@ from sbert_search.errors import (
     NotAnIndex,
     QueryError,
 )
+from sbert_search.index.maintenance.check import check
 from sbert_search.index.storage import passages
 from sbert_search.index.storage.manifest import (
     VERSION,
@@ -283,14 +284,30 @@ def change_manifest(path: Path, changes: dict[str, object]) -> None:
     manifest.write_bytes(hashlib.sha256(body).hexdigest().encode() + b"\n" + body)
 
 
-def test_an_index_of_version_1_opens_and_its_next_commit_states_the_newest(tmp_path: Path) -> None:
+def test_a_copy_without_its_empty_folders_can_be_changed(tmp_path: Path) -> None:
+    """Programs that copy only files, such as git, leave them out."""
     made(tmp_path / "i")
-    change_manifest(tmp_path / "i", {"version": 1})
-    store = IndexStore.open(tmp_path / "i")
-    assert store.snapshot.manifest.version == 1
-    with store.writer() as writer:
+    (tmp_path / "i" / "del").rmdir()
+    assert check(tmp_path / "i").problems == ()
+    with IndexStore.open(tmp_path / "i").writer() as writer:
         writer.delete(["d0"])
-    assert IndexStore.open(tmp_path / "i").snapshot.manifest.version == VERSION
+    assert IndexStore.open(tmp_path / "i").snapshot.n_docs == 19
+
+
+@pytest.mark.parametrize("version", range(1, VERSION))
+def test_an_index_of_an_earlier_version_is_refused_with_the_remedy(
+    tmp_path: Path, version: int
+) -> None:
+    made(tmp_path / "i")
+    change_manifest(tmp_path / "i", {"version": version, "field of that version": 1})
+    told = (
+        rf"Export it with the version that made it \(`sbert-search index export`\), and build it "
+        rf"again .* has format version {version}, and this version reads {VERSION}\."
+    )
+    for use in (IndexStore.open, check):
+        with pytest.raises(IndexStoreError, match=told) as refused:
+            use(tmp_path / "i")
+        assert not isinstance(refused.value, CorruptIndex)
 
 
 @pytest.mark.parametrize(
@@ -298,7 +315,7 @@ def test_an_index_of_version_1_opens_and_its_next_commit_states_the_newest(tmp_p
     [
         (
             {"version": VERSION + 1},
-            f"has format version {VERSION + 1}, and this version reads up to",
+            f"has format version {VERSION + 1}, and this version reads {VERSION}.",
         ),
         ({"shards": 3}, "has fields that this version does not know: Unknown setting 'shards'"),
         ({"settings": {"dim": 8, "codec": "x"}}, "Unknown setting 'settings.codec'"),

@@ -11,8 +11,8 @@ from tests.index.storage.test_held_folder import made
 
 
 def test_the_rule_is_fixed() -> None:
-    # xxh3_64 of "d0", "d1" ... modulo 4. These values must never change: otherwise indexes of
-    # earlier versions would become unreadable.
+    # xxh3_64 of "d0", "d1" ... modulo 4. These values must never change: otherwise the
+    # documents of existing indexes would not be found in their shards.
     assert shards_of([f"d{n}" for n in range(8)], 4).tolist() == [3, 2, 3, 0, 2, 1, 2, 1]
     assert shard_of("d5", 4) == shards_of(["d5"], 4)[0]
     assert shard_of("anything", 1) == 0

@@ -145,8 +145,7 @@ def lexical(ctx: click.Context, /, path: Path, wait_s: float, as_json: bool, **_
     """Add BM25 postings to DIR or change their settings.
 
     Settings that are not given keep their values. An index without postings starts with english,
-    a title weight of 2, k1 = 1.2 and b = 0.75. Postings are computed again if a change needs it,
-    and in an index of an earlier version, which lacks words of one letter or digit.
+    a title weight of 2, k1 = 1.2 and b = 0.75. Postings are computed again if a change needs it.
     """
     from sbert_search.index.lexical_settings import LexicalSettings
     from sbert_search.shards.index import open_index
@@ -157,7 +156,7 @@ def lexical(ctx: click.Context, /, path: Path, wait_s: float, as_json: bool, **_
         changes["stop_words"] = None  # None: the stop words of the language
     index = open_index(path, wait_s=wait_s)
     before = index.state.settings.lexical or LexicalSettings()
-    settings = replace(before.with_current_words(), **changes)
+    settings = replace(before, **changes)
     index.set_lexical(settings)
     if as_json:
         emit({"index": str(path), **to_mapping(settings)})

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Literal, TypedDict, TypeVar
 
-from sbert_search.config import from_mapping, require_types, to_mapping, with_fields
+from sbert_search.config import require_types, to_mapping, with_fields
 from sbert_search.corpus.column_types import parse_type
 from sbert_search.corpus.documents import FieldNames
 from sbert_search.corpus.sources import TextAs
@@ -46,7 +46,7 @@ class ReadSettings:
         chunk_borders: With ``chunk``, where texts are cut. ``sentences``: at the highest border in
             the second half of a passage; a heading of Markdown is higher than a paragraph, then
             come sentences, lines and words. ``words``: after the last word that fits, without
-            overlap, as in version 0.1; updates of indexes of version 0.1 still do this.
+            overlap.
         classify: Name or folder of a text classifier, by the column that it fills. Updates of the
             index fill the column, too.
         tag: Name or folder of a tagger, by the column that it fills with the texts of the entities
@@ -98,15 +98,6 @@ class ReadSettings:
                     f"column_types has {name!r}, which metadata_fields leaves out; name it in both."
                 )
 
-    @classmethod
-    def from_stored(cls, values: Mapping[str, object]) -> ReadSettings:
-        """Make settings from `stored_values`, also from those of version 0.1.
-
-        Raises:
-            ConfigError: A value is unknown or wrong.
-        """
-        return from_mapping(ReadSettings, {"chunk_borders": "words", **values})
-
     def chunking(self, embedder: TextEmbedder | None) -> Chunking:
         """Return how texts are split.
 
@@ -126,11 +117,7 @@ class ReadSettings:
     def stored_values(self) -> dict[str, object]:
         """Return the fields of `ReadSettings`, not of subclasses, as the index stores them."""
         names = {each.name for each in fields(ReadSettings)} - {"query"}
-        # Earlier versions refuse unknown fields, so the fields of predicted columns are stored only
-        # if they are used.
-        unused = {name for name in ("classify", "tag", "predicted_by") if not getattr(self, name)}
-        kept = names - unused
-        return {name: value for name, value in to_mapping(self).items() if name in kept}
+        return {name: value for name, value in to_mapping(self).items() if name in names}
 
     @property
     def predicted(self) -> PredictedColumns:

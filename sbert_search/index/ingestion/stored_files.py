@@ -36,9 +36,7 @@ def stored_files(snapshot: Snapshot, below: str, wanted: Collection[str]) -> Sto
     A document belongs to a file of the root if its id is the path of the file, or the path and a
     page such as ``a.pdf#page=2``; it has this path as metadata; and its source is a file of this
     name. The row of a table may have such an id and path, but its source is the table. A document
-    of a file outside the root has an absolute path as metadata, which differs from its id. Versions
-    before 0.2 stored no path as metadata: their documents belong to a file if the path in the id is
-    in ``wanted``, and the source ends with this path and ``:1``.
+    of a file outside the root has an absolute path as metadata, which differs from its id.
 
     Args:
         snapshot: The index.
@@ -48,18 +46,18 @@ def stored_files(snapshot: Snapshot, below: str, wanted: Collection[str]) -> Sto
     found = StoredFiles()
     for doc_id, path, source, content in _documents(snapshot):
         whole = doc_id.partition(PAGE_MARK)[0]  # wrong if the file's own name contains the mark
-        file = whole if path is None else path
-        name = printable(file).rpartition("/")[2]
-        is_file = (doc_id == file or doc_id.startswith(f"{file}{PAGE_MARK}")) and (
-            source.rpartition("/")[2].startswith(f"{name}:")
-            if path is not None
-            else file in wanted and source.endswith(f"/{printable(file)}:1")
-        )
-        if not is_file:
+        if path is None or not _is_of_file(doc_id, path, source):
             found.taken.update(each for each in (whole, doc_id) if each in wanted)
-        elif not below or file.startswith(f"{below}/"):
-            found.contents.setdefault(file, {})[doc_id] = content
+        elif not below or path.startswith(f"{below}/"):
+            found.contents.setdefault(path, {})[doc_id] = content
     return found
+
+
+def _is_of_file(doc_id: str, path: str, source: str) -> bool:
+    """Whether a document with this path as metadata was read from a file of the root."""
+    name = printable(path).rpartition("/")[2]
+    named = doc_id == path or doc_id.startswith(f"{path}{PAGE_MARK}")
+    return named and source.rpartition("/")[2].startswith(f"{name}:")
 
 
 def _documents(snapshot: Snapshot) -> Iterator[tuple[str, str | None, str, int]]:

@@ -15,11 +15,7 @@ import xxhash
 from numpy.typing import NDArray
 
 from sbert_search.errors import ConfigError
-from sbert_search.index.lexical.words import (
-    indexed_words,
-    indexed_words_of_two,
-    indexed_words_without_marks,
-)
+from sbert_search.index.lexical.words import indexed_words
 from sbert_search.index.lexical_settings import NO_LANGUAGE, UNSTEMMED, LexicalSettings
 from sbert_search.runtime.lru import typed_lru_cache
 from sbert_search.tokens.chunking import PIECE_CHARS, pieces
@@ -44,11 +40,10 @@ class TermReader:
 
     def __init__(self, settings: LexicalSettings) -> None:
         self._hashes = _WordHashes(settings)
-        self._split = _splitter(settings)
 
     def words(self, text: str) -> list[str]:
         """Split a text into lower-case words, including stop words."""
-        return self._split(text)
+        return indexed_words(text)
 
     def hashes(self, words: Sequence[str]) -> NDArray[np.uint64]:
         """Turn words into hashes of their terms, uint64 (n_words,); `STOP_WORD` for stop words."""
@@ -101,13 +96,6 @@ class TermReader:
 def term_reader(settings: LexicalSettings) -> TermReader:
     """Return the reader for some settings; all callers in this process share it and its cache."""
     return TermReader(settings)
-
-
-def _splitter(settings: LexicalSettings) -> Callable[[str], list[str]]:
-    """Return the function that splits texts into the words of an index."""
-    if not settings.combining_marks:
-        return indexed_words_without_marks
-    return indexed_words if settings.single_characters else indexed_words_of_two
 
 
 class _WordHashes(dict[str, int]):

@@ -18,7 +18,6 @@ MARK = "\u0300"  # stands for every combining mark, since Python's \w matches no
 _APOSTROPHE = "['\u2019\uff07]"  # the three of Lucene's EnglishPossessiveFilter
 
 _RUN = re.compile(rf"\w[\w{MARK}]*")
-_OF_TWO = re.compile(r"\w{2,}")
 
 
 def _indexed(more: str) -> re.Pattern[str]:
@@ -85,16 +84,3 @@ def indexed_words(text: str) -> list[str]:
     if not has_marks(text):
         return _WORD.findall(text)
     return [text[slice(*match.span())] for match in _WORD_WITH_MARKS.finditer(marks_alike(text))]
-
-
-def indexed_words_of_two(text: str) -> list[str]:
-    """Split a text as earlier versions did: words have two or more characters."""
-    text = folded(text)
-    if not has_marks(text):
-        return _OF_TWO.findall(text)
-    return [word for word in all_words(text) if len(word) > 1]
-
-
-def indexed_words_without_marks(text: str) -> list[str]:
-    """Split a text as version 0.1 did: a combining mark separates words too."""
-    return _OF_TWO.findall(unicodedata.normalize("NFC", text).lower())

@@ -93,7 +93,6 @@ def written(
     if extended:
         older = extended.segments[-1]
         older.verify()
-        columns = _columns_of([older], columns)
         parts = [*_parts(older, None, columns), part]
         table = ids.make_table(*np.concatenate([older.ids, table], axis=1))
     record = write_segment(
@@ -203,7 +202,7 @@ def _copy_to_extend(snapshot: Snapshot, segment: Segment) -> FaissIndex | None:
 
 def _merged(work: Transaction, snapshot: Snapshot, group: Group) -> SegmentRecord | None:
     """Write the rows of some segments as one segment; None when no row is left."""
-    columns = _columns_of([snapshot.segments[i] for i in group.members], snapshot.columns)
+    columns = snapshot.columns
     # The segment that keeps its dead rows, so that its FAISS index can be extended.
     kept_whole = group.start if group.extend else None
     sources = [
@@ -244,21 +243,6 @@ def _merged(work: Transaction, snapshot: Snapshot, group: Group) -> SegmentRecor
         work.folder, work.new_number(), postings, words, snapshot.settings.lexical
     )
     return dataclasses.replace(record, lexical=lexical)
-
-
-def _columns_of(
-    segments: Sequence[Segment], columns: Mapping[str, ColumnType]
-) -> dict[str, ColumnType]:
-    """Return the columns of a merged segment with their types.
-
-    A float64 column of the index is stored as int64 if a segment has integers in it that float64
-    would round.
-    """
-    stored = dict(columns)
-    for name in (name for name, kind in columns.items() if kind == "float64"):
-        if any(segment.rounded_as_float(name) for segment in segments):
-            stored[name] = "int64"
-    return stored
 
 
 def _parts(
@@ -320,8 +304,8 @@ def _conformed(table: pa.Table, schema: pa.Schema) -> pa.Table:
     """Return a table with the columns of a schema: new ones are null, int64 may become float64.
 
     Arrow's check of casts to float64 is turned off, because it refuses all integers beyond 2**53,
-    even those that float64 holds exactly. The casts here round nothing: `_columns_of` keeps int64
-    for a column that float64 would round.
+    even those that float64 holds exactly. The casts here round nothing, since a column becomes
+    float64 only if that holds all its integers exactly.
     """
     present = set(table.schema.names)
     arrays = [

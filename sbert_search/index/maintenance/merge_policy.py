@@ -68,8 +68,6 @@ class _Part:
     n_rows: int
     n_live: int
     has_ann: bool
-    precise: frozenset[str] = frozenset()  # columns with integers that float64 would round
-    floats: frozenset[str] = frozenset()  # float columns that are in `precise` of other segments
 
     @property
     def too_dead(self) -> bool:
@@ -145,8 +143,7 @@ def _for_faiss(parts: Sequence[_Part], tail: int, snapshot: Snapshot, n_shards: 
         return []
     if tail and scanned > MAX_SCANNED * snapshot.n_rows:
         last = parts[tail - 1]
-        fit = _share_types(parts[tail - 1 :])
-        if fit and scanned + (last.n_live if last.too_dead else last.n_rows) <= SEGMENT_ROWS:
+        if scanned + (last.n_live if last.too_dead else last.n_rows) <= SEGMENT_ROWS:
             return [Group(tail - 1, len(parts), extend=not last.too_dead)]
     if scanned * n_shards >= MIN_ANN_ROWS and len(parts) - tail > 1:
         groups = _neighbours(parts[tail:], stand_alone=[False] * (len(parts) - tail))
@@ -162,7 +159,7 @@ def _tiered(parts: Sequence[_Part], tail: int) -> list[Group]:
     start, size = len(parts) - 1, parts[-1].n_live
     while start > tail:
         older = parts[start - 1].n_live
-        if older >= 2 * size or older + size > SEGMENT_ROWS or not _share_types(parts[start - 1 :]):
+        if older >= 2 * size or older + size > SEGMENT_ROWS:
             break
         start, size = start - 1, size + older
     return [Group(start, len(parts))] if len(parts) - start > 1 else []
@@ -185,7 +182,7 @@ def _too_dead(parts: Sequence[_Part], merged: Sequence[Group], *, and_ann: bool)
 
 
 def _neighbours(parts: Sequence[_Part], stand_alone: Sequence[bool]) -> Iterator[Group]:
-    """Split segments into runs whose live rows and column types fit into one segment.
+    """Split segments into runs whose live rows fit into one segment.
 
     Args:
         parts: The segments.
@@ -194,8 +191,7 @@ def _neighbours(parts: Sequence[_Part], stand_alone: Sequence[bool]) -> Iterator
     start, size = 0, 0
     for i, part in enumerate(parts):
         n_live = SEGMENT_ROWS + 1 if stand_alone[i] else part.n_live  # never fits with others
-        fit = size + n_live <= SEGMENT_ROWS and _share_types(parts[start : i + 1])
-        if i > start and not fit:
+        if i > start and size + n_live > SEGMENT_ROWS:
             yield Group(start, i)
             start, size = i, 0
         size += n_live
@@ -208,32 +204,7 @@ def _in_order(groups: Sequence[Group]) -> list[Group]:
 
 
 def _parts(snapshot: Snapshot) -> list[_Part]:
-    records = snapshot.manifest.segments
-    floats = [name for name, kind in snapshot.columns.items() if kind == "float64"]
-    precise = [
-        frozenset(name for name in floats if segment.rounded_as_float(name))
-        for segment in snapshot.segments
-    ]
-    every = frozenset().union(*precise)
     return [
-        _Part(
-            record.n_rows,
-            snapshot.n_live(i),
-            record.ann is not None,
-            precise[i],
-            frozenset(name for name in every if record.columns.get(name) == "float64"),
-        )
-        for i, record in enumerate(records)
+        _Part(record.n_rows, snapshot.n_live(i), record.ann is not None)
+        for i, record in enumerate(snapshot.manifest.segments)
     ]
-
-
-def _share_types(parts: Sequence[_Part]) -> bool:
-    """Whether every column of these segments can be stored with one type.
-
-    A column has no common type if one segment has floats in it and another has integers that
-    float64 would round. Indexes of earlier versions may have such columns.
-    """
-    if not any(part.precise for part in parts):
-        return True
-    precise = frozenset[str]().union(*(part.precise for part in parts))
-    return not any(precise & part.floats for part in parts)

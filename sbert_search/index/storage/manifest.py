@@ -40,7 +40,7 @@ TEMPORARY = NAME + ".tmp"  # the new manifest, before a commit renames it
 LOCK = "LOCK"
 FOLDERS = ("seg", "del", "ann", "lex")
 FORMAT = "sbert-search index"
-VERSION = 3  # raised by each change of the format that older versions would misread
+VERSION = 4  # raised by each change of the format; only this version is read
 MAX_BYTES = 64 << 20  # of the file; the rest of a longer file is not read, so its hash is wrong
 OPEN_TRIES = 5  # attempts to open a state while compactions remove its files
 MAX_ROWS = 1 << 62  # row numbers that an index may ever use
@@ -53,6 +53,10 @@ FILE_NAME = re.compile(
 _NEWER = (
     "A newer version of sbert-search made this index. Install that version, or build the index "
     "again with this one. The manifest of the index"
+)
+_EARLIER = (
+    "An earlier version of sbert-search made this index. Export it with the version that made it "
+    "(`sbert-search index export`), and build it again with this one. The manifest of the index"
 )
 
 Metric = Literal["cosine", "dot", "euclidean"]
@@ -138,8 +142,8 @@ class FileRecord:
 class LexicalRecord:
     """The postings of a segment: numbers of terms and of term-document pairs, and the files.
 
-    The file ``words`` lists the words of the segment. None: the segment is small, or an older
-    version wrote it.
+    The file ``words`` lists the words of the segment. None: the segment is small, or the file was
+    damaged and is not made again yet.
     """
 
     n_terms: int
@@ -334,7 +338,7 @@ def read(folder: Folder) -> Manifest:
     Raises:
         NotAnIndex: The folder has no manifest.
         CorruptIndex: The manifest differs from its checksum or is malformed.
-        IndexStoreError: A newer version of this package wrote the manifest, or this process has no
+        IndexStoreError: Another version of this package wrote the manifest, or this process has no
             permission to read it.
     """
     try:
@@ -370,7 +374,6 @@ def decode(data: bytes) -> Manifest:
     try:
         values = json.loads(body)
         _check_version(values)
-        _fill_in(values)
         return from_mapping(Manifest, values)
     except UnknownSettingError as error:
         raise IndexStoreError(
@@ -409,22 +412,14 @@ def replace_state(
         ) from error
 
 
-def _fill_in(values: dict[str, object]) -> None:
-    """Add settings that an earlier version did not store, if their default is different now."""
-    settings = values.get("settings")
-    lexical = settings.get("lexical") if isinstance(settings, dict) else None
-    if isinstance(lexical, dict):
-        lexical.setdefault("combining_marks", False)
-        lexical.setdefault("single_characters", False)
-
-
 def _check_version(values: object) -> None:
     if not isinstance(values, dict) or values.get("format") != FORMAT:
         raise ConfigError("it is in no known format")
     version = values.get("version")
     if not isinstance(version, int) or version < 1:
         raise ConfigError(f"its version is {version!r}")
-    if version > VERSION:
+    if version != VERSION:
         raise IndexStoreError(
-            f"{_NEWER} has format version {version}, and this version reads up to {VERSION}."
+            f"{_NEWER if version > VERSION else _EARLIER} has format version {version}, and this "
+            f"version reads {VERSION}."
         )

@@ -72,7 +72,6 @@ class Transaction:
                 files.disk.fsync_folder(self.folder / name)
         new = dataclasses.replace(
             new,
-            version=manifests.VERSION,
             generation=self.old.generation + 1,
             next_file=self.next_number,
         )
@@ -199,7 +198,7 @@ def number_of(name: str) -> int:
 def _names(folder: Folder, below: str) -> list[str]:
     try:
         return list(folder.listing(below))
-    except FileNotFoundError:  # an index made by an earlier version may lack the folder
+    except FileNotFoundError:  # a program that copies only files leaves out an empty folder
         return []
     except OSError as error:
         raise IndexStoreError(f"{folder / below} cannot be read: {error}.") from error

@@ -95,11 +95,8 @@ class ModelIdentity:
         return from_mapping(cls, values, where="model.")
 
     def to_mapping(self) -> dict[str, object]:
-        """Return the fields as a mapping of JSON values; an empty calibration is left out."""
-        values = to_mapping(self)
-        if not self.calibration:
-            del values["calibration"]  # earlier versions refuse unknown fields
-        return values
+        """Return the fields as a mapping of JSON values."""
+        return to_mapping(self)
 
     def differences(self, other: ModelIdentity, *, computed: bool = False) -> list[str]:
         """List the fields that make embeddings of the two models incomparable.

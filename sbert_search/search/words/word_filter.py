@@ -31,9 +31,9 @@ def word_mask(
     """Find the live rows whose documents meet all clauses of a query.
 
     A word without quotes is looked up in the postings by its stem. Quoted words, words of several
-    parts such as ``state-of-the-art``, and words that the postings lack (stop words and, if an
-    earlier version made them, words of one character) are phrases, which must occur exactly. To
-    find a phrase, the texts of the documents that contain all its indexed words are read.
+    parts such as ``state-of-the-art``, and words that the postings lack, such as stop words, are
+    phrases, which must occur exactly. To find a phrase, the texts of the documents that contain all
+    its indexed words are read.
 
     Args:
         snapshot: The state of the index.

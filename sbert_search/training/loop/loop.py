@@ -255,11 +255,8 @@ class _Run:
             self.model,
             self.stepper.optimizer,
             self.fingerprint,
-            type(self.config),
             allow_inexact=allow_inexact,
         )
-        if self.few_rows is not None:  # earlier versions chose by them
-            self.state.best, self.state.best_step, self.state.stale = None, None, 0
 
     def run(self) -> Result:
         """Take steps until the budget is used, patience runs out, or a signal arrives.

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from sbert_search.config import from_mapping, to_mapping
+from sbert_search.config import from_mapping
 from sbert_search.errors import CheckpointError, ConfigError
 from sbert_search.runtime.disk.same_file import same_file
 from sbert_search.runtime.progress import warn
@@ -27,7 +27,7 @@ from sbert_search.training.loop.state import RunState
 from sbert_search.version import __version__
 
 if TYPE_CHECKING:
-    from _typeshed import DataclassInstance
+    pass
 
 _WRITTEN = ("log.jsonl", "curves.svg", "model", "model.tmp")  # what a run replaces in its folder
 _DEV = "dev data"  # key of the checksum of the dev data in a fingerprint
@@ -100,7 +100,6 @@ def restore(
     model: nn.Module,
     optimizer: torch.optim.Optimizer,
     current: Mapping[str, object],
-    settings: type[DataclassInstance],
     *,
     allow_inexact: bool,
 ) -> RunState:
@@ -111,8 +110,6 @@ def restore(
         model: A model of the same shapes; its parameters are overwritten.
         optimizer: The optimizer of these parameters; its state is overwritten.
         current: The `run_fingerprint` of this process.
-        settings: Class of the recipe; a setting that is absent in the saved recipe counts as its
-            default.
         allow_inexact: Resume although the fingerprints differ; the weights then differ from those
             of an uninterrupted run.
 
@@ -120,9 +117,7 @@ def restore(
         CheckpointError: The checkpoint has another model or fingerprint.
     """
     # "circumstances" is the `run_fingerprint` of the saved run.
-    saved = _with_defaults(_table(checkpoint, "circumstances"), settings)
-    # Checkpoints of older versions have no checksum of the dev data.
-    saved = {**saved, _DEV: saved.get(_DEV) or current.get(_DEV)}
+    saved = _table(checkpoint, "circumstances")
     changed = differences(saved, current)
     if changed:
         problem = f"{checkpoint.path} was made with other settings: {'; '.join(changed)}."
@@ -164,20 +159,6 @@ def differing(
             yield from differing(left, right, f"{path}{name}.")
         elif left != right:
             yield f"{path}{name}", left, right
-
-
-def _with_defaults(
-    fingerprint: Mapping[str, object], settings: type[DataclassInstance]
-) -> Mapping[str, object]:
-    """Add the settings that did not exist when a run was saved, with their defaults."""
-    recipe = fingerprint.get("recipe")
-    if not isinstance(recipe, Mapping):
-        return fingerprint
-    try:
-        completed = to_mapping(from_mapping(settings, recipe))
-    except ConfigError:  # this version does not accept a setting: `differences` names it
-        return fingerprint
-    return {**fingerprint, "recipe": effective(completed)}
 
 
 def _table(checkpoint: Checkpoint, name: str) -> Mapping[str, object]:

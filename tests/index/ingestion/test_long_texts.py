@@ -111,15 +111,6 @@ def test_a_size_above_the_model_s_limit_is_refused_and_leaves_no_folder(tmp_path
         index.add([{"text": LONG}], model=HashingEmbedder(max_len=16), chunk_tokens=17)
 
 
-def test_an_index_of_version_0_1_goes_on_splitting_between_words() -> None:
-    stored = {"on_error": "stop", "on_truncate": "chunk"}
-    assert ReadSettings.from_stored(stored).chunk_borders == "words"
-    assert ReadSettings.from_stored(SPLIT.stored_values()).chunk_borders == "sentences"
-    chunking = ReadSettings.from_stored(stored).chunking(HashingEmbedder(max_len=4))
-    spans = HashingEmbedder(max_len=4).split("One. Two. Three. Four five.", chunking=chunking)
-    assert [end - start for start, end in spans] == [22, 5]
-
-
 def test_the_command_line_splits_and_says_so(tmp_path: Path) -> None:
     source = write_jsonl(tmp_path / "docs.jsonl", [{"_id": "0", "text": LONG}])
     built = ("index", "build", source, "--model", "hashing", "--out", tmp_path / "i")

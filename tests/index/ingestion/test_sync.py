@@ -17,8 +17,7 @@ from sbert_search.errors import ConfigError, CorpusError, IndexLocked, IndexStor
 from sbert_search.index.index import Index
 from sbert_search.index.ingestion import ingest
 from sbert_search.index.ingestion.sync import TAKEN, SyncReport
-from sbert_search.records import Document, RowCounts
-from tests.index.batches import make_batch
+from sbert_search.records import RowCounts
 from tests.index.ingestion.test_ingest import stop_after
 from tests.index.ingestion.test_model_check import SameEngine
 
@@ -219,22 +218,6 @@ def test_an_index_of_rows_takes_a_folder_beside_them(notes: Path, tmp_path: Path
     assert set(report.added) == {"a.md", "sub/README.md", "sub/b.txt"}
     assert set(report.failed) == {"README.md"}  # the id that sub/README.md got when sub was added
     assert "r" in texts(index)
-
-
-def test_documents_of_earlier_versions_are_taken_over(notes: Path, tmp_path: Path) -> None:
-    index = Index.create(tmp_path / "i", model="hashing")
-    old = [
-        Document(name, text, source=f"some/{name}:1")
-        for name, text in {"a.md": "moon", "sub/b.txt": "old b", "gone.md": "gone"}.items()
-    ]
-    vectors = HashingEmbedder().encode([document.text for document in old])
-    with index.store.writer() as writer:
-        writer.commit(make_batch(old, vectors, [1] * len(old)))
-    report = sync(index, notes)
-    assert set(report.replaced) == {"a.md", "sub/b.txt"}
-    assert not report.failed
-    # Nothing shows whether the folder held a file that is gone, so its document stays.
-    assert texts(index) == {**texts(build(notes)), "gone.md": "gone"}
 
 
 def test_an_empty_or_absent_folder_is_refused(notes: Path) -> None:

@@ -231,7 +231,6 @@ def test_stems_and_stop_words_are_those_of_the_language() -> None:
         ({"title_weight": 101}, "title_weight is 101"),
         ({"title_weight": 1.5}, r"title_weight is 1\.5; it must be of type int"),
         ({"k1": "1"}, "k1 is '1'; it must be of type float"),
-        ({"combining_marks": 1}, "combining_marks is 1; it must be of type bool"),
         ({"stop_words": "the"}, "stop_words is 'the'; it must be a list"),
     ],
 )

@@ -112,13 +112,13 @@ def test_words_of_deleted_documents_go_when_their_segment_is_rewritten(tmp_path:
 
 @pytest.mark.parametrize("slices", [65_536, 60])
 @pytest.mark.parametrize("remedy", ["repair", "compact"])
-def test_an_index_of_an_older_version_gets_its_words(
+def test_a_segment_without_a_list_of_its_words_gets_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, remedy: str, slices: int
 ) -> None:
     monkeypatch.setattr(posting_files, "SLICE_DOCS", slices)
     store = new_store(tmp_path / "i")
-    with monkeypatch.context() as older:
-        older.setattr(word_files, "LISTED_FROM", 10**9)
+    with monkeypatch.context() as unlisted:
+        unlisted.setattr(word_files, "LISTED_FROM", 10**9)
         put(store, DOCUMENTS[:300])
     put(store, [Document("new", "an update, which merges nothing")])
     assert word_file_names(store) == []

@@ -13,11 +13,9 @@ import pytest
 from sbert_search import Index
 from sbert_search.errors import CorpusError, IndexStoreError
 from sbert_search.index.ingestion.build import BuildSettings
-from sbert_search.index.maintenance import merge_policy
 from sbert_search.index.maintenance.check import check
 from sbert_search.index.storage.columns import metadata_array
 from sbert_search.index.storage.manifest import ColumnType, StoreSettings
-from sbert_search.index.storage.segments import Segment
 from sbert_search.index.store import IndexStore
 from sbert_search.index.writer import IndexWriter
 from sbert_search.records import Document, MetadataValue
@@ -39,16 +37,6 @@ def matching(store: IndexStore, where: str) -> list[str]:
     mask = store.snapshot.filter_mask(where)
     parts = zip(store.snapshot.segments, mask.parts, strict=True)
     return store.snapshot.doc_ids(np.concatenate([s.rows[part] for s, part in parts]))
-
-
-def widened(path: Path) -> IndexStore:
-    """An index as earlier versions left it: float64, with wide integers in an older segment."""
-    store = IndexStore.create(path, StoreSettings(dim=8), {"n": "int64"})
-    with store.writer() as writer:
-        put(writer, [WIDE, 5], "int")
-        writer._columns = {"n": "float64"}
-        put(writer, [1.5, 2.0**53, 2.0**53 + 2], "float")
-    return store
 
 
 @pytest.mark.parametrize(("first", "second"), [(WIDE, 1.5), (1.5, WIDE)])
@@ -98,68 +86,6 @@ def test_columns_of_a_writer_widen_only_where_no_integer_is_rounded(tmp_path: Pa
 def test_what_a_float_column_cannot_hold_is_refused(value: float) -> None:
     with pytest.raises(IndexStoreError, match="Document 'd' has n = "):
         metadata_array([Document("d", "x", metadata={"n": value})], "n", "float64")
-
-
-def test_an_index_widened_by_an_earlier_version_works(tmp_path: Path) -> None:
-    store = widened(tmp_path / "i")
-    before = {"int0": WIDE, "int1": 5, "float0": 1.5, "float1": 2.0**53, "float2": 2.0**53 + 2}
-    for changed in (False, True):
-        assert values_in(store) == before
-        assert matching(store, "n = 9007199254740993") == ["int0"]
-        assert matching(store, "n IN (9007199254740993, 1.5)") == ["int0", "float0"]
-        assert matching(store, "n > 9007199254740992") == ["int0", "float2"]
-        assert matching(store, "n < 9007199254740993.0") == ["int1", "float0"]
-        if not changed:
-            with store.writer() as writer:
-                writer.compact()
-    with store.writer() as writer:
-        with pytest.raises(IndexStoreError, match="n = 9007199254740993; this column"):
-            put(writer, [WIDE], "more")
-        for i in range(8):
-            put(writer, [i + 0.5], f"more{i}-")
-            writer.settle()
-        writer.compact()
-    assert [segment.n_rows for segment in store.snapshot.segments] == [2, 11]
-    assert check(tmp_path / "i").problems == ()
-    with store.writer() as writer:
-        assert writer.delete_where("n = 9007199254740993") == 1
-        writer.compact()
-        writer.compact()
-    assert [segment.n_rows for segment in store.snapshot.segments] == [12]
-    assert values_in(store)["int1"] == 5
-
-
-def test_a_long_series_of_updates_to_such_an_index_merges(
-    fast_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(merge_policy, "MIN_REMOVED", 6)
-    store = widened(fast_path / "i")
-    with store.writer() as writer:
-        for i in range(20):
-            put(writer, [i + 0.5], f"more{i}-")
-            assert len(store.snapshot.segments) <= 9
-        writer.settle()
-    assert len(values_in(store)) == 25
-    assert values_in(store)["int0"] == WIDE
-
-
-def test_integers_are_read_once_to_see_whether_they_widen(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    store = widened(tmp_path / "i")
-    with store.writer() as writer:
-        writer.settle()
-        reads: list[Sequence[str]] = []
-        table = Segment.table
-
-        def counted(self: Segment, names: Sequence[str]) -> object:
-            reads.append(names)
-            return table(self, names)
-
-        monkeypatch.setattr(Segment, "table", counted)
-        put(writer, [0.5], "a")
-        writer.settle()
-        assert reads == []
 
 
 LISTS: dict[str, list[MetadataValue]] = {
@@ -215,7 +141,7 @@ def test_an_unchanged_list_is_a_duplicate_and_a_changed_one_is_not(tmp_path: Pat
     assert [document.metadata for document in documents] == [{"tags": ["pq"], "sizes": [1, 2]}]
 
 
-def test_lists_of_an_older_index_stay_json_text(tmp_path: Path) -> None:
+def test_lists_in_a_column_of_texts_are_json_text(tmp_path: Path) -> None:
     index = Index.build(
         [{"id": "a", "text": "x", "tags": "[]"}], out=tmp_path / "i", model="hashing"
     )

@@ -1,6 +1,5 @@
 import contextlib
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -8,17 +7,15 @@ import torch
 from sbert_search.config import to_mapping
 from sbert_search.errors import CheckpointError, ConfigError, TrainingError
 from sbert_search.runtime.disk.files import use_disk
-from sbert_search.training.loop import loop
 from sbert_search.training.loop.batching import Batches, Rows
 from sbert_search.training.loop.checkpoint import checkpoints, newest_checkpoint, save_checkpoint
 from sbert_search.training.loop.early_stopping import DevMetrics
-from sbert_search.training.loop.loop import Result, TrainConfig, train
+from sbert_search.training.loop.loop import Result, train
 from sbert_search.training.loop.objective import Batch
 from sbert_search.training.loop.resume import (
     differences,
     refuse_restart,
     restore,
-    run_fingerprint,
 )
 from tests.faults import FAULTS, FULL, Fault, FaultDisk, Killed
 from tests.training.small import (
@@ -192,30 +189,6 @@ def test_what_is_shown_or_kept_may_change(tmp_path: Path) -> None:
     assert resume(tmp_path, "report.every_s=1", "checkpoint.keep=5") == 4
 
 
-def test_a_setting_that_a_saved_run_lacks_counts_as_its_default(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    optim: dict[str, Any] = {}
-
-    def older(*given: Any) -> dict[str, Any]:
-        found: dict[str, Any] = run_fingerprint(*given)
-        recipe = found["recipe"]
-        recipe["optim"] |= optim
-        del recipe["optim"]["layer_decay"], recipe["optim"]["head_factor"]
-        return found
-
-    for name in ("older", "other"):
-        with monkeypatch.context() as patch:
-            patch.setattr(loop, "run_fingerprint", older)
-            start(tmp_path / name)
-        optim["unknown"] = 3
-    with pytest.raises(CheckpointError, match=r"optim.layer_decay was 1.0, is 0.5"):
-        resume(tmp_path / "older", "optim.layer_decay=0.5")
-    assert resume(tmp_path / "older") == 4
-    with pytest.raises(CheckpointError, match=r"optim.unknown was 3, is None"):
-        resume(tmp_path / "other")
-
-
 def test_another_model_is_refused(tmp_path: Path) -> None:
     config = settings("budget.steps=4")
     start(tmp_path)
@@ -325,4 +298,4 @@ def test_a_checkpoint_without_the_state_of_a_run_is_refused(tmp_path: Path) -> N
     save_checkpoint(tmp_path, 1, {"model/a": torch.zeros(1)}, {"circumstances": 1}, "", None)
     optimizer = torch.optim.SGD(model.parameters())
     with pytest.raises(CheckpointError, match="no table 'circumstances' in its state"):
-        restore(newest_checkpoint(tmp_path), model, optimizer, {}, TrainConfig, allow_inexact=False)
+        restore(newest_checkpoint(tmp_path), model, optimizer, {}, allow_inexact=False)
