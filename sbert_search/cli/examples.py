@@ -83,10 +83,10 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "sbert-search index lexical my.index --language german",
         "sbert-search index lexical my.index --title-weight 3 --k1 1.5",
     ),
-    "index snapshot": (
-        "sbert-search index snapshot my.index backups/monday.index",
-        "sbert-search index snapshot my.index /mnt/disk/my.index --quiet",
-        "sbert-search index snapshot my.index copy.index --json",
+    "index backup": (
+        "sbert-search index backup my.index backups/monday.index",
+        "sbert-search index backup my.index /mnt/disk/my.index --quiet",
+        "sbert-search index backup my.index copy.index --json",
     ),
     "index export": (
         "sbert-search index export my.index --to parquet --out my.parquet",

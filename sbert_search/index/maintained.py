@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -98,16 +97,3 @@ class MaintainedIndex(ReadableIndex):
 
         require_apart(Path(target), [self.path], "The backup")
         self.store.backup_to(target)
-
-    def snapshot(self, target: str | Path) -> None:
-        """Call `backup`, whose name was ``snapshot`` before version 0.2.
-
-        .. deprecated:: 0.2
-            Use `backup`; version 0.3 removes this name.
-        """
-        warnings.warn(
-            "Index.snapshot is deprecated, and version 0.3 removes it; call Index.backup.",
-            DeprecationWarning,
-            stacklevel=2,
-        )
-        self.backup(target)

@@ -229,8 +229,8 @@ def test_info_check_repair_compact_snapshot(index: Path, tmp_path: Path) -> None
     assert "1 segment, " in said
     assert "1 segments" not in said
     copy = tmp_path / "copy.index"
-    assert sbert_search("index", "snapshot", index, copy).code == 0
-    again = sbert_search("index", "snapshot", index, copy)
+    assert sbert_search("index", "backup", index, copy).code == 0
+    again = sbert_search("index", "backup", index, copy)
     assert (again.code, f"{copy} exists already; name a new" in again.err) == (2, True)
     asked = ["river", "--json"]
     assert sbert_search("search", copy, *asked).out == sbert_search("search", index, *asked).out

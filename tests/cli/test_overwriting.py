@@ -100,16 +100,16 @@ def test_tune(capsys: pytest.CaptureFixture[str], built: Path, queries: Path) ->
     assert_refused(capsys, *ask, built / "MANIFEST.json", keeps=built)
 
 
-def test_build_and_snapshot(
+def test_build_and_backup(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, built: Path, queries: Path
 ) -> None:
     for out in names_of(queries):
         build = ("index", "build", queries, "--out", out)
         assert_refused(capsys, *build, keeps=tmp_path, why="is a file")
-    snapshot = ("index", "snapshot", built)
-    assert_refused(capsys, *snapshot, built, keeps=built, why="exists already")
+    backup = ("index", "backup", built)
+    assert_refused(capsys, *backup, built, keeps=built, why="exists already")
     for target in (built / "inner", built / "seg" / "inner"):
-        assert_refused(capsys, *snapshot, target, keeps=built)
+        assert_refused(capsys, *backup, target, keeps=built)
 
 
 def test_eval_and_compare(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -174,7 +174,7 @@ def test_commands_work_on_a_sharded_folder(tmp_path: Path) -> None:
     assert run("index", "delete", path, "--ids", "d1,d2", "--json").records[0]["deleted"] == 2
     for name in ("check", "repair", "compact"):
         assert run("index", name, path).code == 0
-    copied = run("index", "snapshot", path, tmp_path / "copy", "--json")
+    copied = run("index", "backup", path, tmp_path / "copy", "--json")
     assert copied.records[0]["documents"] == 58
     (info,) = run("index", "info", tmp_path / "copy", "--json").records
     assert (info["documents"], info["shards"]) == (58, 3)

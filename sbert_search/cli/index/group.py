@@ -21,7 +21,7 @@ _COMMANDS = {
     "repair": f"{_MAINTAIN}:repair",
     "compact": f"{_MAINTAIN}:compact",
     "lexical": f"{_MAINTAIN}:lexical",
-    "snapshot": f"{_MAINTAIN}:snapshot",
+    "backup": f"{_MAINTAIN}:backup",
     "export": "sbert_search.cli.index.exchange:export",
     "import": "sbert_search.cli.index.exchange:import_",
     "tune": "sbert_search.cli.index.tune:tune",

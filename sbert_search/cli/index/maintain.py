@@ -1,4 +1,4 @@
-"""`index info`, `check`, `repair`, `compact`, `lexical` and `snapshot`: maintain an index."""
+"""`index info`, `check`, `repair`, `compact`, `lexical` and `backup`: maintain an index."""
 
 from __future__ import annotations
 
@@ -168,7 +168,7 @@ def lexical(ctx: click.Context, /, path: Path, wait_s: float, as_json: bool, **_
 @_folder
 @click.argument("target", type=click.Path(path_type=Path))
 @shared_options("quiet", "json")
-def snapshot(path: Path, target: Path, as_json: bool) -> None:
+def backup(path: Path, target: Path, as_json: bool) -> None:
     """Back up the index DIR to a new folder TARGET.
 
     Files are hard-linked if the file system can do that, so the backup is quick and takes little
@@ -181,7 +181,7 @@ def snapshot(path: Path, target: Path, as_json: bool) -> None:
         raise click.UsageError(f"{target} exists already; name a new folder for the backup.")
     index.backup(target)
     if as_json:
-        emit({"index": str(path), "snapshot": str(target), "documents": len(index)})
+        emit({"index": str(path), "backup": str(target), "documents": len(index)})
     else:
         say(f"{target} holds {len(index):,} documents.")
 

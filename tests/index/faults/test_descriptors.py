@@ -52,9 +52,9 @@ def test_every_command_works_with_few_open_files(tmp_path: Path) -> None:
         "upsert of 1,000": ["index", "upsert", index, more],
         "delete": ["index", "delete", index, "--where", "y = 7"],
         "compact": ["index", "compact", index],
-        "snapshot": ["index", "snapshot", index, copy],
+        "backup": ["index", "backup", index, copy],
         "check": ["index", "check", index],
-        "info of the snapshot": ["index", "info", copy, "--json"],
+        "info of the backup": ["index", "info", copy, "--json"],
     }
     done = subprocess.run(
         [sys.executable, "-c", LIMITED],

@@ -85,7 +85,7 @@ def set_lexical(yard: Yard, told: Told) -> None:
         writer.set_lexical(LexicalSettings(language="english"))
 
 
-def snapshot(yard: Yard, told: Told) -> None:
+def backup(yard: Yard, told: Told) -> None:
     IndexStore.open(yard.live).backup_to(yard.root / TARGET)
     told.seen.append(contents(IndexStore.open(yard.root / TARGET).snapshot))
 
@@ -121,7 +121,7 @@ COMMANDS: dict[str, Command] = {
     "compact": changing(Operation("compact"), Operation("put", (("n", 0, 1),))),
     "repair": repair,
     "set_lexical": set_lexical,
-    "snapshot": snapshot,
+    "backup": backup,
     "build": build,
     "tune": tune,
     "check": check_it,
