@@ -62,12 +62,8 @@ class _EncodeOptions(TypedDict, total=False):
     prompt: str | None
     batch_size: int | None
     show_progress_bar: bool | None
-    output_value: Literal["sentence_embedding"]
-    device: str | None
     normalize_embeddings: bool
     truncate_dim: int | None
-    pool: None
-    chunk_size: int | None
 
 
 class EncodeOptions(_EncodeOptions, total=False):

@@ -80,7 +80,7 @@ class EncodeMethods(ABC):
     def encode(
         self, texts: Texts, *, task: Task | None = None, **options: Unpack[AnyEncodeOptions]
     ) -> Vectors | NDArray[np.int8] | NDArray[np.uint8] | Tensor | list[Tensor]:
-        """Compute vectors; arguments are those of ``SentenceTransformer.encode``.
+        """Compute vectors; arguments are those of ``SentenceTransformer.encode`` that apply here.
 
         Args:
             texts: One text or several.
@@ -91,16 +91,12 @@ class EncodeMethods(ABC):
                 prompt: Text to put before each text instead of a prompt of the model.
                 batch_size: Maximum texts of a forward pass; None: only ``batch_tokens`` limits it.
                 show_progress_bar: Whether to show progress on stderr; None: no.
-                output_value: Must be ``sentence_embedding``; vectors of tokens are not available.
                 precision: float32, int8, uint8, binary or ubinary; see
                     `sbert_search.embedding.quantization.quantized`.
                 convert_to_numpy: False: return a list of tensors, one for each text.
                 convert_to_tensor: True: return one tensor, on the device of the model.
-                device: Must be None or the device of the model.
                 normalize_embeddings: Whether to scale vectors to norm 1, before they are quantised.
                 truncate_dim: Number of leading dimensions to keep; None: the embedder's setting.
-                pool: Must be None. To use several devices, name them when you open the embedder.
-                chunk_size: Has no effect. In sentence-transformers, it is an option of ``pool``.
 
         Returns:
             Float32 (n, dim), or (dim,) if ``texts`` is one string. ``precision`` and the two
@@ -203,12 +199,6 @@ class EncodeMethods(ABC):
         for name in options.keys() - AnyEncodeOptions.__annotations__.keys():
             known = AnyEncodeOptions.__annotations__
             raise TypeError(unknown_name(name, name, known, "argument of encode"))
-        output = options.get("output_value", "sentence_embedding")
-        if output != "sentence_embedding":
-            raise ConfigError(
-                f"output_value is {output!r}, but an Embedder returns no vectors of tokens; use "
-                "SentenceTransformer.encode."
-            )
         precision = options.get("precision", "float32")
         if precision not in get_args(VectorPrecision):
             raise ConfigError(
@@ -218,17 +208,6 @@ class EncodeMethods(ABC):
             check_integer("batch_size", size)
         if not isinstance(prompt := options.get("prompt"), str | None):
             raise ConfigError(f"prompt is {prompt!r}; it must be a text.")
-        device = options.get("device")
-        if device is not None and self.device not in (str(device), f"{device}:0"):
-            raise ConfigError(
-                f"device is {device!r}, and this model is on {self.device}: a call cannot move it. "
-                "Open another Embedder with this device."
-            )
-        if options.get("pool") is not None:
-            raise ConfigError(
-                "pool is given, but an Embedder starts its processes itself: open it with several "
-                'devices, such as Embedder(MODEL, device="cuda:0,cuda:1").'
-            )
 
 
 def _shown(value: object) -> str:

@@ -124,7 +124,7 @@ def embed(folder: Path) -> None:
     assert_type(embedder.encode(["a text"], precision="binary"), NDArray[np.int8])
     assert_type(embedder.encode_query(["a text"], precision="uint8"), NDArray[np.uint8])
     assert_type(embedder.encode_document("a text", convert_to_tensor=True), Tensor)
-    embedder.encode("a text", convert_to_numpy=False, precision="int8", device=None, pool=None)
+    embedder.encode("a text", convert_to_numpy=False, precision="int8")
     assert_type(embedder.similarity(vectors, vectors), Floats)
     assert_type(embedder.dim, int)
 
