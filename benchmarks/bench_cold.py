@@ -103,9 +103,11 @@ def main() -> None:
         index = options.index and options.index.resolve()
         if options.before:
             with checked_out(options.before, folder / "before") as source:
-                compare_versions(results, source, index or build(texts, folder, source), repeats)
+                mine = index or build(texts, folder / "our.index")
+                theirs = index or build(texts, folder / "peer.index", source)
+                compare_versions(results, source, (mine, theirs), repeats)
         else:
-            index = index or build(texts, folder)
+            index = index or build(texts, folder / "our.index")
             search = [*PACKAGE, "search", str(index), QUERY]
             write_peer_files(Index.open(index), folder)
             model = str(resolve_model(Index.open(index).identity.name).path)
@@ -127,13 +129,27 @@ def add(results: Results, name: str, ours: Program, peer: Program, repeats: int)
         results.add(f"{name}_{clock}", paired(mine, theirs, unit="s"))
 
 
-def compare_versions(results: Results, source: Path, index: Path, repeats: int) -> None:
-    """Run the commands by this version and by that in the folder ``source``, in turn."""
-    commands = {"help": [*PACKAGE, "--help"]}
+def compare_versions(
+    results: Results, source: Path, indexes: tuple[Path, Path], repeats: int
+) -> None:
+    """Run the commands by this version and by that in the folder ``source``, in turn.
+
+    Args:
+        results: The figures are added to it.
+        source: Folder of the other package.
+        indexes: The index of this version, and that of the other one.
+        repeats: Number of rounds.
+    """
+    add(
+        results,
+        "help",
+        Program([*PACKAGE, "--help"]),
+        Program([*PACKAGE, "--help"], source),
+        repeats,
+    )
     for name, given in SEARCHES.items():
-        commands[name] = [*PACKAGE, "search", str(index), QUERY, *given]
-    for name, command in commands.items():
-        add(results, name, Program(command), Program(command, source), repeats)
+        ours, peer = ([*PACKAGE, "search", str(index), QUERY, *given] for index in indexes)
+        add(results, name, Program(ours), Program(peer, source), repeats)
 
 
 def source_of(scifact: Path, folder: Path, *, quick: bool) -> Path:
@@ -150,12 +166,8 @@ def source_of(scifact: Path, folder: Path, *, quick: bool) -> Path:
     return first
 
 
-def build(texts: Path, folder: Path, source: Path = REPOSITORY) -> Path:
-    """Index texts with the package in the folder ``source``.
-
-    This version opens indexes of older versions, but an older version opens none of this one.
-    """
-    index = folder / "our.index"
+def build(texts: Path, index: Path, source: Path = REPOSITORY) -> Path:
+    """Index texts with the package in the folder ``source``."""
     Program([*PACKAGE, "index", "build", str(texts), "--out", str(index)], source).output()
     return index
 

@@ -2,12 +2,12 @@
 
     python benchmarks/bench_hybrid.py --before COMMIT [--quick] [--out F.json]
 
-The other commit, the peer, is checked out into a temporary folder, and builds the index: this
-version reads indexes of older versions, but not the other way round. The index has paragraphs of
-Wikipedia, and the queries are questions of SQuAD; without SBERT_SEARCH_DATA they are docstrings.
-Documents and queries are embedded by hashing words. Two processes of one thread, one of each
-commit, answer the same block of queries in turn, and a ratio is that of the processor times of one
-block. In a small index, the fusion takes a large share of the time.
+The other commit, the peer, is checked out into a temporary folder. Each commit builds its own index
+of the same paragraphs of Wikipedia, and the queries are questions of SQuAD; without
+SBERT_SEARCH_DATA they are docstrings. Documents and queries are embedded by hashing words. Two
+processes of one thread, one of each commit, answer the same block of queries in turn, and a ratio
+is that of the processor times of one block. In a small index, the fusion takes a large share of the
+time.
 """
 
 from __future__ import annotations
@@ -45,16 +45,19 @@ class Answer(NamedTuple):
 
 
 class Version:
-    """A process that searches an index with the package in a folder.
+    """A process that builds an index with the package in a folder, and searches it.
 
     Args:
         source: Folder of the package.
-        files: Folder of the index, the queries and their vectors; see `prepare`.
+        files: Folder of the documents, the queries and their vectors; see `prepare`.
+        index: The new index.
     """
 
-    def __init__(self, source: Path, files: Path) -> None:
+    def __init__(self, source: Path, files: Path, index: Path) -> None:
+        build = [*PACKAGE, "index", "build", str(files / "corpus.jsonl"), "--model", "hashing"]
+        Program([*build, "--out", str(index)], source).output()
         self._process = subprocess.Popen(
-            [sys.executable, str(CHILD), str(files)],
+            [sys.executable, str(CHILD), str(files), str(index)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -88,18 +91,16 @@ def main() -> None:
         folder = Path(scratch)
         with checked_out(options.before, folder / "before") as source:
             for count in QUICK_SIZES if options.quick else SIZES:
-                prepare(folder / str(count), count, asked, source)
+                prepare(folder / str(count), count, asked)
                 measure(results, folder / str(count), count, source, len(asked))
 
 
-def prepare(files: Path, count: int, asked: Sequence[str], source: Path) -> None:
-    """Write queries and vectors, and build an index with the package in the folder ``source``."""
+def prepare(files: Path, count: int, asked: Sequence[str]) -> None:
+    """Write documents, queries and the vectors of the queries."""
     files.mkdir()
     write_corpus(files / "corpus.jsonl", count)
     (files / "queries.json").write_text(json.dumps(asked), encoding="utf-8")
     np.save(files / "vectors.npy", HashingEmbedder().encode_query(asked))
-    build = [*PACKAGE, "index", "build", str(files / "corpus.jsonl"), "--model", "hashing"]
-    Program([*build, "--out", str(files / "our.index")], source).output()
 
 
 def measure(results: Results, files: Path, count: int, source: Path, n_queries: int) -> None:
@@ -109,8 +110,9 @@ def measure(results: Results, files: Path, count: int, source: Path, n_queries: 
     """
     mine, theirs = [], []
     with ExitStack() as stack:
-        ours, peer = Version(REPOSITORY, files), Version(source, files)
+        ours = Version(REPOSITORY, files, files / "our.index")
         stack.callback(ours.close)
+        peer = Version(source, files, files / "peer.index")
         stack.callback(peer.close)
         for number in range(1 + repeats_of(results.options)):
             for first in range(0, n_queries - BLOCK + 1, BLOCK):

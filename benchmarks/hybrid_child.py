@@ -1,8 +1,8 @@
 """A process that answers blocks of hybrid queries with the package that PYTHONPATH names.
 
-    python benchmarks/hybrid_child.py FOLDER
+    python benchmarks/hybrid_child.py FOLDER INDEX
 
-FOLDER has `our.index`, `queries.json` and `vectors.npy`. A line of stdin is `[first, last]`, and
+FOLDER has `queries.json` and `vectors.npy`. A line of stdin is `[first, last]`, and
 the answer is a JSON object with the processor time and the ids of the hits. The package may be an
 older one, so this script uses nothing else of it than `SearchEngine.search`.
 """
@@ -17,9 +17,9 @@ import numpy as np
 from sbert_search.search.engine import SearchEngine
 
 
-def main(folder: Path) -> None:
+def main(folder: Path, index: Path) -> None:
     """Answer until stdin ends."""
-    engine = SearchEngine(folder / "our.index")
+    engine = SearchEngine(index)
     asked = json.loads((folder / "queries.json").read_text(encoding="utf-8"))
     vectors = np.load(folder / "vectors.npy")
     for line in sys.stdin:
@@ -35,4 +35,4 @@ def main(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), Path(sys.argv[2]))
