@@ -114,10 +114,3 @@ def test_wrong_models_and_columns_are_refused(models: tuple[Path, Path], tmp_pat
     with pytest.raises(ModelMismatch, match="its weights have changed"):
         index.add(ROWS)
     assert len(index) == 3
-
-
-def test_an_index_without_models_stores_nothing_of_them(tmp_path: Path) -> None:
-    Index.build(ROWS, out=tmp_path / "a.index", model="hashing")
-    manifest = (tmp_path / "a.index" / "MANIFEST.json").read_text()
-    assert "predicted_by" not in manifest
-    assert "classify" not in manifest
