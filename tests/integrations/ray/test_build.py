@@ -32,7 +32,8 @@ from sbert_search.errors import ClusterError, ConfigError, CorpusError
 from sbert_search.index.ingestion import ingest
 from sbert_search.index.ingestion.build import build_index
 from sbert_search.index.ingestion.export import embed_to_parquet
-from tests.cli.process import environment, sbert_search
+from tests.cli.process import environment
+from tests.cli.process import in_a_process as sbert_search
 from tests.index.ingestion.test_ingest import (
     SETTINGS,
     TogetherEmbedder,

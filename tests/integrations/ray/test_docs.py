@@ -11,7 +11,7 @@ import pytest
 
 from sbert_search.cli.main import run
 from sbert_search.index.ingestion import model_check
-from tests.cli.process import sbert_search
+from tests.cli.process import in_a_process as sbert_search
 from tests.docs.blocks import DOCS, agrees, blocks_of, commands_of
 from tests.integrations.ray.conftest import Machines
 
