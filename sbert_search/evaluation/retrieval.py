@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from itertools import groupby, islice
+from itertools import islice
 from pathlib import Path
-
-import xxhash
 
 from sbert_search.config import to_mapping
 from sbert_search.corpus.labelled.beir import read_qrels, read_queries
@@ -21,7 +19,7 @@ from sbert_search.evaluation.own_documents import OWN_DOCUMENTS, own_documents, 
 from sbert_search.evaluation.tasks import EvalTask, check_files
 from sbert_search.index.index import Index
 from sbert_search.index.ingestion.build import BuildSettings, build_index
-from sbert_search.metrics.ranking import DEFAULT_MEASURES, mean, score_run
+from sbert_search.metrics.ranking import DEFAULT_MEASURES, mean, score_run, ties_by_hash
 from sbert_search.records import Qrels, Query, Run
 from sbert_search.search.engine import SearchEngine
 from sbert_search.search.options import MAX_RERANK_DEPTH, SearchOptions
@@ -86,7 +84,7 @@ def evaluate_retrieval(
         found = engine.run(queries, task.depth + bool(own), options=search)
         # The documents that the reranker gets are those that it gets in a search.
         first = 0 if reranker is None else depth
-        run: Run = _ties_by_hash(without_own(found, own, task.depth), first)
+        run: Run = ties_by_hash(without_own(found, own, task.depth), first)
         clock.lap("search")
         if reranker is not None:
             more = min(depth + bool(own), MAX_RERANK_DEPTH)
@@ -113,25 +111,6 @@ def evaluate_retrieval(
         ),
         run=run,
     )
-
-
-def _ties_by_hash(run: Run, first: int) -> dict[str, dict[str, float]]:
-    """Return a run in which hits with equal scores are ordered by a hash of query and document.
-
-    Args:
-        run: The run.
-        first: Number of hits that stay before the others.
-    """
-
-    def ordered(query_id: str, hits: Mapping[str, float]) -> Iterator[tuple[str, float]]:
-        def key(doc_id: str) -> int:
-            return xxhash.xxh3_64_intdigest(f"{query_id}\0{doc_id}".encode())
-
-        ranks = {doc_id: rank for rank, doc_id in enumerate(hits)}
-        for (score, _), tied in groupby(hits, lambda each: (hits[each], ranks[each] < first)):
-            yield from ((doc_id, score) for doc_id in sorted(tied, key=key))
-
-    return {query_id: dict(ordered(query_id, hits)) for query_id, hits in run.items()}
 
 
 def _put_first(reranked: Run, retrieved: Run, depth: int) -> dict[str, dict[str, float]]:

@@ -13,8 +13,11 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import groupby
 from types import ModuleType
+
+import xxhash
 
 from sbert_search.errors import EvaluationError
 from sbert_search.records import Qrels, Run
@@ -128,3 +131,22 @@ def _ir_measures() -> ModuleType:
             "Ranking metrics need ir-measures; run: python -m pip install 'sbert-search[eval]'."
         ) from error
     return ir_measures
+
+
+def ties_by_hash(run: Run, first: int = 0) -> dict[str, dict[str, float]]:
+    """Return a run in which hits with equal scores are ordered by a hash of query and document.
+
+    Args:
+        run: The run.
+        first: Number of hits that stay before the others.
+    """
+
+    def ordered(query_id: str, hits: Mapping[str, float]) -> Iterator[tuple[str, float]]:
+        def key(doc_id: str) -> int:
+            return xxhash.xxh3_64_intdigest(f"{query_id}\0{doc_id}".encode())
+
+        ranks = {doc_id: rank for rank, doc_id in enumerate(hits)}
+        for (score, _), tied in groupby(hits, lambda each: (hits[each], ranks[each] < first)):
+            yield from ((doc_id, score) for doc_id in sorted(tied, key=key))
+
+    return {query_id: dict(ordered(query_id, hits)) for query_id, hits in run.items()}

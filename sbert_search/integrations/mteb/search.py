@@ -17,7 +17,8 @@ from sbert_search.index.ingestion.model_check import as_embedder
 from sbert_search.index.lexical_settings import LexicalSettings
 from sbert_search.integrations.conditions import Conditions, all_of
 from sbert_search.integrations.mteb.models import meta_of
-from sbert_search.records import Query
+from sbert_search.metrics.ranking import ties_by_hash
+from sbert_search.records import Query, Run
 from sbert_search.runtime.cache import digest_of
 from sbert_search.search.engine import SearchEngine
 from sbert_search.search.options import SearchOptions
@@ -136,7 +137,7 @@ class SbertSearchModel:
         k = min(top_k, len(engine.index))
         if top_ranked is None:
             run = engine.run(asked, k, options=self.options)
-            return {query_id: strictly_falling(scores) for query_id, scores in run.items()}
+            return self._ordered(run)
         columns = Conditions(engine.index.state.columns)
         found: dict[str, dict[str, float]] = {}
         for query in asked:
@@ -144,9 +145,13 @@ class SbertSearchModel:
             own = self.options.where
             where = all_of([f"({own})", columns.id_in(ids)]) if own else columns.id_in(ids)
             only = self.options.with_keywords(None, where=where)
-            (scores,) = engine.run([query], k, options=only).values()
-            found[query.query_id] = strictly_falling(scores)
+            found |= self._ordered(engine.run([query], k, options=only))
         return found
+
+    def _ordered(self, run: Run) -> dict[str, dict[str, float]]:
+        """Order equal scores as `evaluate_retrieval` does, and let all scores fall."""
+        run = run if self.reranker else ties_by_hash(run)
+        return {query_id: strictly_falling(scores) for query_id, scores in run.items()}
 
 
 def _rows(loader: Any) -> Iterator[dict[str, object]]:
