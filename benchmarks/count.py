@@ -92,7 +92,7 @@ def count_lines(package: Path) -> dict[str, int]:
 
 
 def option_slots(command: click.Command, context: click.Context) -> Iterator[int]:
-    """The number of options of each command; groups of commands have no slots."""
+    """Count the options of each command; a group of commands counts for nothing itself."""
     if not isinstance(command, click.Group):
         yield sum(isinstance(each, click.Option) for each in command.params)
         return

@@ -111,7 +111,7 @@ def training(world: Path, kind: str, recipe: str, *more: str, steps: int = 30) -
 
 
 def trainers(world: Path, steps: int) -> dict[str, list[object]]:
-    """A command for each trainer, by the name of its run's folder; later ones use earlier ones."""
+    """Return a command for each trainer, by output folder; some need the output of earlier ones."""
 
     def data(name: str) -> tuple[str, str]:
         file = f"{world / name}.jsonl"

@@ -13,7 +13,7 @@ from sbert_search.training.data.text_dataset import NO_TEXT, RowTokens, TextRows
 
 
 def without_copies(rows: TextRows, tokens: RowTokens) -> tuple[TextRows, RowTokens]:
-    """Keep the first of the rows of a class that have equal texts; a warning counts the others.
+    """Keep the first of the rows of a class that have equal texts; warn how many are left out.
 
     A text and its copy are at distance 0, so as positives of each other they teach nothing.
 
@@ -37,7 +37,7 @@ def without_copies(rows: TextRows, tokens: RowTokens) -> tuple[TextRows, RowToke
 def without_false_negatives(
     rows: TextRows, tokens: RowTokens, fewest: int
 ) -> tuple[TextRows, RowTokens]:
-    """Leave out negatives that equal the anchor or the positive of their row; a warning counts.
+    """Leave out negatives that equal the anchor or the positive of their row; warn how many.
 
     Args:
         rows: Rows of an anchor, a positive and perhaps negatives.

@@ -386,7 +386,7 @@ def equal_texts(rows: TextRows, tokens: RowTokens) -> NDArray[np.int64]:
     Returns:
         Number of each text of each row, padded with `NO_TEXT`, (n, width).
     """
-    # The same text can be in the table several times, with several prompts, and not at all in rows.
+    # The table may hold a text several times, once for each prompt, and texts that no row has.
     text_of = np.full(len(tokens.table.lengths), NO_TEXT, dtype=np.int64)
     present = rows.text_ids != NO_TEXT
     text_of[tokens.ids[present]] = rows.text_ids[present]
