@@ -1,7 +1,8 @@
 """Tells which of the planted faults the tests find.
 
 ``python -m tests.plant_faults [NAME ...] [--tests PATH ...]`` copies the tree to a temporary
-folder, plants the faults of `planted_faults.toml` there one at a time, and runs the tests.
+folder, plants the faults of `planted_faults.toml` there one at a time, and runs the tests: first
+those of the folder that is named as the faulty one, and all others only if these pass.
 """
 
 from __future__ import annotations
@@ -62,6 +63,14 @@ def first_failure(root: Path, tests: Sequence[str]) -> str | None:
     raise RuntimeError(f"pytest ended with {run.returncode}:\n{run.stdout[-2000:]}{run.stderr}")
 
 
+def nearest_tests(root: Path, path: Path) -> str:
+    """Return the deepest folder of tests for a file of the package, such as ``tests/index``."""
+    folder = Path("tests") / path.relative_to(root / PACKAGE).parent
+    while not (root / folder).is_dir():
+        folder = folder.parent
+    return str(folder)
+
+
 def main() -> None:
     """Plant the named faults, or all of them, and print which are found."""
     faults = {fault.name: fault for fault in read_faults()}
@@ -81,7 +90,8 @@ def main() -> None:
             path, text = fault.planted(root)
             sound = path.read_text()
             path.write_text(text)
-            failure = first_failure(root, options.tests)
+            near = [] if options.tests else [nearest_tests(root, path)]
+            failure = (near and first_failure(root, near)) or first_failure(root, options.tests)
             path.write_text(sound)
             n_found += failure is not None
             _say(f"{fault.name}: {f'found by {failure}' if failure else 'missed'}")

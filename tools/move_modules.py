@@ -1,0 +1,448 @@
+"""Move and merge modules of the package, and change every place that names them.
+
+    python tools/move_modules.py PLAN.toml
+
+A plan has up to four tables; module names in it leave out ``sbert_search.``:
+
+    [move]                              # a module or a package, with all that it contains
+    "runtime.disk" = "base.disk"
+    [merge]                             # the modules become one, in an order that can be imported
+    "search.fusion" = ["search.stages.fusion", "search.ranking"]
+    [rename]                            # a top-level name of a module that is merged
+    "search.ranking:_order" = "_ranked"
+    [folders]                           # other folders and files of the repository
+    "tests/runtime" = "tests/base"
+
+Changed are imports (also inside functions and under TYPE_CHECKING), dotted names in strings, such
+as the targets of monkeypatch, and paths of files in documentation and settings. A name that two
+merged modules define, or that an import would hide, ends the run before a file is written.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+import tomllib
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from graphlib import TopologicalSorter
+from pathlib import Path
+
+PACKAGE = "sbert_search"
+_TEXT = {".py", ".md", ".toml", ".ini", ".yml", ".yaml", ".sh", ".txt", ".cfg", ".html", ".js"}
+_LEFT_OUT = ("CHANGELOG.md", "tools/", "benchmarks/results/", "eval/reports/")
+
+
+class PlanError(Exception):
+    """The plan cannot be carried out; no file was changed."""
+
+
+@dataclass(slots=True)
+class Plan:
+    """Where each module goes."""
+
+    new: dict[str, str]  # new dotted name of every module, by the old one
+    merged: dict[str, list[str]]  # old names of the modules that a module is made of
+    renamed: dict[str, dict[str, str]]  # new top-level names, by old module and old name
+    folders: dict[str, str] = field(default_factory=dict)
+
+
+def modules_of(root: Path) -> dict[str, Path]:
+    """Return the file of each module and package by dotted name."""
+    found = {}
+    for path in sorted((root / PACKAGE).rglob("*.py")):
+        parts = path.relative_to(root).with_suffix("").parts
+        found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return found
+
+
+def read_plan(path: Path, modules: Mapping[str, Path]) -> Plan:
+    """Read a plan, and resolve it for the modules that exist."""
+    table = tomllib.loads(path.read_text())
+    moves = {f"{PACKAGE}.{old}": f"{PACKAGE}.{new}" for old, new in table.get("move", {}).items()}
+
+    def moved(name: str) -> str:
+        parts = name.split(".")
+        for end in range(len(parts), 0, -1):
+            if (head := ".".join(parts[:end])) in moves:
+                return ".".join([moves[head], *parts[end:]])
+        return name
+
+    new = {name: moved(name) for name in modules}
+    merged: dict[str, list[str]] = {}
+    for target, sources in table.get("merge", {}).items():
+        own = [f"{PACKAGE}.{source}" for source in sources]
+        if absent := [name for name in own if name not in modules]:
+            raise PlanError(f"no module {absent[0]}")
+        new |= dict.fromkeys(own, f"{PACKAGE}.{target}")
+        merged[f"{PACKAGE}.{target}"] = own
+    for target in set(new.values()):
+        sources = [name for name in new if new[name] == target]
+        packages = [name for name in sources if modules[name].name == "__init__.py"]
+        if len(sources) > 1 and target not in merged and len(packages) < len(sources):
+            raise PlanError(f"{' and '.join(sources)} both become {target}")
+        if target in merged and set(sources) != set(merged[target]):
+            raise PlanError(f"{target}: {set(sources) ^ set(merged[target])} is not in its list")
+    for old, now in new.items():
+        if new.get(now, now) != now:
+            raise PlanError(f"{now} is the new name of {old}, and moves itself; use two plans")
+    renamed: dict[str, dict[str, str]] = defaultdict(dict)
+    for place, name in table.get("rename", {}).items():
+        module, _, old = place.partition(":")
+        renamed[f"{PACKAGE}.{module}"][old] = name
+    return Plan(new, merged, renamed, table.get("folders", {}))
+
+
+class Source:
+    """The text of one Python file and the edits to it."""
+
+    def __init__(self, text: str, name: str | None, plan: Plan) -> None:
+        self.text, self.name, self.plan = text, name, plan
+        self.tree = ast.parse(text)
+        starts = [0]
+        for line in text.splitlines(keepends=True):
+            starts.append(starts[-1] + len(line.encode()))
+        self._starts = starts
+        self._edits: list[tuple[int, int, str]] = []
+
+    def offset(self, line: int, column: int) -> int:
+        """Return the byte offset of a position that ast reports."""
+        return self._starts[line - 1] + column
+
+    def span(self, node: ast.stmt | ast.expr) -> tuple[int, int]:
+        """Return the byte offsets of a node."""
+        assert node.end_lineno is not None and node.end_col_offset is not None
+        return (
+            self.offset(node.lineno, node.col_offset),
+            self.offset(node.end_lineno, node.end_col_offset),
+        )
+
+    def edit(self, node: ast.stmt | ast.expr, text: str) -> None:
+        """Put a text in the place of a node."""
+        self._edits.append((*self.span(node), text))
+
+    def edited(self) -> str:
+        """Return the text with all edits."""
+        data = self.text.encode()
+        for start, end, text in sorted(self._edits, reverse=True):
+            data = data[:start] + text.encode() + data[end:]
+        return data.decode()
+
+    # Imports
+
+    def rewrite_imports(self) -> None:
+        """Change each import of a module of the package."""
+        own = self.plan.new.get(self.name) if self.name else None
+        for body in _bodies(self.tree):
+            left = len(body)
+            for node in body:
+                if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(PACKAGE):
+                    lines = self._imports(node, own)
+                    if lines is None:
+                        continue
+                    left -= not lines
+                    indent = " " * node.col_offset
+                    self.edit(node, f"\n{indent}".join(lines) or ("pass" if not left else ""))
+                elif isinstance(node, ast.Import):
+                    for alias in node.names:
+                        if alias.name in self.plan.new and self.plan.new[alias.name] != alias.name:
+                            raise PlanError(f"{self.name}: import {alias.name} is not supported")
+
+    def _imports(self, node: ast.ImportFrom, own: str | None) -> list[str] | None:
+        lines, changed = [], False
+        assert node.module is not None
+        for alias in node.names:
+            name = f"{node.module}.{alias.name}"
+            if name in self.plan.new:  # a module
+                target, known = self.plan.new[name], alias.asname or alias.name
+                if target == own:
+                    self._inline(known, self.plan.renamed.get(name, {}))
+                    changed = True
+                    continue
+                parent, _, leaf = target.rpartition(".")
+                changed |= target != name
+                lines.append(f"from {parent} import {leaf}" + (f" as {known}" * (leaf != known)))
+                continue
+            if node.module not in self.plan.new:
+                raise PlanError(f"{self.name}: no module {node.module}")
+            target = self.plan.new[node.module]
+            new_name = self.plan.renamed.get(node.module, {}).get(alias.name, alias.name)
+            if new_name != alias.name and alias.asname is None:
+                self.rename(alias.name, new_name)
+            if target == own:
+                changed = True
+                if alias.asname not in (None, new_name):
+                    self.rename(alias.asname, new_name)
+                continue
+            changed |= target != node.module or new_name != alias.name
+            suffix = f" as {alias.asname}" if alias.asname else ""
+            lines.append(f"from {target} import {new_name}{suffix}")
+        return lines if changed else None
+
+    def _inline(self, known: str, renamed: Mapping[str, str]) -> None:
+        """Write ``name`` for ``known.name``, as the module ``known`` is now this one."""
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+                if node.value.id == known:
+                    self.edit(node, renamed.get(node.attr, node.attr))
+
+    def rename(self, old: str, new: str) -> None:
+        """Rename a top-level name of this file."""
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.Name) and node.id == old:
+                self.edit(node, new)
+            elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+                if node.name == old and node in self.tree.body:
+                    line = self.text.encode()[self.offset(node.lineno, 0) :].decode()
+                    match = re.compile(rf"(?:async )?(?:def|class) +({old})\b").match(line)
+                    assert match, (self.name, old)
+                    start = self.offset(node.lineno, match.start(1))
+                    self._edits.append((start, start + len(old.encode()), new))
+
+
+def _bodies(tree: ast.AST) -> Iterable[list[ast.stmt]]:
+    for node in ast.walk(tree):
+        for name in ("body", "orelse", "finalbody"):
+            body = getattr(node, name, None)
+            if isinstance(body, list) and body and isinstance(body[0], ast.stmt):
+                yield body
+
+
+def rewrite_names(text: str, plan: Plan) -> str:
+    """Change dotted names and file paths of modules, in any text."""
+
+    def dotted(match: re.Match[str]) -> str:
+        parts = match[0].split(".")
+        for end in range(len(parts), 1, -1):
+            if (head := ".".join(parts[:end])) in plan.new:
+                rest = parts[end:]
+                if rest and rest[0] in (own := plan.renamed.get(head, {})):
+                    rest[0] = own[rest[0]]
+                return ".".join([plan.new[head], *rest])
+        return match[0]
+
+    def slashed(match: re.Match[str]) -> str:
+        name = match[1].replace("/", ".")
+        if name not in plan.new or plan.new[name] == name:
+            return match[0]
+        return plan.new[name].replace(".", "/") + (match[2] or "")
+
+    text = re.sub(rf"\b{PACKAGE}(?:\.\w+)+", dotted, text)
+    text = re.sub(rf"\b({PACKAGE}(?:/\w+)+)(\.py)?\b", slashed, text)
+    for old, new in plan.folders.items():
+        text = re.sub(rf"(?<![\w/]){re.escape(old)}(?![\w-])", new, text)
+        if old.startswith("tests/"):
+            before, after = (name.removesuffix(".py").replace("/", ".") for name in (old, new))
+            text = re.sub(rf"\b{re.escape(before)}(?!\w)", after, text)
+    return text
+
+
+@dataclass(slots=True)
+class Parts:
+    """A module to merge: its imports and the rest of its text."""
+
+    doc: str | None
+    imports: list[str] = field(default_factory=list)
+    typing: list[str] = field(default_factory=list)
+    body: str = ""
+    defined: set[str] = field(default_factory=set)
+
+
+def parts_of(text: str) -> Parts:
+    """Take a module apart."""
+    source = Source(text, None, Plan({}, {}, {}))
+    parts, data, cut = Parts(ast.get_docstring(source.tree, clean=False)), text.encode(), []
+    for position, node in enumerate(source.tree.body):
+        start, end = source.span(node)
+        segment = data[start:end].decode()
+        if position == 0 and parts.doc is not None:
+            cut.append((start, end))
+        elif isinstance(node, (ast.Import, ast.ImportFrom)):
+            line_end = data.find(b"\n", end)
+            parts.imports.append(data[start:line_end].decode())  # with its comment
+            cut.append((start, line_end))
+        elif isinstance(node, ast.If) and segment.startswith("if TYPE_CHECKING:"):
+            inner = [item for item in node.body if isinstance(item, (ast.Import, ast.ImportFrom))]
+            if len(inner) == len(node.body) and not node.orelse:
+                for item in inner:
+                    first, last = source.span(item)
+                    parts.typing.append(data[first:last].decode())
+                cut.append((start, end))
+        else:
+            parts.defined |= _names(node)
+    for start, end in reversed(cut):
+        data = data[:start] + data[end:]
+    parts.body = data.decode().strip("\n")
+    return parts
+
+
+def _names(node: ast.stmt) -> set[str]:
+    if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+        return {node.name}
+    if isinstance(node, (ast.Assign, ast.AnnAssign)):
+        targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+        return {item.id for target in targets for item in ast.walk(target)
+                if isinstance(item, ast.Name)}  # fmt: skip
+    return set()
+
+
+def _imported(lines: Iterable[str]) -> dict[str, str]:
+    """Return what each imported name stands for."""
+    names = {}
+    for line in lines:
+        node = ast.parse(line).body[0]
+        assert isinstance(node, (ast.Import, ast.ImportFrom))
+        for alias in node.names:
+            module = getattr(node, "module", None)
+            known = alias.asname or (alias.name if module else alias.name.split(".")[0])
+            names[known] = f"{module}:{alias.name}" if module else known
+    return names
+
+
+def merge(target: str, sources: Mapping[str, str], order: list[str], doc: str) -> str:
+    """Return the text of the modules ``sources`` as one module."""
+    parts = {name: parts_of(sources[name]) for name in order}
+    trouble = []
+    meaning: dict[str, tuple[str, str]] = {}  # what a name stands for, and in which module
+    for name, own in parts.items():
+        everything = _imported([*own.imports, *own.typing]) | {
+            known: f"{name}:{known}" for known in own.defined
+        }
+        for known, stands_for in everything.items():
+            before, place = meaning.setdefault(known, (stands_for, name))
+            if before != stands_for and known != "annotations":
+                trouble.append(f"{target}: {known!r} of {place} is another thing in {name}")
+    if trouble:
+        raise PlanError("\n".join(trouble))
+    imports = list(dict.fromkeys(line for own in parts.values() for line in own.imports))
+    loaded = set(_imported(imports))
+    typing = []
+    for line in dict.fromkeys(line for own in parts.values() for line in own.typing):
+        if not set(_imported([line])) <= loaded:
+            typing.append(line)
+    text = f'"""{doc}"""\n\n' + "\n".join(imports) + "\n"
+    if typing:
+        indented = "\n".join(f"    {line}" for block in typing for line in block.splitlines())
+        text += f"\nif TYPE_CHECKING:\n{indented}\n"
+    return text + "\n\n" + "\n\n\n".join(own.body for own in parts.values() if own.body) + "\n"
+
+
+def import_order(sources: Mapping[str, str]) -> list[str]:
+    """Order modules so that each stands after those that it imports at the top level."""
+    graph: dict[str, list[str]] = {name: [] for name in sources}
+    for name, text in sources.items():
+        for node in ast.parse(text).body:
+            if isinstance(node, ast.ImportFrom) and node.module:
+                for module in (node.module, *(f"{node.module}.{a.name}" for a in node.names)):
+                    if module in graph and module != name:
+                        graph[name].append(module)
+    return list(TopologicalSorter(graph).static_order())
+
+
+def carry_out(plan: Plan, root: Path) -> None:
+    """Change the files of the repository."""
+    modules = modules_of(root)
+    texts: dict[Path, str] = {}  # new texts of files that stay where they are
+    old_texts = {name: path.read_text() for name, path in modules.items()}
+    rewritten = {}
+    listed = subprocess.run(["git", "ls-files"], cwd=root, capture_output=True, text=True, check=True)
+    names = {path: name for name, path in modules.items()}
+    for line in listed.stdout.splitlines():
+        path = root / line
+        if path.suffix not in _TEXT or line.startswith(_LEFT_OUT) or not path.exists():
+            continue
+        text = path.read_text()
+        if path.suffix == ".py":
+            source = Source(text, names.get(path), plan)
+            for old, new in plan.renamed.get(names.get(path, ""), {}).items():
+                source.rename(old, new)
+            source.rewrite_imports()
+            text = source.edited()
+        texts[path] = rewrite_names(text, plan)
+        if path in names:
+            rewritten[names[path]] = texts[path]
+    made: dict[str, str] = {}
+    for target, sources in plan.merged.items():
+        order = import_order({name: old_texts[name] for name in sources})
+        main = next((name for name in sources if name.rpartition(".")[2] == target.rpartition(".")[2]), sources[0])
+        doc = ast.get_docstring(ast.parse(rewritten[main]), clean=False) or ""
+        made[target] = merge(target, rewritten, order, doc)
+    gone = {name for sources in plan.merged.values() for name in sources}
+    for name in gone:
+        texts.pop(modules[name])
+    for path, text in texts.items():
+        if text != path.read_text():
+            path.write_text(text)
+    for target, sources in plan.merged.items():
+        place = _file(root, target)
+        kept = next((s for s in sources if modules[s] == place), sources[0])
+        _move(root, modules[kept], place)
+        for name in sources:
+            if name != kept:
+                modules[name].unlink()
+        place.write_text(made[target])
+    for name, path in modules.items():
+        if name in gone or plan.new[name] == name:
+            continue
+        place = _file(root, plan.new[name], package=path.name == "__init__.py")
+        if place.exists() and path.name == "__init__.py":
+            path.unlink()  # two packages become one
+        elif path.exists():
+            _move(root, path, place)
+    for old, new in plan.folders.items():
+        _move_tree(root, root / old, root / new)
+    for folder in sorted((root / PACKAGE).rglob("*"), reverse=True):
+        if folder.is_dir() and folder.name != "__pycache__":
+            files = [item for item in folder.rglob("*") if item.is_file() and item.suffix != ".pyc"]
+            if not files or (len(files) == 1 and files[0] == folder / "__init__.py"):
+                for item in files:
+                    item.unlink()
+    subprocess.run(["git", "add", "-A"], cwd=root, check=True)
+
+
+def _file(root: Path, name: str, *, package: bool = False) -> Path:
+    path = root.joinpath(*name.split("."))
+    return path / "__init__.py" if package else path.with_suffix(".py")
+
+
+def _move(root: Path, old: Path, new: Path) -> None:
+    if old != new:
+        new.parent.mkdir(parents=True, exist_ok=True)
+        old.rename(new)
+        if PACKAGE in new.parts and not (init := new.parent / "__init__.py").exists():
+            init.write_text("")
+
+
+def _move_tree(root: Path, old: Path, new: Path) -> None:
+    if old.is_file():
+        _move(root, old, new)
+        return
+    for path in sorted(old.rglob("*")):
+        if path.is_file() and path.suffix != ".pyc":
+            place = new / path.relative_to(old)
+            if place.exists():
+                if path.name == "__init__.py":
+                    path.unlink()
+                    continue
+                raise PlanError(f"{path} and {place} both exist")
+            place.parent.mkdir(parents=True, exist_ok=True)
+            path.rename(place)
+
+
+def main() -> None:
+    """Carry out the plan that the command line names, and tidy up with ruff."""
+    root = Path(__file__).resolve().parent.parent
+    try:
+        carry_out(read_plan(Path(sys.argv[1]), modules_of(root)), root)
+    except PlanError as error:
+        sys.exit(f"move_modules: {error}")
+    for command in (["check", "-q", "--fix-only", "--select", "I,F401,TC004,PIE790"], ["format", "-q"]):
+        subprocess.run([sys.executable, "-m", "ruff", *command, "."], cwd=root, check=False)
+    subprocess.run(["git", "add", "-A"], cwd=root, check=True)
+
+
+if __name__ == "__main__":
+    main()
