@@ -1,6 +1,6 @@
 """Move and merge modules of the package, and change every place that names them.
 
-    python tools/move_modules.py PLAN.toml
+    python tools/move_modules.py PLAN.toml [--check]
 
 A plan has up to four tables; module names in it leave out ``sbert_search.``:
 
@@ -15,7 +15,8 @@ A plan has up to four tables; module names in it leave out ``sbert_search.``:
 
 Changed are imports (also inside functions and under TYPE_CHECKING), dotted names in strings, such
 as the targets of monkeypatch, and paths of files in documentation and settings. A name that two
-merged modules define, or that an import would hide, ends the run before a file is written.
+merged modules define, or that an import would hide, and modules that would import one another, end
+the run before a file is written. With --check no file is written at all.
 """
 
 from __future__ import annotations
@@ -28,11 +29,12 @@ import tomllib
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from graphlib import TopologicalSorter
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 PACKAGE = "sbert_search"
 _TEXT = {".py", ".md", ".toml", ".ini", ".yml", ".yaml", ".sh", ".txt", ".cfg", ".html", ".js"}
+_DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 _LEFT_OUT = ("CHANGELOG.md", "tools/", "benchmarks/results/", "eval/reports/")
 
 
@@ -79,21 +81,27 @@ def read_plan(path: Path, modules: Mapping[str, Path]) -> Plan:
             raise PlanError(f"no module {absent[0]}")
         new |= dict.fromkeys(own, f"{PACKAGE}.{target}")
         merged[f"{PACKAGE}.{target}"] = own
-    for target in set(new.values()):
-        sources = [name for name in new if new[name] == target]
-        packages = [name for name in sources if modules[name].name == "__init__.py"]
-        if len(sources) > 1 and target not in merged and len(packages) < len(sources):
-            raise PlanError(f"{' and '.join(sources)} both become {target}")
-        if target in merged and set(sources) != set(merged[target]):
-            raise PlanError(f"{target}: {set(sources) ^ set(merged[target])} is not in its list")
-    for old, now in new.items():
-        if new.get(now, now) != now:
-            raise PlanError(f"{now} is the new name of {old}, and moves itself; use two plans")
     renamed: dict[str, dict[str, str]] = defaultdict(dict)
     for place, name in table.get("rename", {}).items():
         module, _, old = place.partition(":")
         renamed[f"{PACKAGE}.{module}"][old] = name
-    return Plan(new, merged, renamed, table.get("folders", {}))
+    plan = Plan(new, merged, renamed, table.get("folders", {}))
+    _check_targets(plan, modules)
+    return plan
+
+
+def _check_targets(plan: Plan, modules: Mapping[str, Path]) -> None:
+    sources: dict[str, list[str]] = defaultdict(list)
+    for old, now in plan.new.items():
+        sources[now].append(old)
+        if plan.new.get(now, now) != now:
+            raise PlanError(f"{now} is the new name of {old}, and moves itself; use two plans")
+    for target, own in sources.items():
+        if target in plan.merged:
+            if left := set(own) - set(plan.merged[target]):
+                raise PlanError(f"{target}: {left} also have this new name")
+        elif len(own) > 1 and any(modules[name].name != "__init__.py" for name in own):
+            raise PlanError(f"{' and '.join(own)} both become {target}")
 
 
 class Source:
@@ -114,11 +122,8 @@ class Source:
 
     def span(self, node: ast.stmt | ast.expr) -> tuple[int, int]:
         """Return the byte offsets of a node."""
-        assert node.end_lineno is not None and node.end_col_offset is not None
-        return (
-            self.offset(node.lineno, node.col_offset),
-            self.offset(node.end_lineno, node.end_col_offset),
-        )
+        end = self.offset(node.end_lineno or 0, node.end_col_offset or 0)
+        return self.offset(node.lineno, node.col_offset), end
 
     def edit(self, node: ast.stmt | ast.expr, text: str) -> None:
         """Put a text in the place of a node."""
@@ -185,22 +190,21 @@ class Source:
     def _inline(self, known: str, renamed: Mapping[str, str]) -> None:
         """Write ``name`` for ``known.name``, as the module ``known`` is now this one."""
         for node in ast.walk(self.tree):
-            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
-                if node.value.id == known:
-                    self.edit(node, renamed.get(node.attr, node.attr))
+            match node:
+                case ast.Attribute(value=ast.Name(id=name), attr=attribute) if name == known:
+                    self.edit(node, renamed.get(attribute, attribute))
 
     def rename(self, old: str, new: str) -> None:
         """Rename a top-level name of this file."""
         for node in ast.walk(self.tree):
             if isinstance(node, ast.Name) and node.id == old:
                 self.edit(node, new)
-            elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-                if node.name == old and node in self.tree.body:
-                    line = self.text.encode()[self.offset(node.lineno, 0) :].decode()
-                    match = re.compile(rf"(?:async )?(?:def|class) +({old})\b").match(line)
-                    assert match, (self.name, old)
-                    start = self.offset(node.lineno, match.start(1))
-                    self._edits.append((start, start + len(old.encode()), new))
+            elif isinstance(node, _DEFINITIONS) and node.name == old and node in self.tree.body:
+                line = self.text.encode()[self.offset(node.lineno, 0) :].decode()
+                match = re.compile(rf"(?:async )?(?:def|class) +({old})\b").match(line)
+                assert match, (self.name, old)
+                start = self.offset(node.lineno, match.start(1))
+                self._edits.append((start, start + len(old.encode()), new))
 
 
 def _bodies(tree: ast.AST) -> Iterable[list[ast.stmt]]:
@@ -280,7 +284,7 @@ def parts_of(text: str) -> Parts:
 
 
 def _names(node: ast.stmt) -> set[str]:
-    if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+    if isinstance(node, _DEFINITIONS):
         return {node.name}
     if isinstance(node, (ast.Assign, ast.AnnAssign)):
         targets = node.targets if isinstance(node, ast.Assign) else [node.target]
@@ -342,17 +346,36 @@ def import_order(sources: Mapping[str, str]) -> list[str]:
     return list(TopologicalSorter(graph).static_order())
 
 
-def carry_out(plan: Plan, root: Path) -> None:
-    """Change the files of the repository."""
+def carry_out(plan: Plan, root: Path, *, check_only: bool = False) -> None:
+    """Change the files of the repository, or only see whether that is possible."""
     modules = modules_of(root)
-    texts: dict[Path, str] = {}  # new texts of files that stay where they are
-    old_texts = {name: path.read_text() for name, path in modules.items()}
-    rewritten = {}
-    listed = subprocess.run(["git", "ls-files"], cwd=root, capture_output=True, text=True, check=True)
-    names = {path: name for name, path in modules.items()}
-    for line in listed.stdout.splitlines():
+    command = ["git", "ls-files"]
+    listed = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True)
+    files = [line for line in listed.stdout.splitlines() if (root / line).exists()]
+    texts = _rewritten(plan, root, files, modules)
+    made = _merged(plan, modules, texts)
+    _refuse_circles(plan, {name: texts[path] for name, path in modules.items()})
+    if check_only:
+        return
+    for path, text in texts.items():
+        if text != path.read_text():
+            path.write_text(text)
+    _place_merged(plan, root, modules, made)
+    _place_moved(plan, root, modules)
+    _place_other_files(plan, root, files, modules)
+    for old, new in plan.folders.items():
+        _move_tree(root / old, root / new)
+    _remove_empty_folders(root)
+
+
+def _rewritten(
+    plan: Plan, root: Path, files: Iterable[str], modules: Mapping[str, Path]
+) -> dict[Path, str]:
+    """Return the new text of every text file; modules are not merged yet."""
+    names, texts = {path: name for name, path in modules.items()}, {}
+    for line in files:
         path = root / line
-        if path.suffix not in _TEXT or line.startswith(_LEFT_OUT) or not path.exists():
+        if path.suffix not in _TEXT or line.startswith(_LEFT_OUT):
             continue
         text = path.read_text()
         if path.suffix == ".py":
@@ -362,45 +385,90 @@ def carry_out(plan: Plan, root: Path) -> None:
             source.rewrite_imports()
             text = source.edited()
         texts[path] = rewrite_names(text, plan)
-        if path in names:
-            rewritten[names[path]] = texts[path]
-    made: dict[str, str] = {}
+    return texts
+
+
+def _merged(plan: Plan, modules: Mapping[str, Path], texts: Mapping[Path, str]) -> dict[str, str]:
+    """Return the text of each module that several modules become."""
+    made, trouble = {}, []
     for target, sources in plan.merged.items():
-        order = import_order({name: old_texts[name] for name in sources})
-        main = next((name for name in sources if name.rpartition(".")[2] == target.rpartition(".")[2]), sources[0])
-        doc = ast.get_docstring(ast.parse(rewritten[main]), clean=False) or ""
-        made[target] = merge(target, rewritten, order, doc)
-    gone = {name for sources in plan.merged.values() for name in sources}
-    for name in gone:
-        texts.pop(modules[name])
-    for path, text in texts.items():
-        if text != path.read_text():
-            path.write_text(text)
+        order = import_order({name: modules[name].read_text() for name in sources})
+        leaf = target.rpartition(".")[2]
+        main = next((name for name in sources if name.rpartition(".")[2] == leaf), sources[0])
+        doc = ast.get_docstring(ast.parse(texts[modules[main]]), clean=False) or ""
+        try:
+            made[target] = merge(
+                target, {name: texts[modules[name]] for name in sources}, order, doc
+            )
+        except PlanError as error:
+            trouble.append(str(error))
+    if trouble:
+        raise PlanError("\n".join(trouble))
+    return made
+
+
+def _refuse_circles(plan: Plan, texts: Mapping[str, str]) -> None:
+    graph: dict[str, set[str]] = defaultdict(set)
+    for name, text in texts.items():
+        for node in ast.parse(text).body:
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(PACKAGE):
+                graph[plan.new[name]].update(
+                    module
+                    for alias in node.names
+                    for module in (str(node.module), f"{node.module}.{alias.name}")
+                )
+    known = set(plan.new.values())
+    try:
+        TopologicalSorter({name: own & known - {name} for name, own in graph.items()}).prepare()
+    except CycleError as error:
+        raise PlanError(f"modules that import one another: {' -> '.join(error.args[1])}") from None
+
+
+def _place_merged(
+    plan: Plan, root: Path, modules: Mapping[str, Path], made: Mapping[str, str]
+) -> None:
     for target, sources in plan.merged.items():
         place = _file(root, target)
-        kept = next((s for s in sources if modules[s] == place), sources[0])
-        _move(root, modules[kept], place)
         for name in sources:
-            if name != kept:
-                modules[name].unlink()
+            modules[name].unlink()
+        _make_folder(root, place.parent)
         place.write_text(made[target])
+
+
+def _place_moved(plan: Plan, root: Path, modules: Mapping[str, Path]) -> None:
+    merged = {name for sources in plan.merged.values() for name in sources}
     for name, path in modules.items():
-        if name in gone or plan.new[name] == name:
+        if name in merged or plan.new[name] == name:
             continue
         place = _file(root, plan.new[name], package=path.name == "__init__.py")
-        if place.exists() and path.name == "__init__.py":
+        if place.exists():
             path.unlink()  # two packages become one
-        elif path.exists():
-            _move(root, path, place)
-    for old, new in plan.folders.items():
-        _move_tree(root, root / old, root / new)
+        else:
+            _make_folder(root, place.parent)
+            path.rename(place)
+
+
+def _place_other_files(
+    plan: Plan, root: Path, files: Iterable[str], modules: Mapping[str, Path]
+) -> None:
+    """Move pages, recipes and other files that lie among the modules."""
+    for line in files:
+        path = root / line
+        if line.startswith(PACKAGE) and path.suffix != ".py":
+            folder = path.parent
+            while (name := ".".join(folder.relative_to(root).parts)) not in modules:
+                folder = folder.parent
+            place = root.joinpath(*plan.new[name].split("."), path.relative_to(folder))
+            place.parent.mkdir(parents=True, exist_ok=True)
+            path.rename(place)
+
+
+def _remove_empty_folders(root: Path) -> None:
     for folder in sorted((root / PACKAGE).rglob("*"), reverse=True):
         if folder.is_dir() and folder.name != "__pycache__":
             files = [item for item in folder.rglob("*") if item.is_file() and item.suffix != ".pyc"]
-            if not files or (len(files) == 1 and files[0] == folder / "__init__.py"):
-                for item in files:
-                    item.unlink()
-    subprocess.run(["git", "add", "-A"], cwd=root, check=True)
+            if files == [folder / "__init__.py"]:
+                files[0].unlink()
 
 
 def _file(root: Path, name: str, *, package: bool = False) -> Path:
@@ -408,38 +476,40 @@ def _file(root: Path, name: str, *, package: bool = False) -> Path:
     return path / "__init__.py" if package else path.with_suffix(".py")
 
 
-def _move(root: Path, old: Path, new: Path) -> None:
-    if old != new:
-        new.parent.mkdir(parents=True, exist_ok=True)
-        old.rename(new)
-        if PACKAGE in new.parts and not (init := new.parent / "__init__.py").exists():
+def _make_folder(root: Path, folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    while folder.is_relative_to(root / PACKAGE):
+        if not (init := folder / "__init__.py").exists():
             init.write_text("")
+        folder = folder.parent
 
 
-def _move_tree(root: Path, old: Path, new: Path) -> None:
-    if old.is_file():
-        _move(root, old, new)
-        return
-    for path in sorted(old.rglob("*")):
-        if path.is_file() and path.suffix != ".pyc":
-            place = new / path.relative_to(old)
-            if place.exists():
-                if path.name == "__init__.py":
-                    path.unlink()
-                    continue
-                raise PlanError(f"{path} and {place} both exist")
-            place.parent.mkdir(parents=True, exist_ok=True)
-            path.rename(place)
+def _move_tree(old: Path, new: Path) -> None:
+    for path in [old] if old.is_file() else sorted(old.rglob("*")):
+        if not path.is_file() or path.suffix == ".pyc":
+            continue
+        place = new / path.relative_to(old) if path != old else new
+        if place.exists() and path.name != "__init__.py":
+            raise PlanError(f"{path} and {place} both exist")
+        place.parent.mkdir(parents=True, exist_ok=True)
+        path.replace(place)
 
 
 def main() -> None:
     """Carry out the plan that the command line names, and tidy up with ruff."""
     root = Path(__file__).resolve().parent.parent
+    plan, *options = sys.argv[1:]
     try:
-        carry_out(read_plan(Path(sys.argv[1]), modules_of(root)), root)
+        only = options == ["--check"]
+        carry_out(read_plan(Path(plan), modules_of(root)), root, check_only=only)
     except PlanError as error:
         sys.exit(f"move_modules: {error}")
-    for command in (["check", "-q", "--fix-only", "--select", "I,F401,TC004,PIE790"], ["format", "-q"]):
+    if only:
+        return
+    for command in (
+        ["check", "-q", "--fix-only", "--select", "I,F401,TC004,PIE790"],
+        ["format", "-q"],
+    ):
         subprocess.run([sys.executable, "-m", "ruff", *command, "."], cwd=root, check=False)
     subprocess.run(["git", "add", "-A"], cwd=root, check=True)
 
