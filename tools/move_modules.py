@@ -349,7 +349,7 @@ def import_order(sources: Mapping[str, str]) -> list[str]:
 def carry_out(plan: Plan, root: Path, *, check_only: bool = False) -> None:
     """Change the files of the repository, or only see whether that is possible."""
     modules = modules_of(root)
-    command = ["git", "ls-files"]
+    command = ["git", "ls-files", "-co", "--exclude-standard"]
     listed = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True)
     files = [line for line in listed.stdout.splitlines() if (root / line).exists()]
     texts = _rewritten(plan, root, files, modules)
