@@ -54,10 +54,10 @@ def rows(count: int) -> tuple[str, list[LabelledText], list[LabelledText]]:
 
 def ours(precision: str, train: Sequence[LabelledText], dev: Sequence[LabelledText]) -> Measured:
     """Train with this package."""
+    from sbert_search.heads.training.classify import ClassifyRecipe, train_classifier
+    from sbert_search.heads.training.labelled_rows import encode_rows, predict_logits
     from sbert_search.models.sequence_classifier import SequenceClassifier
     from sbert_search.training.recipe import load_recipe
-    from sbert_search.training.task_heads.classify import ClassifyRecipe, train_classifier
-    from sbert_search.training.task_heads.labelled_rows import encode_rows, predict_logits
 
     with tempfile.TemporaryDirectory() as folder, timed_steps() as times:
         data = Path(folder, "rows.jsonl")

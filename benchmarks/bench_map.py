@@ -32,12 +32,12 @@ from common import Figure, Results, arguments, run_child
 from numpy.typing import NDArray
 from texts import paragraphs
 
-from sbert_search.analysis.map.layout import neighbour_layout, principal_axes
-from sbert_search.analysis.map.making import map_index
-from sbert_search.analysis.map.neighbours import Neighbours, nearest
-from sbert_search.analysis.map.points import choose_documents, document_vectors
-from sbert_search.analysis.map.saving import PAGE, write_map
 from sbert_search.index.index import Index
+from sbert_search.lab.map.layout import neighbour_layout, principal_axes
+from sbert_search.lab.map.making import map_index
+from sbert_search.lab.map.neighbours import Neighbours, nearest
+from sbert_search.lab.map.points import choose_documents, document_vectors
+from sbert_search.lab.map.saving import PAGE, write_map
 
 N_DOCS, MEMORY, NEAREST = 101_216, 2 << 30, 15
 FRAMES_S = 5

@@ -25,10 +25,6 @@ from typing import Any
 
 from kept import kept
 
-from sbert_search.analysis.anisotropy.analyze import analyze_anisotropy
-from sbert_search.analysis.anisotropy.remedies import LinearMap, MappedEmbedder
-from sbert_search.analysis.anisotropy.report import UNCHANGED, AnisotropyReport
-from sbert_search.analysis.sampling import texts_of
 from sbert_search.corpus.documents import CorpusReader, FieldNames
 from sbert_search.embedding.cache import CachedEmbedder
 from sbert_search.embedding.embedder import Embedder
@@ -37,6 +33,10 @@ from sbert_search.evaluation.report import write_reports
 from sbert_search.evaluation.retrieval import evaluate_retrieval
 from sbert_search.evaluation.sts import evaluate_sts
 from sbert_search.evaluation.tasks import find_task
+from sbert_search.lab.anisotropy.analyze import analyze_anisotropy
+from sbert_search.lab.anisotropy.remedies import LinearMap, MappedEmbedder
+from sbert_search.lab.anisotropy.report import UNCHANGED, AnisotropyReport
+from sbert_search.lab.sampling import texts_of
 from sbert_search.runtime.disk.files import replace_file
 from sbert_search.runtime.provenance import made_with
 from sbert_search.search.options import SearchOptions

@@ -27,7 +27,6 @@ from unittest import mock
 import numpy as np
 from kept import kept
 
-from sbert_search.analysis.anisotropy.remedies import LinearMap, MappedEmbedder
 from sbert_search.corpus.documents import CorpusReader
 from sbert_search.corpus.labelled.beir import read_queries
 from sbert_search.embedding.cache import CachedEmbedder
@@ -36,6 +35,7 @@ from sbert_search.embedding.protocol import TextEmbedder
 from sbert_search.evaluation.retrieval import evaluate_retrieval
 from sbert_search.evaluation.tasks import find_task
 from sbert_search.index.ingestion.model_check import unrelated_cosine
+from sbert_search.lab.anisotropy.remedies import LinearMap, MappedEmbedder
 from sbert_search.metrics.significance import compare_means
 from sbert_search.runtime.disk.files import replace_file
 from sbert_search.runtime.progress import note

@@ -11,18 +11,18 @@ from task_heads_trials import Task
 from sbert_search.corpus.labelled.questions import read_questions
 from sbert_search.corpus.labelled.tags import read_tagged_tokens
 from sbert_search.corpus.labelled.texts import read_labelled_texts
-from sbert_search.metrics.calibration import expected_calibration_error, probabilities
-from sbert_search.models.question_answerer import QuestionAnswerer
-from sbert_search.models.sequence_classifier import SequenceClassifier
-from sbert_search.models.token_classifier import TokenClassifier
-from sbert_search.training.task_heads.answer_scores import answer_metrics
-from sbert_search.training.task_heads.labelled_rows import (
+from sbert_search.heads.training.answer_scores import answer_metrics
+from sbert_search.heads.training.labelled_rows import (
     dev_metrics,
     encode_rows,
     predict_logits,
     targets_of,
 )
-from sbert_search.training.task_heads.word_rows import tag_metrics
+from sbert_search.heads.training.word_rows import tag_metrics
+from sbert_search.metrics.calibration import expected_calibration_error, probabilities
+from sbert_search.models.question_answerer import QuestionAnswerer
+from sbert_search.models.sequence_classifier import SequenceClassifier
+from sbert_search.models.token_classifier import TokenClassifier
 
 KNOWN_ARTICLES = "squad/dev_a.jsonl.gz"  # articles that training has seen
 

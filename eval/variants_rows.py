@@ -28,20 +28,20 @@ from typing import Any, Literal
 import torch
 from kept import kept
 
-from sbert_search.analysis.variants.measuring import Measuring
-from sbert_search.analysis.variants.recipe import (
-    VariantsRecipe,
-    load_variants,
-    pretrain_recipe,
-    with_data,
-)
-from sbert_search.analysis.variants.run import claim
 from sbert_search.config import from_mapping, to_mapping, with_overrides
 from sbert_search.corpus.documents import CorpusReader, FieldNames
 from sbert_search.embedding.baselines import open_baselines
 from sbert_search.evaluation.perplexity import evaluate_masked
 from sbert_search.evaluation.sts import evaluate_sts
 from sbert_search.evaluation.tasks import find_task
+from sbert_search.lab.variants.measuring import Measuring
+from sbert_search.lab.variants.recipe import (
+    VariantsRecipe,
+    load_variants,
+    pretrain_recipe,
+    with_data,
+)
+from sbert_search.lab.variants.run import claim
 from sbert_search.metrics.significance import mean_interval
 from sbert_search.models.fill_mask import fill_mask
 from sbert_search.models.pretraining import MaskedLanguageModel

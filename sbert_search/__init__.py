@@ -12,27 +12,23 @@ from typing import TYPE_CHECKING
 from sbert_search.version import __version__ as __version__
 
 if TYPE_CHECKING:  # for type checkers and editors; a test compares the names with _NAMES_IN
-    from sbert_search.analysis.anisotropy.analyze import analyze_anisotropy as analyze_anisotropy
-    from sbert_search.analysis.anisotropy.report import AnisotropyReport as AnisotropyReport
-    from sbert_search.analysis.anisotropy.saving import save_with_map as save_with_map
-    from sbert_search.analysis.errors.analyze import analyze_errors as analyze_errors
-    from sbert_search.analysis.errors.record import ErrorReport as ErrorReport
-    from sbert_search.analysis.errors.report import write_errors as write_errors
-    from sbert_search.analysis.variants.recipe import VariantsRecipe as VariantsRecipe
-    from sbert_search.analysis.variants.run import analyze_variants as analyze_variants
-    from sbert_search.analysis.variants.table import VariantsReport as VariantsReport
-    from sbert_search.analysis.map.making import map_index as map_index
-    from sbert_search.analysis.map.record import CorpusMap as CorpusMap
-    from sbert_search.analysis.map.saving import write_map as write_map
-    from sbert_search.analysis.map.settings import MapSettings as MapSettings
-    from sbert_search.analysis.attention.corpus import (
-        HeadReport as HeadReport,
-        analyze_heads as analyze_heads,
-    )
-    from sbert_search.analysis.attention.maps import (
-        AttentionMaps as AttentionMaps,
-        analyze_attention as analyze_attention,
-    )
+    from sbert_search.lab.anisotropy.analyze import analyze_anisotropy as analyze_anisotropy
+    from sbert_search.lab.anisotropy.report import AnisotropyReport as AnisotropyReport
+    from sbert_search.lab.anisotropy.saving import save_with_map as save_with_map
+    from sbert_search.lab.errors.analyze import analyze_errors as analyze_errors
+    from sbert_search.lab.errors.record import ErrorReport as ErrorReport
+    from sbert_search.lab.errors.report import write_errors as write_errors
+    from sbert_search.lab.variants.recipe import VariantsRecipe as VariantsRecipe
+    from sbert_search.lab.variants.run import analyze_variants as analyze_variants
+    from sbert_search.lab.variants.table import VariantsReport as VariantsReport
+    from sbert_search.lab.map.making import map_index as map_index
+    from sbert_search.lab.map.record import CorpusMap as CorpusMap
+    from sbert_search.lab.map.saving import write_map as write_map
+    from sbert_search.lab.map.settings import MapSettings as MapSettings
+    from sbert_search.lab.attention.corpus import HeadReport as HeadReport
+    from sbert_search.lab.attention.corpus import analyze_heads as analyze_heads
+    from sbert_search.lab.attention.maps import AttentionMaps as AttentionMaps
+    from sbert_search.lab.attention.maps import analyze_attention as analyze_attention
     from sbert_search.cluster.runner import RayRunner as RayRunner
     from sbert_search.corpus.fields import FieldNames as FieldNames
     from sbert_search.embedding.arguments import ModelLike as ModelLike
@@ -78,13 +74,11 @@ if TYPE_CHECKING:  # for type checkers and editors; a test compares the names wi
     from sbert_search.index.spec import IndexSpec as IndexSpec
     from sbert_search.index.tuning.settings import TuneSettings as TuneSettings
     from sbert_search.index.tuning.tune import TuneReport as TuneReport
-    from sbert_search.prediction.predictor import Predictor as Predictor
-    from sbert_search.prediction.results import (
-        TextAnswer as TextAnswer,
-        TextEntities as TextEntities,
-        TextEntity as TextEntity,
-        TextLabel as TextLabel,
-    )
+    from sbert_search.heads.predictor import Predictor as Predictor
+    from sbert_search.heads.results import TextAnswer as TextAnswer
+    from sbert_search.heads.results import TextEntities as TextEntities
+    from sbert_search.heads.results import TextEntity as TextEntity
+    from sbert_search.heads.results import TextLabel as TextLabel
     from sbert_search.records import (
         Document as Document,
         Hit as Hit,
@@ -119,18 +113,12 @@ if TYPE_CHECKING:  # for type checkers and editors; a test compares the names wi
         pretrain as pretrain,
     )
     from sbert_search.training.recipe import load_recipe as load_recipe
-    from sbert_search.training.task_heads.answer import (
-        AnswerRecipe as AnswerRecipe,
-        train_answerer as train_answerer,
-    )
-    from sbert_search.training.task_heads.classify import (
-        ClassifyRecipe as ClassifyRecipe,
-        train_classifier as train_classifier,
-    )
-    from sbert_search.training.task_heads.tag import (
-        TagRecipe as TagRecipe,
-        train_tagger as train_tagger,
-    )
+    from sbert_search.heads.training.answer import AnswerRecipe as AnswerRecipe
+    from sbert_search.heads.training.answer import train_answerer as train_answerer
+    from sbert_search.heads.training.classify import ClassifyRecipe as ClassifyRecipe
+    from sbert_search.heads.training.classify import train_classifier as train_classifier
+    from sbert_search.heads.training.tag import TagRecipe as TagRecipe
+    from sbert_search.heads.training.tag import train_tagger as train_tagger
 
 _NAMES_IN = {  # public names by the module that defines them
     "analysis.anisotropy.analyze": ["analyze_anisotropy"],

@@ -645,7 +645,7 @@ def test_attention_is_that_of_transformers(world: World, tmp_path: Path) -> None
 
 
 def test_variants_of_encoders_are_compared_by_one_command(tmp_path: Path) -> None:
-    from tests.analysis.variants.tiny import write_comparison
+    from tests.lab.variants.tiny import write_comparison
 
     recipe = write_comparison(tmp_path / "data", families=("bert",))
     line = ("analyze", "variants", recipe, "--data", tmp_path / "data", "--out", tmp_path / "out")

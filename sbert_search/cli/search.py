@@ -20,7 +20,6 @@ from sbert_search.cli.options.ranking import (
     ranking_options,
     search_options,
 )
-from sbert_search.cli.options.runner import search_runner, search_runner_options
 from sbert_search.cli.options.shared import (
     HEAD_PRECISIONS,
     Finite,
@@ -31,6 +30,7 @@ from sbert_search.cli.options.shared import (
     typed,
 )
 from sbert_search.cli.options.source import model_options
+from sbert_search.cluster.options import search_runner, search_runner_options
 from sbert_search.errors import NoLexicalData
 from sbert_search.runtime.progress import note, warn
 
@@ -208,7 +208,7 @@ def search(
         reranker = BestWindow(scorer, rerank_windows)
     reader = None
     if answer:
-        from sbert_search.prediction.predictor import Predictor
+        from sbert_search.heads.predictor import Predictor
 
         precision = hardware["precision"]
         reader = Predictor(

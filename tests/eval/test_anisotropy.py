@@ -12,7 +12,7 @@ from tests.eval.conftest import Script, any_revision, assert_no_paths
 def test_the_remedy_that_is_best_on_dev_data_is_tested_alone(
     data: Path, model: Path, tmp_path: Path, script: Script, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sbert_search.analysis.anisotropy.analyze.find_task", any_revision)
+    monkeypatch.setattr("sbert_search.lab.anisotropy.analyze.find_task", any_revision)
     monkeypatch.setattr("anisotropy.find_task", any_revision, raising=False)
     work, report = tmp_path / "work", tmp_path / "report"
     line = (f"tiny={model}", "--data", data, "--work", work, "--report", report)

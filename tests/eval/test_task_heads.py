@@ -12,9 +12,9 @@ import pytest
 
 from tests.cli.process import ROOT
 from tests.eval.conftest import Script, assert_no_paths
-from tests.training.task_heads.small import encoder_folder
-from tests.training.task_heads.test_answer import questions
-from tests.training.task_heads.test_tag import sentences
+from tests.heads.training.small import encoder_folder
+from tests.heads.training.test_answer import questions
+from tests.heads.training.test_tag import sentences
 
 with pytest.MonkeyPatch.context() as patch:
     patch.syspath_prepend(str(ROOT / "eval"))

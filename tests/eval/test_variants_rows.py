@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from sbert_search.errors import ConfigError
-from tests.analysis.variants.tiny import write_comparison
 from tests.eval.conftest import Script
+from tests.lab.variants.tiny import write_comparison
 
 
 def test_a_folder_with_results_of_another_recipe_is_refused(script: Script, tmp_path: Path) -> None:

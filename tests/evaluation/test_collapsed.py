@@ -22,16 +22,16 @@ from sbert_search.evaluation.retrieval import evaluate_retrieval
 from sbert_search.evaluation.sts import evaluate_sts
 from sbert_search.evaluation.tasks import EvalTask, Kind
 from sbert_search.evaluation.triplets import evaluate_triplets
+from sbert_search.heads.training.answer_scores import answer_metrics
+from sbert_search.heads.training.labelled_rows import dev_metrics
+from sbert_search.heads.training.word_rows import tag_metrics
 from sbert_search.models.cross_encoder import CrossEncoder
 from sbert_search.records import Answer, Question, TaggedTokens
 from sbert_search.search.options import SearchOptions
 from sbert_search.search.rerankers.reranker import Reranker
 from sbert_search.training.data.gold_scores import GoldScores
-from sbert_search.training.task_heads.answer_scores import answer_metrics
-from sbert_search.training.task_heads.labelled_rows import dev_metrics
-from sbert_search.training.task_heads.word_rows import tag_metrics
+from tests.heads.test_predictor import answerer, tagger
 from tests.models.tiny import tiny_cross_encoder
-from tests.prediction.test_predictor import answerer, tagger
 
 N = 40
 

@@ -14,7 +14,7 @@ from sbert_search.index.index import Index
 from sbert_search.search.engine import SearchEngine
 from sbert_search.search.reading import AnswerReader
 from tests.cli.process import sbert_search
-from tests.prediction.test_predictor import answerer
+from tests.heads.test_predictor import answerer
 
 ROWS = [
     {"_id": "a", "title": "Oslo", "text": "Oslo is the capital of Norway."},

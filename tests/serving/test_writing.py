@@ -21,7 +21,7 @@ from sbert_search import (
 from sbert_search.cli.index.update import add, upsert
 from sbert_search.corpus.fields import FieldNames
 from sbert_search.errors import CorpusError
-from tests.prediction.test_predictor import classifier
+from tests.heads.test_predictor import classifier
 from tests.serving.live import WRITE, live_server
 
 MODEL = "hashing:32"

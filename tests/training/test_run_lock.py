@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 
 from sbert_search.errors import CheckpointError
+from sbert_search.heads.training.classify import train_classifier
 from sbert_search.runtime.disk import locks
 from sbert_search.runtime.distributed import Ranks
 from sbert_search.training.loop.checkpoint import checkpoints
 from sbert_search.training.pretraining.pretrain import pretrain
 from sbert_search.training.run_lock import sole_run
-from sbert_search.training.task_heads.classify import train_classifier
+from tests.heads.training.test_classify import recipe
 from tests.training.pretraining.test_pretrain import small_recipe
-from tests.training.task_heads.test_classify import recipe
 
 
 def classify(folder: Path) -> None:

@@ -8,15 +8,15 @@ from typing import Any, Literal
 import pytest
 
 from sbert_search.config import UnknownSettingError, from_mapping, to_mapping
+from sbert_search.heads.training.answer import AnswerRecipe
+from sbert_search.heads.training.classify import ClassifyRecipe
+from sbert_search.heads.training.tag import TagRecipe
 from sbert_search.training.bi_encoder.train import BiEncoderRecipe
 from sbert_search.training.cross_encoder.train import CrossEncoderRecipe
 from sbert_search.training.loop.loop import TrainConfig
 from sbert_search.training.pretraining.pretrain import PretrainRecipe
 from sbert_search.training.recipe import Kind, read_recipe, shipped_recipes
 from sbert_search.training.setting_list import Setting, list_settings
-from sbert_search.training.task_heads.answer import AnswerRecipe
-from sbert_search.training.task_heads.classify import ClassifyRecipe
-from sbert_search.training.task_heads.tag import TagRecipe
 
 
 @dataclass(frozen=True)

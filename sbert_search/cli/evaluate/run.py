@@ -11,14 +11,14 @@ import click
 
 from sbert_search.cli.evaluate.compare import compare
 from sbert_search.cli.evaluate.fusion import fusion
-from sbert_search.cli.evaluate.heads import classify, qa, tag
 from sbert_search.cli.evaluate.mlm import mlm
-from sbert_search.cli.evaluate.mteb import mteb
 from sbert_search.cli.evaluate.options import FILE, FOLDER, EvalOptions, eval_options, no_cache
 from sbert_search.cli.evaluate.reporting import report
 from sbert_search.cli.lazy_group import GuidedGroup, is_for_all_commands
 from sbert_search.cli.options.ranking import ranking_options, search_options
 from sbert_search.cli.options.shared import refuse_typed
+from sbert_search.heads.commands.evaluate import classify, qa, tag
+from sbert_search.integrations.commands import mteb
 
 if TYPE_CHECKING:
     from sbert_search.cli.evaluate.reporting import Evaluate

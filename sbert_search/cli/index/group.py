@@ -22,8 +22,8 @@ _COMMANDS = {
     "compact": f"{_MAINTAIN}:compact",
     "lexical": f"{_MAINTAIN}:lexical",
     "backup": f"{_MAINTAIN}:backup",
-    "export": "sbert_search.cli.index.exchange:export",
-    "import": "sbert_search.cli.index.exchange:import_",
+    "export": "sbert_search.exchange.commands:export",
+    "import": "sbert_search.exchange.commands:import_",
     "tune": "sbert_search.cli.index.tune:tune",
 }
 

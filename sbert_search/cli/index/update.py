@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, BinaryIO, Literal, cast
 import click
 
 from sbert_search.cli.console import emit, say
-from sbert_search.cli.options.runner import opened_runner, runner_options
 from sbert_search.cli.options.shared import (
     Decorator,
     F,
@@ -29,6 +28,7 @@ from sbert_search.cli.options.source import (
     vector_options,
     with_read_options,
 )
+from sbert_search.cluster.options import opened_runner, runner_options
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -34,19 +34,19 @@ def _cross_encoder_settings() -> type:
 
 
 def _classify_settings() -> type:
-    from sbert_search.training.task_heads.classify import ClassifyRecipe
+    from sbert_search.heads.training.classify import ClassifyRecipe
 
     return ClassifyRecipe
 
 
 def _tag_settings() -> type:
-    from sbert_search.training.task_heads.tag import TagRecipe
+    from sbert_search.heads.training.tag import TagRecipe
 
     return TagRecipe
 
 
 def _answer_settings() -> type:
-    from sbert_search.training.task_heads.answer import AnswerRecipe
+    from sbert_search.heads.training.answer import AnswerRecipe
 
     return AnswerRecipe
 
@@ -96,7 +96,7 @@ def classify(**_: object) -> None:
         --set data.train=reviews.jsonl --out my-classifier
     sbert-search predict my-classifier/model new.jsonl
     """  # noqa: D301 (the backslash is click's)
-    from sbert_search.training.task_heads.classify import ClassifyRecipe, train_classifier
+    from sbert_search.heads.training.classify import ClassifyRecipe, train_classifier
 
     train_by_recipe("classify", ClassifyRecipe, train_classifier)
 
@@ -112,7 +112,7 @@ def tag(**_: object) -> None:
         --set data.train=sentences.jsonl --out my-tagger
     sbert-search predict my-tagger/model new.jsonl
     """  # noqa: D301 (the backslash is click's)
-    from sbert_search.training.task_heads.tag import TagRecipe, train_tagger
+    from sbert_search.heads.training.tag import TagRecipe, train_tagger
 
     train_by_recipe("tag", TagRecipe, train_tagger)
 
@@ -128,6 +128,6 @@ def qa(**_: object) -> None:
         --set data.train=questions.jsonl --out my-reader
     sbert-search search my.index QUERY --answer my-reader/model
     """  # noqa: D301 (the backslash is click's)
-    from sbert_search.training.task_heads.answer import AnswerRecipe, train_answerer
+    from sbert_search.heads.training.answer import AnswerRecipe, train_answerer
 
     train_by_recipe("qa", AnswerRecipe, train_answerer)

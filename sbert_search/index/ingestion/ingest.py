@@ -32,8 +32,8 @@ from sbert_search.embedding.pipeline import (
     joined,
 )
 from sbert_search.embedding.protocol import TextEmbedder, Vectors
+from sbert_search.heads.columns import PredictedColumns
 from sbert_search.index.ingestion.given_vectors import given_batches
-from sbert_search.index.ingestion.predicted import PredictedColumns
 from sbert_search.index.snapshot import Snapshot
 from sbert_search.index.storage.manifest import BuildCursor
 from sbert_search.index.writer import Outcome

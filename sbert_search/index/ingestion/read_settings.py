@@ -14,7 +14,7 @@ from sbert_search.embedding.arguments import CheckedOptions
 from sbert_search.embedding.pipeline import OnTruncate
 from sbert_search.embedding.protocol import TextEmbedder
 from sbert_search.errors import ConfigError
-from sbert_search.index.ingestion.predicted import PredictedColumns
+from sbert_search.heads.columns import PredictedColumns
 from sbert_search.tokens.chunking import Borders, Chunking
 
 S = TypeVar("S", bound="ReadSettings")

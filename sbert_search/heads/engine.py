@@ -1,0 +1,240 @@
+"""Open a model with a task head on a device, and compute the logits of batches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from sbert_search.embedding.engines.loading import describe_object
+from sbert_search.embedding.engines.native import PackedEngine
+from sbert_search.embedding.engines.opening import place
+from sbert_search.embedding.engines.protocol import OpenedModel
+from sbert_search.embedding.protocol import Vectors
+from sbert_search.embedding.selfcheck import SELF_CHECK_TEXTS, check_scores
+from sbert_search.embedding.token_budget import BatchLauncher
+from sbert_search.encoder.inference_layers import freeze
+from sbert_search.encoder.packed import PackedTokens
+from sbert_search.errors import ModelError
+from sbert_search.heads.results import TaskName
+from sbert_search.models.loading.folder import ModelDescription, ModelFolder, read_folder
+from sbert_search.models.loading.native_support import require_sane
+from sbert_search.models.loading.resolve import resolve_model
+from sbert_search.models.question_answerer import QuestionAnswerer
+from sbert_search.models.sequence_classifier import SequenceClassifier
+from sbert_search.models.token_classifier import PerTokenModel, TokenClassifier
+from sbert_search.runtime.device import Precision, fetch, plain_memory_errors, send
+from sbert_search.tokens.tokenizer import Ids
+
+Head = SequenceClassifier | TokenClassifier | QuestionAnswerer
+Rows = Sequence[Sequence[int]]
+W = TypeVar("W")
+
+_LOADERS: dict[str, Callable[[ModelFolder], Head]] = {
+    "ForSequenceClassification": SequenceClassifier.from_folder,
+    "ForTokenClassification": TokenClassifier.from_folder,
+    "ForQuestionAnswering": QuestionAnswerer.from_folder,
+}
+# Largest allowed difference from the logits on the CPU in fp32, relative to the largest absolute
+# value of the logits on the CPU, or to 1 if this value is below 1.
+_TOLERANCES = {"fp32": 1e-3, "bf16": 0.1, "fp16": 0.05}
+
+
+class HeadEngine(PackedEngine):
+    """Runs a model with a task head on packed batches.
+
+    Attributes:
+        model: The encoder with its task head.
+        task: What the head does: classify, tag or qa.
+    """
+
+    def __init__(self, model: Head) -> None:
+        super().__init__(model, model.forward)
+        self.model = model
+
+    @property
+    def task(self) -> TaskName:
+        """What the model does."""
+        if isinstance(self.model, SequenceClassifier):
+            return "classify"
+        return "tag" if isinstance(self.model, TokenClassifier) else "qa"
+
+    def move(self, device: torch.device, dtype: torch.dtype) -> None:
+        """Move the model and convert its encoder to a precision, for inference only."""
+        if isinstance(self.model, SequenceClassifier):
+            super().move(device, dtype)
+            return
+        # `PackedEngine.move` may record CUDA graphs, whose output has one row for each text. The
+        # output of this model has one row for each token, so it runs without CUDA graphs.
+        freeze(self.model.to(device).encoder.to(dtype))
+        self._use_device(device)
+
+    @torch.inference_mode()
+    def launch_rows(
+        self, ids: Sequence[Ids], types: Sequence[Ids] | None, rows: Rows
+    ) -> Callable[[], Vectors]:
+        """Launch a batch whose logits are needed for some tokens only.
+
+        Args:
+            ids: Token ids of each text.
+            types: Segment ids of each text; None: all are 0.
+            rows: For each text, the indices of its tokens whose logits are returned.
+
+        Returns:
+            A function that waits for the batch and returns the logits of all these tokens, text
+            after text, float32 (tokens, labels).
+        """
+        assert isinstance(self.model, PerTokenModel)
+        device = next(self.model.parameters()).device
+        starts = np.cumsum([0, *map(len, ids)])
+        flat = [start + row for start, own in zip(starts, rows, strict=False) for row in own]
+        with plain_memory_errors():
+            tokens = PackedTokens.from_lists(ids, types, device=device)
+            wanted = send(np.array(flat, dtype=np.int64), device)
+            return fetch(self.model(tokens, wanted).float())
+
+
+def open_head(
+    model: str | Path | Head, *, device: str, precision: Precision
+) -> OpenedModel[HeadEngine]:
+    """Find a model with a task head, load it, move it to its device and check its logits.
+
+    A model in memory is put into evaluation mode. It stays on its device and in its precision, and
+    its logits are not checked.
+
+    Raises:
+        ConfigError: The device or the precision is not available, or a model in memory has another
+            device or precision.
+        ModelError: The model cannot be found or loaded, is no task head, or computes wrong logits.
+    """
+    if isinstance(model, (SequenceClassifier, PerTokenModel)):
+        description = ModelDescription(
+            architecture=model.encoder.config.layout, modules=(), max_len=model.tokenizer.max_len
+        )
+        asked = {"device": device, "precision": precision}
+        return describe_object(model, description, HeadEngine(model), asked)
+    resolved = resolve_model(model)
+    folder = read_folder(resolved.path)
+    load = partial(_load, folder)
+    return place(resolved, folder, load, _check_change, device=device, precision=precision)
+
+
+def _load(folder: ModelFolder) -> HeadEngine:
+    listed = folder.transformer.get("architectures")
+    architecture = str(listed[0]) if isinstance(listed, list) and listed else "(not named)"
+    for ending, load in _LOADERS.items():
+        if architecture.endswith(ending):
+            require_sane(folder)
+            return HeadEngine(load(folder))
+    raise ModelError(
+        f"{folder.path} is no task head: its architecture {architecture} neither classifies, nor "
+        "tags, nor answers questions. Train one from it with train classify, tag or qa."
+    )
+
+
+def _check_change(
+    engine: HeadEngine, change: Callable[[], None], *, precision: str, where: str
+) -> None:
+    """Move a model to its device, and compare its logits before and after the move.
+
+    Args:
+        engine: The engine with the model, on the CPU in fp32.
+        change: Moves the model to its device and converts it to its precision.
+        precision: The precision after the move, which decides how much the logits may differ.
+        where: Engine, device and precision after the move, for the message.
+
+    Raises:
+        ModelError: A logit is not finite, or the logits differ too much.
+    """
+    ids, _ = engine.tokenizer.encode(list(SELF_CHECK_TEXTS))
+    reference = _logits(engine, ids)
+    change()
+    logits = _logits(engine, ids)
+    check_scores(reference, logits, tolerance=_TOLERANCES[precision], where=where)
+
+
+def _logits(engine: HeadEngine, ids: Sequence[Ids]) -> Vectors:
+    if isinstance(engine.model, SequenceClassifier):
+        return engine.launch(ids)()
+    return engine.launch_rows(ids, None, [range(len(each)) for each in ids])()
+
+
+def per_token_logits(
+    engine: HeadEngine,
+    launcher: BatchLauncher,
+    windows: Iterable[tuple[Sequence[int], Sequence[Ids], Sequence[Ids] | None, Rows]],
+) -> Iterator[tuple[int, Vectors]]:
+    """Compute the logits of some tokens of each text, in batches that the launcher forms.
+
+    Args:
+        engine: An engine whose model gives logits for each token.
+        launcher: Forms batches of texts.
+        windows: Groups of texts. A group has four sequences with one item for each text: its
+            number, its token ids, its segment ids (None: all are 0 in this group), and the indices
+            of its tokens whose logits are needed.
+
+    Yields:
+        The number of a text and its logits, float32 (tokens needed, labels). The order of the texts
+        is that of the batches.
+
+    Raises:
+        ModelError: A logit is not finite.
+    """
+    for numbers, ids, types, rows in windows:
+        lengths = np.fromiter(map(len, ids), dtype=np.int32, count=len(ids))
+
+        def start(
+            part: NDArray[np.int64],
+            ids: Sequence[Ids] = ids,
+            types: Sequence[Ids] | None = types,
+            rows: Rows = rows,
+        ) -> Callable[[], Vectors]:
+            chosen = part.tolist()
+            return engine.launch_rows(
+                [ids[i] for i in chosen],
+                None if types is None else [types[i] for i in chosen],
+                [rows[i] for i in chosen],
+            )
+
+        waiting = None  # a batch is split only after the next one has started on the device
+        for batch in launcher.launch(lengths, start):
+            if waiting is not None:
+                yield from _split(*waiting)
+            waiting = batch.finish, [(numbers[i], len(rows[i])) for i in batch.rows.tolist()]
+        if waiting is not None:
+            yield from _split(*waiting)
+
+
+def _split(
+    finish: Callable[[], Vectors], texts: Sequence[tuple[int, int]]
+) -> Iterator[tuple[int, Vectors]]:
+    """Wait for the logits of a batch, check them and split them by text.
+
+    Args:
+        finish: Waits for the logits, float32 (tokens, labels).
+        texts: Number of each text, and how many of its tokens have logits.
+    """
+    logits, start = require_finite(finish()), 0
+    for number, length in texts:
+        yield number, logits[start : start + length]
+        start += length
+
+
+def require_finite(logits: Vectors) -> Vectors:
+    """Return the same logits after a check that none is NaN or infinite.
+
+    Raises:
+        ModelError: A logit is not finite.
+    """
+    if not np.isfinite(logits).all():
+        raise ModelError(
+            "The model computes logits that are not finite (NaN or infinite). Open it with "
+            'precision="fp32" (--precision fp32); if they are not finite there either, '
+            "the weights of the model are unusable: train the model again."
+        )
+    return logits

@@ -1,0 +1,275 @@
+"""Evaluate task heads: classifiers of texts, taggers, and models that answer questions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from sbert_search.corpus.labelled.questions import read_questions
+from sbert_search.corpus.labelled.tags import read_tagged_tokens
+from sbert_search.corpus.labelled.texts import class_indices, read_labelled_texts
+from sbert_search.errors import EvaluationError
+from sbert_search.evaluation.manifest import Evaluation, Stopwatch, make_manifest
+from sbert_search.evaluation.statistics import CLASSES, COUNTS
+from sbert_search.evaluation.tasks import EvalTask, TaskColumns, check_files
+from sbert_search.heads.predictor import Predictor, Text
+from sbert_search.metrics.answers import answer_f1, exact_match
+from sbert_search.metrics.calibration import expected_calibration_error, probabilities
+from sbert_search.metrics.classification import accuracy, confusion, f1, macro_f1, matthews
+from sbert_search.metrics.correlation import pearson, spearman
+from sbert_search.metrics.entities import EntityScores, scores_by_type, sentence_counts
+from sbert_search.models.sequence_classifier import SequenceClassifier
+from sbert_search.models.token_classifier import TokenClassifier
+from sbert_search.records import LabelledText, Question
+
+PerItem = dict[str, dict[str, float]]
+Scores = dict[str, float]
+
+
+def evaluate_classify(
+    task: EvalTask, predictor: Predictor, *, data: Path, seed: int = 0
+) -> Evaluation:
+    """Classify the texts of a file.
+
+    Args:
+        task: A task whose path is a file of labelled texts.
+        predictor: A classifier of texts. The file contains the names of its classes. If a class has
+            a default name such as ``LABEL_3``, the file may also name it ``3``.
+        data: Folder that the task's path is relative to.
+        seed: Seed of the interval of the main metric; the scores have no random part.
+
+    Returns:
+        An evaluation with metrics that depend on the model:
+
+        - One class for each text: accuracy, macro F1, Matthews correlation, and the expected
+          calibration error (ECE) at the model's temperature and at temperature 1.
+        - Several classes for a text: F1 over all labels, the share of texts whose classes are all
+          right (accuracy), and the ECE at both temperatures.
+        - A number for each text: Spearman and Pearson correlation. Spearman is the main metric,
+          unless the task names Pearson.
+
+    Raises:
+        CorpusError: The file cannot be read, a row is bad, or a label is not a class of the model.
+        EvaluationError: The file is absent, its hash is not the one in the task, the model is no
+            classifier, or a correlation is undefined.
+        ModelError: The model computes values that are not finite.
+    """
+    model = predictor.model
+    if not isinstance(model, SequenceClassifier):
+        raise EvaluationError(f"{predictor.opened.name} is no classifier of texts.")
+    clock, names = Stopwatch(), task.columns
+    files = _files(task, data)
+    hashes = check_files(task, data, files)
+    read = partial(
+        read_labelled_texts,
+        kind=model.kind,
+        text=names.text1,
+        text2=names.text2,
+        label=names.label or names.score,
+    )
+    rows = [row for file in files for row in read(file)]
+    texts: list[Text] = [row.text if row.text2 is None else (row.text, row.text2) for row in rows]
+    logits = predictor.logits(texts)
+    clock.lap("predict")
+    if model.kind == "number":
+        scores, items = _of_numbers(logits[:, 0].tolist(), rows)
+    elif model.kind == "class":
+        scores, items = _of_classes(model, logits, class_indices(rows, model.labels))
+    else:
+        scores, items = _of_label_sets(model, logits, class_indices(rows, model.labels))
+    if model.kind == "number" and task.main_metric not in scores:
+        task = replace(task, main_metric="spearman")
+    settings = {"temperature": model.temperature} if model.kind != "number" else {}
+    return Evaluation(
+        task=task,
+        scores=scores,
+        per_item=items,
+        counts={"texts": len(rows)},
+        manifest=make_manifest(
+            data=hashes, model=predictor.identity, settings=settings, seed=seed, clock=clock
+        ),
+    )
+
+
+def evaluate_tag(task: EvalTask, predictor: Predictor, *, data: Path, seed: int = 0) -> Evaluation:
+    """Tag the sentences of a file; arguments and errors as for `evaluate_classify`.
+
+    Returns:
+        Precision, recall and F1 over entities as CoNLL counts them, the F1 of each type of entity,
+        and the accuracy of the tags.
+    """
+    model = predictor.model
+    if not isinstance(model, TokenClassifier) or model.scheme is None:
+        raise EvaluationError(f"{predictor.opened.name} does not tag entities.")
+    clock, names, scheme = Stopwatch(), task.columns, model.scheme
+    files = _files(task, data)
+    hashes = check_files(task, data, files)
+    read = partial(
+        read_tagged_tokens,
+        tokens=names.tokens,
+        tags=names.tags,
+        to=scheme,
+        bad_tags=task.bad_tags,
+    )
+    sentences = [sentence for file in files for sentence in read(file)]
+    predicted = predictor.tag_words([sentence.tokens for sentence in sentences])
+    clock.lap("predict")
+    gold = [sentence.tags for sentence in sentences]
+    counts = sentence_counts(gold, predicted, scheme)
+    total = EntityScores(*counts.sum(axis=0).astype(int).tolist())
+    by_type = scores_by_type(gold, predicted, scheme)
+    right = [
+        [a == b for a, b in zip(*pair, strict=True)] for pair in zip(gold, predicted, strict=True)
+    ]
+    flat = [own for sentence in right for own in sentence]
+    items = _items({"sentence right": [float(all(own)) for own in right]})
+    items |= _items(dict(zip(COUNTS, counts.T.tolist(), strict=True)))
+    return Evaluation(
+        task=task,
+        scores={
+            "F1": total.f1,
+            "precision": total.precision,
+            "recall": total.recall,
+            "tag accuracy": sum(flat) / len(flat),
+            **{f"F1 {kind}": scores.f1 for kind, scores in by_type.items()},
+        },
+        per_item=items,
+        counts={"sentences": len(gold), "tokens": len(flat), "entities": total.gold},
+        manifest=make_manifest(
+            data=hashes,
+            model=predictor.identity,
+            settings={"scheme": scheme, "crf": model.crf is not None},
+            seed=seed,
+            clock=clock,
+        ),
+    )
+
+
+def evaluate_qa(task: EvalTask, predictor: Predictor, *, data: Path, seed: int = 0) -> Evaluation:
+    """Answer the questions of a file; arguments and errors as for `evaluate_classify`.
+
+    Returns:
+        SQuAD's exact match and F1 over all questions, and, if the file has questions with and
+        without an answer, over each of these two groups.
+    """
+    if predictor.task != "qa":
+        raise EvaluationError(f"{predictor.opened.name} does not answer questions.")
+    if task.columns != TaskColumns():
+        raise EvaluationError(
+            f"{task.name}: questions have the columns question, context and answers; remove the "
+            "table [columns] from the task, and rename the columns of the file."
+        )
+    clock = Stopwatch()
+    files = _files(task, data)
+    hashes = check_files(task, data, files)
+    questions, ids = list[Question](), list[str]()
+    for path, file in zip((task.path, *task.more), files, strict=True):
+        own = read_questions(file)
+        prefix = f"{path.as_posix()}: " if task.more else ""  # two files may use the same id
+        questions += own
+        ids += [f"{prefix}{question.question_id}" for question in own]
+    found = predictor.answer([(question.text, question.context) for question in questions])
+    clock.lap("predict")
+    accepted = [[answer.text for answer in question.answers] for question in questions]
+    pairs = list(zip(found, accepted, strict=True))
+    exact = np.array([exact_match(answer.text, texts) for answer, texts in pairs])
+    overlap = np.array([answer_f1(answer.text, texts) for answer, texts in pairs])
+    answerable = np.array([bool(texts) for texts in accepted])
+    scores = {"F1": overlap.mean(), "exact match": exact.mean()}
+    for name, rows in (("with answer", answerable), ("without answer", ~answerable)):
+        if rows.any() and not rows.all():
+            scores[f"F1 {name}"] = overlap[rows].mean()
+            scores[f"exact match {name}"] = exact[rows].mean()
+    threshold = predictor.no_answer_threshold  # may be infinite; JSON has no infinite numbers
+    shown = threshold if math.isfinite(threshold) else str(threshold)
+    return Evaluation(
+        task=task,
+        scores={name: float(value) for name, value in scores.items()},
+        per_item={
+            "F1": dict(zip(ids, overlap.tolist(), strict=True)),
+            "exact match": dict(zip(ids, exact.tolist(), strict=True)),
+        },
+        counts={
+            "questions": len(questions),
+            "questions with answer": int(answerable.sum()),
+            "answers given": sum(bool(answer.text) for answer in found),
+        },
+        manifest=make_manifest(
+            data=hashes,
+            model=predictor.identity,
+            settings={"no_answer_threshold": shown},
+            seed=seed,
+            clock=clock,
+        ),
+    )
+
+
+def _files(task: EvalTask, data: Path) -> list[Path]:
+    return [data / path for path in (task.path, *task.more)]
+
+
+def _of_classes(
+    model: SequenceClassifier, logits: np.ndarray, gold: Sequence[Sequence[int]]
+) -> tuple[Scores, PerItem]:
+    truth = np.array([own[0] for own in gold])
+    table = confusion(predicted := logits.argmax(axis=1), truth, len(model.labels))
+    right = (predicted == truth).astype(float)
+
+    def error(temperature: float) -> float:
+        chances = probabilities(logits, "class", temperature)
+        return expected_calibration_error(chances.max(axis=1), right)
+
+    scores = {
+        "accuracy": float(accuracy(table)),
+        "macro F1": float(macro_f1(table)),
+        "Matthews": float(matthews(table)),
+        "ECE": error(model.temperature),
+        "ECE at temperature 1": error(1.0),
+    }
+    # The stored number of a class is its index in the sorted names of the classes. Two models with
+    # the same classes in different orders then store the same numbers.
+    places = np.argsort(np.argsort(model.labels))
+    classes = zip(CLASSES, (places[truth].tolist(), places[predicted].tolist()), strict=True)
+    return scores, _items({"accuracy": right.tolist(), **dict(classes)})
+
+
+def _of_label_sets(
+    model: SequenceClassifier, logits: np.ndarray, gold: Sequence[Sequence[int]]
+) -> tuple[Scores, PerItem]:
+    truth = np.zeros(logits.shape)
+    for row, own in enumerate(gold):
+        truth[row, list(own)] = 1
+    chances = probabilities(logits, "several", model.temperature)
+    predicted = (chances >= model.threshold).astype(float)
+    counts = [(truth * predicted).sum(1), predicted.sum(1), truth.sum(1)]
+    whole = (predicted == truth).all(axis=1).astype(float)
+
+    def error(temperature: float) -> float:
+        values = probabilities(logits, "several", temperature)
+        return expected_calibration_error(values.ravel(), truth.ravel())
+
+    scores = {
+        "F1": float(f1(*(own.sum() for own in counts))),
+        "accuracy": float(whole.mean()),
+        "ECE": error(model.temperature),
+        "ECE at temperature 1": error(1.0),
+    }
+    sums = dict(zip(COUNTS, (own.tolist() for own in counts), strict=True))
+    return scores, _items({"accuracy": whole.tolist(), **sums})
+
+
+def _of_numbers(predicted: Sequence[float], rows: Sequence[LabelledText]) -> tuple[Scores, PerItem]:
+    gold = [float(row.label) for row in rows if isinstance(row.label, float)]
+    scores = {"spearman": spearman(predicted, gold), "pearson": pearson(predicted, gold)}
+    return scores, _items({"predicted": predicted, "gold": gold})
+
+
+def _items(values: Mapping[str, Sequence[float]]) -> PerItem:
+    return {
+        name: {str(n): value for n, value in enumerate(column)} for name, column in values.items()
+    }

@@ -1,0 +1,291 @@
+"""Predict for the rows of a file, in bounded memory, and write the results to a file."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Literal, cast
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from sbert_search.corpus.formats.rows import BadRow, Reject, check_text
+from sbert_search.corpus.labelled.pairs import MissingColumnError, find_columns, text_of
+from sbert_search.corpus.labelled.texts import COLUMNS as TEXT_COLUMNS
+from sbert_search.corpus.rejects import RejectLog
+from sbert_search.corpus.sources import SourceFile, classify, field_names, read_rows
+from sbert_search.corpus.spool import source_files
+from sbert_search.errors import ConfigError, CorpusError
+from sbert_search.heads.predictor import Predictor, Text
+from sbert_search.heads.results import Prediction, TaskName
+from sbert_search.runtime.disk.files import NewFile, replacing
+from sbert_search.runtime.disk.same_file import require_apart, require_possible_output, same_file
+from sbert_search.runtime.progress import note, progress, warn
+from sbert_search.runtime.remedies import if_offered
+
+IDS = ("id", "_id", "doc_id")
+COLUMNS: Mapping[TaskName, Mapping[str, tuple[str, ...]]] = {
+    "classify": {part: TEXT_COLUMNS[part] for part in ("text", "text2")},
+    "tag": {"text": ("text", "sentence")},
+    "qa": {"text": ("question", "query"), "text2": ("context", "text", "passage")},
+}
+"""Default column names, in order of preference, for each task and each part of an input row."""
+
+_ROWS, _CHARS = 1024, 1 << 22  # a batch ends when it has this many rows or characters
+_PLACE = [pa.field("row", pa.int64()), pa.field("id", pa.string())]
+_ENTITY = [
+    *(pa.field("label", pa.string()), pa.field("start", pa.int64()), pa.field("end", pa.int64())),
+    *(pa.field("text", pa.string()), pa.field("score", pa.float64())),
+]
+_FIELDS: Mapping[TaskName, list[pa.Field]] = {
+    "classify": [
+        pa.field("label", pa.string()),
+        pa.field("score", pa.float64()),
+        pa.field("labels", pa.list_(pa.string())),
+        pa.field("scores", pa.map_(pa.string(), pa.float64())),
+    ],
+    "tag": [pa.field("entities", pa.list_(pa.struct(_ENTITY)))],
+    "qa": [
+        *(pa.field("answer", pa.string()), pa.field("start", pa.int64())),
+        *(pa.field("end", pa.int64()), pa.field("score", pa.float64())),
+        pa.field("margin", pa.float64()),
+    ],
+}
+
+
+@dataclass(frozen=True, slots=True)
+class PredictedRow:
+    """The prediction for one row of a file.
+
+    Attributes:
+        number: Line or row of the file, from 1.
+        row_id: The row's id; None: the row has no id.
+        text: The row's text, or the question.
+        prediction: The prediction.
+    """
+
+    number: int
+    row_id: str | None
+    text: str
+    prediction: Prediction
+
+    def to_row(self, *, all_scores: bool = False) -> dict[str, object]:
+        """Return number, id (if there is one) and prediction of the row as an object for JSON."""
+        place: dict[str, object] = {"row": self.number}
+        if self.row_id is not None:
+            place["id"] = self.row_id
+        return place | self.prediction.to_row(all_scores=all_scores)
+
+
+# `source_files` copies standard input to a temporary file. It deletes the file when this object is
+# deleted, for which it needs a weak reference to this object.
+@dataclass(slots=True, weakref_slot=True)
+class FilePredictor:
+    """Predicts for the rows of a file, in batches of limited size.
+
+    Attributes:
+        predictor: The model.
+        text: Column of the text or question; None: the first name in `COLUMNS` that the file has.
+        text2: Column of the second text, or of the text to answer from; None: as for ``text``.
+        on_error: "stop": a bad row raises an error; "skip": it is left out with a warning.
+        rejected: Number of rows left out so far.
+
+    Raises:
+        ConfigError: ``text2`` is given although the model tags single texts, or ``on_error`` has
+            another value.
+    """
+
+    predictor: Predictor
+    text: str | None = None
+    text2: str | None = None
+    on_error: Literal["stop", "skip"] = "stop"
+    rejected: int = field(default=0, init=False)
+    _log: RejectLog | None = field(default=None, init=False)
+    _unwritten: list[Reject] = field(default_factory=list, init=False)  # not yet in the log
+
+    def __post_init__(self) -> None:
+        if self.on_error not in ("stop", "skip"):
+            raise ConfigError(f"on_error is {self.on_error!r}; use 'stop' or 'skip'.")
+        if self.text2 is not None and self.predictor.task == "tag":
+            raise ConfigError(
+                f"{self.predictor.opened.name} tags single texts; name no field of a second text "
+                "(text2, --text2-field)."
+            )
+
+    def rows(self, source: str | Path) -> Iterator[PredictedRow]:
+        """Yield a prediction for each row of a file, in order.
+
+        Args:
+            source: A file that `read_rows` can read, or ``-`` for JSON lines on standard input.
+
+        Raises:
+            CorpusError: The file or a column is absent, the file has no rows, or a row is bad and
+                ``on_error`` is "stop".
+            ModelError: The model computes values that are not finite.
+        """
+        yield from self._predicted(self._file(source))
+
+    def write(self, source: str | Path, out: Path, *, all_scores: bool = False) -> int:
+        """Write the predictions to a file, which appears under its name when it is complete.
+
+        Bad rows that are left out are listed in ``OUT.rejects.jsonl``.
+
+        Args:
+            source: As for `rows`.
+            out: A file that ends in .jsonl or .parquet. Parquet always has all scores.
+            all_scores: Whether rows of JSON have the scores of all classes.
+
+        Returns:
+            Number of predictions.
+
+        Raises:
+            ConfigError: ``out`` is the source, belongs to the model or has another ending.
+            CorpusError, ModelError: As for `rows`.
+            OSError: The disk failed; an older file of that name is unchanged.
+        """
+        if out.suffix not in (".jsonl", ".parquet"):
+            raise ConfigError(f"{out}: predictions are written as .jsonl or .parquet; rename it.")
+        require_possible_output(out)
+        file = self._file(source)
+        require_apart(out, [file.path, Path(self.predictor.opened.name)])
+        write = self._write_parquet if out.suffix == ".parquet" else self._write_json
+        self._log = log = RejectLog(out)
+        try:
+            with replacing(out) as target:
+                count = write(self._predicted(file), target, all_scores)
+            self._write_rejects(log)
+        finally:
+            self._log = None
+            self._unwritten.clear()
+        log.finish(was_read=same_file(log.path, [file.path]) is not None)
+        return count
+
+    def _file(self, source: str | Path) -> SourceFile:
+        return source_files("-", self)[0] if str(source) == "-" else classify(Path(source))
+
+    def _predicted(self, file: SourceFile) -> Iterator[PredictedRow]:
+        with progress("Predicting", None, "rows") as advance:
+            for batch in _batches(self._inputs(file)):
+                texts = [text for _, _, text in batch]
+                found = self.predictor.predict(texts)
+                for (number, row_id, text), prediction in zip(batch, found, strict=True):
+                    shown = text if isinstance(text, str) else text[0]
+                    yield PredictedRow(number, row_id, shown, prediction)
+                advance(len(batch))
+
+    def _inputs(self, file: SourceFile) -> Iterator[tuple[int, str | None, Text]]:
+        """Yield for each row its number, its id, and its text or pair of texts."""
+        names = field_names(file)
+        if names is None:
+            raise CorpusError(f"{file.shown}: holds no rows.")
+        columns = _columns(
+            self.predictor.task, {"text": self.text, "text2": self.text2}, names, file
+        )
+        if self.predictor.task == "classify" and self.text2 is None and len(columns) > 1:
+            # A model does not record whether it was trained on single texts or on pairs, so a note
+            # tells the user how the rows are read.
+            note(
+                f"{file.shown}: each row is a pair of texts, of the columns {columns[0]} and "
+                f"{columns[1]}. If the model classifies single texts, remove {columns[1]}."
+            )
+        id_name = next((name for name in IDS if name in names), None)
+        for row in read_rows(file):
+            if isinstance(row, Reject):
+                self._reject(row)
+                continue
+            try:
+                texts = [text_of(row.values, name) for name in columns]
+                row_id = None if id_name is None else row.values.get(id_name)
+                shown = None if row_id is None else check_text(str(row_id), id_name or "")
+            except BadRow as bad:
+                self._reject(bad.at(row.source))
+                continue
+            text: Text = texts[0] if len(texts) == 1 else (texts[0], texts[1])
+            yield row.number, shown, text
+
+    def _reject(self, reject: Reject) -> None:
+        """Leave out a bad row, or raise its error."""
+        if self.on_error == "stop":
+            skip = "Fix it, or pass --on-error skip to leave bad rows out."
+            raise reject.error(if_offered("--on-error", skip, "Fix it."))
+        warn(f"Left out: {reject.error()}")
+        self.rejected += 1
+        if self._log is not None:
+            self._unwritten.append(reject)
+            if len(self._unwritten) == _ROWS:
+                self._write_rejects(self._log)
+
+    def _write_rejects(self, log: RejectLog) -> None:
+        log.append(self._unwritten)
+        self._unwritten.clear()
+
+    def _write_json(self, rows: Iterable[PredictedRow], target: NewFile, all_scores: bool) -> int:
+        count = 0
+        for row in rows:
+            count += 1
+            line = json.dumps(row.to_row(all_scores=all_scores), ensure_ascii=False)
+            target.write(line.encode("utf-8", "backslashreplace") + b"\n")
+        return count
+
+    def _write_parquet(
+        self, rows: Iterable[PredictedRow], target: NewFile, all_scores: bool
+    ) -> int:
+        schema, count = pa.schema([*_PLACE, *_FIELDS[self.predictor.task]]), 0
+        with pq.ParquetWriter(cast(IO[bytes], target), schema) as writer:
+            for batch in _groups(rows):
+                table = [_record(row) for row in batch]
+                writer.write_table(pa.Table.from_pylist(table, schema=schema))
+                count += len(batch)
+        return count
+
+
+def _columns(
+    task: TaskName, named: Mapping[str, str | None], names: Sequence[str], file: SourceFile
+) -> list[str]:
+    known = COLUMNS[task]
+    parts = {part: named[part] for part in known}
+    needed = ("text", "text2") if task == "qa" else ("text",)
+    try:
+        return list(find_columns(parts, known, names, file.shown, needed).values())
+    except MissingColumnError as error:
+        usual = " or ".join(known[error.part])
+        option = "--text-field" if error.part == "text" else "--text2-field"
+        raise CorpusError(
+            f"{file.shown}: no column {usual} among {', '.join(names)}. Name the column to use "
+            f"with {option} ({error.part}=NAME in Python)."
+        ) from None
+
+
+def _record(row: PredictedRow) -> dict[str, object]:
+    record = row.to_row(all_scores=True)
+    if isinstance(scores := record.get("scores"), dict):
+        record["scores"] = list(scores.items())
+        record.setdefault("labels", [record["label"]])
+    return record
+
+
+def _batches(
+    inputs: Iterable[tuple[int, str | None, Text]],
+) -> Iterator[list[tuple[int, str | None, Text]]]:
+    batch, chars = list[tuple[int, str | None, Text]](), 0
+    for item in inputs:
+        batch.append(item)
+        chars += len(item[2]) if isinstance(item[2], str) else sum(map(len, item[2]))
+        if len(batch) == _ROWS or chars >= _CHARS:
+            yield batch
+            batch, chars = [], 0
+    if batch:
+        yield batch
+
+
+def _groups(rows: Iterable[PredictedRow]) -> Iterator[list[PredictedRow]]:
+    group: list[PredictedRow] = []
+    for row in rows:
+        group.append(row)
+        if len(group) == 8 * _ROWS:
+            yield group
+            group = []
+    if group:
+        yield group

@@ -1,0 +1,350 @@
+"""Train a classifier of texts or pairs: one class, several classes, or a number."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from sbert_search.corpus.labelled.texts import LabelKind, classes_of, read_labelled_texts
+from sbert_search.encoder.packed import PackedTokens
+from sbert_search.errors import ConfigError, CorpusError
+from sbert_search.heads.training import adversarial
+from sbert_search.heads.training.frozen import CachedStates
+from sbert_search.heads.training.frozen_classifier import FrozenClassifier, cached_states
+from sbert_search.heads.training.labelled_rows import (
+    check_targets,
+    dev_metrics,
+    encode_rows,
+    predict_logits,
+    targets_of,
+)
+from sbert_search.heads.training.settings import (
+    ClassWeights,
+    HeadDataConfig,
+    HeadRecipe,
+    class_weights,
+    split_rows,
+)
+from sbert_search.losses.classification import (
+    class_cross_entropy,
+    several_classes_cross_entropy,
+    squared_error,
+)
+from sbert_search.metrics.calibration import fit_temperature
+from sbert_search.models.loading.resolve import resolve_model
+from sbert_search.models.sequence_classifier import SequenceClassifier, trained_pooling
+from sbert_search.models.side_file import Pooling, SideFile, read_side_file, write_side_file
+from sbert_search.records import LabelledText
+from sbert_search.runtime.device import resolve_device
+from sbert_search.runtime.distributed import Ranks
+from sbert_search.runtime.progress import note
+from sbert_search.runtime.seed import seed_all
+from sbert_search.training.data.gold_scores import METRICS, GoldScores
+from sbert_search.training.data.token_table import TokenTable
+from sbert_search.training.loop.batching import Batches, BatchingConfig, Rows
+from sbert_search.training.loop.early_stopping import DevMetrics, fingerprint_of
+from sbert_search.training.loop.loop import Result
+from sbert_search.training.loop.objective import Batch, Losses, Objective, Sum
+from sbert_search.training.loop.step import Penalties
+from sbert_search.training.published_run import Training, starting, train_and_publish
+
+_LOSSES: Mapping[LabelKind, Callable[[Tensor, Tensor, Tensor | None], Tensor]] = {
+    "class": class_cross_entropy,
+    "several": several_classes_cross_entropy,
+    "number": squared_error,
+}
+_LOSS_NAMES: Mapping[LabelKind, str] = {
+    "class": "cross_entropy",
+    "several": "binary_cross_entropy",
+    "number": "squared_error",
+}
+_DIVERGENCES: Mapping[LabelKind, adversarial.Divergence] = {
+    "class": adversarial.symmetric_kl,
+    "several": adversarial.symmetric_binary_kl,
+    "number": adversarial.squared_difference,
+}
+_DEV_METRICS: Mapping[LabelKind, tuple[str, ...]] = {
+    "class": ("accuracy", "macro_f1", "matthews"),
+    "several": ("micro_f1", "macro_f1"),
+    "number": METRICS,
+}
+
+
+_UNKNOWN_CLASS = (
+    "Fix it, or name the classes of your data by the setting data.labels, on the command line such "
+    """as --set 'data.labels=["neg", "pos"]'; data.labels=[] takes all classes of the files."""
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ClassifyColumns:
+    """Names of columns; None: the usual names, listed in `corpus.labelled.texts`."""
+
+    text: str | None = None  # the text, or the first text of a pair
+    text2: str | None = None  # the second text of a pair
+    label: str | None = None  # class, list of classes, or number
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ClassifyDataConfig(HeadDataConfig):
+    """The data files of a classifier, and how their rows are read."""
+
+    columns: ClassifyColumns = field(default_factory=ClassifyColumns)
+    labels: tuple[str, ...] = ()  # classes, in order; (): all labels of the files, sorted
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClassifyRecipe(HeadRecipe):
+    """All settings of a training run of a classifier of texts."""
+
+    task: LabelKind = "class"  # label of a text: one class, any number of classes, or a number
+    data: ClassifyDataConfig
+    pooling: Pooling | None = None  # state that the head reads; None: as the model was trained
+    class_weights: ClassWeights = "none"  # weights of classes in the loss, or a list of them
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.task == "number" and self.data.labels:
+            raise ConfigError(
+                f"data.labels has the classes {', '.join(self.data.labels)}, and the task number "
+                "has no classes; set data.labels=[], on a command line by --set 'data.labels=[]'."
+            )
+        if twice := [name for name, count in Counter(self.data.labels).items() if count > 1]:
+            raise ConfigError(f"data.labels has {twice[0]!r} twice; name each class once.")
+        if self.task == "number" and self.class_weights != "none":
+            raise ConfigError(
+                f"class_weights is {self.class_weights!r}, and the task number has no classes; set "
+                "class_weights=none."
+            )
+
+
+def train_classifier(
+    recipe: ClassifyRecipe, out: Path, /, *, resume: bool = False, allow_inexact: bool = False
+) -> Result:
+    """Train a classifier of texts or pairs.
+
+    The model with the best dev metric, or without dev data the last one, is written to
+    ``out/model``, a folder that transformers loads as a sequence classifier. With dev data, the
+    temperature of the probabilities of classes is fitted to these data.
+
+    Args:
+        recipe: All settings.
+        out: Folder of the run.
+        resume: Resume from the newest checkpoint in ``out``.
+        allow_inexact: As for `training.loop.loop.train`.
+
+    Raises:
+        ConfigError: Settings contradict each other, or the run would write over a file or folder
+            that it reads.
+        CorpusError: The data cannot be read or used.
+        ModelError: The encoder to start from cannot be loaded.
+        TrainingError: As for `training.loop.loop.train`; or all training rows have the same label,
+            or all dev rows the same number.
+        CheckpointError: As for `training.loop.loop.train`.
+    """
+    with starting(recipe, out, resume=resume) as (ranks, resume):
+        rows, dev = _read(recipe)
+        labels = _labels(recipe, [*rows, *dev])
+        seed_all(recipe.seed, "init")
+        path = resolve_model(recipe.model).path
+        model = SequenceClassifier.start(
+            path,
+            labels=labels,
+            kind=recipe.task,
+            max_len=recipe.max_len,
+            side=_side(recipe, path, ranks),
+            random_weights=recipe.random_weights,
+        )
+        training = _training(recipe, model, rows, dev, out, ranks)
+        return train_and_publish(
+            training, recipe, out, ranks, resume=resume, allow_inexact=allow_inexact
+        )
+
+
+def _training(
+    recipe: ClassifyRecipe,
+    model: SequenceClassifier,
+    rows: Sequence[LabelledText],
+    dev: Sequence[LabelledText],
+    out: Path,
+    ranks: Ranks,
+) -> Training:
+    table, targets = encode_rows(model, rows), targets_of(model, rows)
+    check_targets(recipe.task, rows, targets)
+    trained: SequenceClassifier | FrozenClassifier = model
+    states: CachedStates | None = None
+    penalties: Penalties | None = None
+    if recipe.tune != "full":
+        trained = FrozenClassifier(model, probe=recipe.tune == "probe")
+        states = cached_states(model, table, resolve_device(recipe.device), out, ranks.rank)
+        if recipe.tune == "probe":
+            # The loss of several classes is their mean; the penalty is for the sum.
+            penalty = states.penalty() / (len(model.labels) if recipe.task == "several" else 1)
+            penalties = {trained.probe.weight: penalty}
+    evaluation = _evaluation(model, dev) if dev else None
+    return Training(
+        kind="classify",
+        model=trained,
+        objective=_objective(recipe, model, targets),
+        batches=ClassifyBatches(recipe, table, targets, states),
+        files=recipe.data.files,
+        n_rows=len(rows),
+        dev=evaluation,
+        save_model=trained.save,
+        penalties=penalties,
+        calibrate=partial(_calibrate, dev, recipe.device) if dev else None,
+    )
+
+
+def _read(recipe: ClassifyRecipe) -> tuple[list[LabelledText], list[LabelledText]]:
+    """Read the training rows and the dev rows."""
+    data, names = recipe.data, recipe.data.columns
+    labels = () if recipe.task == "number" else data.labels
+
+    def read(path: Path) -> list[LabelledText]:
+        return read_labelled_texts(
+            path,
+            kind=recipe.task,
+            text=names.text,
+            text2=names.text2,
+            label=names.label,
+            labels=labels or None,
+            remedy=_UNKNOWN_CLASS,
+        )
+
+    rows = [row for path in data.files for row in read(path)]
+    keys = [f"{row.text}\0{row.text2 or ''}" for row in rows]
+    rows, held = split_rows(rows, keys, data)
+    dev = held if data.dev is None else read(data.dev)
+    _require_alike([*rows, *dev])
+    return rows, dev
+
+
+def _require_alike(rows: Sequence[LabelledText]) -> None:
+    """Refuse data in which some rows have one text and others have two."""
+    first = rows[0]
+    for row in rows:
+        if (row.text2 is None) != (first.text2 is None):
+            single, pair = (first, row) if first.text2 is None else (row, first)
+            raise CorpusError(
+                f"{single.source} has one text, but {pair.source} has two. Give all files the same "
+                "columns, or name them in data.columns."
+            )
+
+
+def _labels(recipe: ClassifyRecipe, rows: Sequence[LabelledText]) -> tuple[str, ...]:
+    """Return the classes of the model, in order."""
+    if recipe.task == "number":
+        return ("LABEL_0",)
+    return recipe.data.labels or classes_of(rows)
+
+
+def _side(recipe: ClassifyRecipe, model: Path, ranks: Ranks) -> SideFile:
+    """Choose the state that the head reads: that of the model's sentence vectors, unless set.
+
+    A probe reads it scaled to norm 1 if the model scales its vectors: no other layer of the head
+    could, and the penalty of the probe's weights fits states of one length.
+    """
+    trained, unit_length = trained_pooling(model)
+    pooling = recipe.pooling or trained
+    if pooling != "cls" and recipe.pooling is None and ranks.first:
+        note(
+            f"The head reads the {pooling} of the token states, for which the model was trained. "
+            "The classes of transformers read the first token; set pooling=cls to use them."
+        )
+    scaled = recipe.tune == "probe" and unit_length and pooling == trained
+    return SideFile(pooling=pooling, unit_length=scaled)
+
+
+class ClassifyBatches(Batches):
+    """Batches of tokenised rows, or of the states of rows if only a head is trained."""
+
+    def __init__(
+        self,
+        recipe: ClassifyRecipe,
+        table: TokenTable,
+        targets: NDArray[np.generic],
+        states: CachedStates | None = None,
+    ) -> None:
+        """Plan batches of the rows of a table; ``targets`` has the target of each row."""
+        config: BatchingConfig = recipe.batching
+        self.table, self.targets, self.states = table, targets, states
+        self.names = [_LOSS_NAMES[recipe.task]]
+        if recipe.adversarial.kind != "none":
+            self.names.append(adversarial.LOSS)
+        fingerprint = table.fingerprint(targets)
+        if states is not None:
+            fingerprint = states.fingerprint(fingerprint)
+        super().__init__(
+            table.lengths, self._batch, config, seed=recipe.seed, fingerprint=fingerprint
+        )
+
+    def _batch(self, rows: Rows, epoch: int) -> Batch:
+        rows = rows[np.argsort(self.lengths[rows], kind="stable")]
+        inputs = self.table.pack(rows) if self.states is None else self.states.take(rows)
+        counts = {name: len(rows) for name in self.names}
+        return Batch(inputs, rows, counts, torch.from_numpy(self.targets[rows]))
+
+
+def _objective(
+    recipe: ClassifyRecipe, classifier: SequenceClassifier, targets: NDArray[np.generic]
+) -> Objective:
+    kind, config, name = recipe.task, recipe.adversarial, _LOSS_NAMES[recipe.task]
+    weights = class_weights(recipe.class_weights, kind, classifier.labels, targets)
+
+    def objective(model: nn.Module, batch: Batch) -> Losses:
+        inputs, goal = batch.inputs, batch.targets
+        assert goal is not None
+        if isinstance(inputs, Tensor):
+            assert isinstance(model, FrozenClassifier)
+            logits = model.classify(inputs)
+        else:
+            logits = model(inputs)
+        scale = None if weights is None else weights.to(logits.device)
+        losses = _LOSSES[kind](logits, goal, scale)
+        sums: dict[str, Sum] = {name: (losses.sum(), len(losses))}
+        if config.kind != "none":
+            assert isinstance(inputs, PackedTokens)
+            forward, encoder = partial(model, inputs), classifier.encoder
+            change = adversarial.virtual_adversarial(
+                forward, logits, _DIVERGENCES[kind], encoder, inputs, config
+            )
+            sums[adversarial.LOSS] = (change, len(losses))
+        return Losses(sums, weights={adversarial.LOSS: config.weight})
+
+    return objective
+
+
+def _evaluation(model: SequenceClassifier, dev: Sequence[LabelledText]) -> DevMetrics:
+    """Make the function that computes the dev metrics."""
+    table, gold = encode_rows(model, dev), targets_of(model, dev)
+    scores = GoldScores(gold, [row.source for row in dev]) if model.kind == "number" else None
+
+    def metrics(module: nn.Module) -> dict[str, float]:
+        complete = module.complete() if isinstance(module, FrozenClassifier) else module
+        assert isinstance(complete, SequenceClassifier)
+        logits = predict_logits(complete, table)
+        if scores is not None:
+            return scores.correlations(logits[:, 0])
+        return dev_metrics(complete.kind, logits, gold)
+
+    names = _DEV_METRICS[model.kind]
+    return DevMetrics(names, metrics, fingerprint_of(dev), rows=len(dev))
+
+
+def _calibrate(dev: Sequence[LabelledText], device: str, folder: Path) -> None:
+    """Fit the temperature of a saved classifier to dev data."""
+    model = SequenceClassifier.load(folder)
+    if model.kind == "number":
+        return
+    logits = predict_logits(model.to(resolve_device(device)), encode_rows(model, dev))
+    temperature = fit_temperature(logits, targets_of(model, dev), model.kind)
+    write_side_file(folder, replace(read_side_file(folder), temperature=temperature))

@@ -1,0 +1,362 @@
+"""Train a tagger: a classifier of tokens whose labels mark entities."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn.utils.rnn import pad_sequence
+
+from sbert_search.corpus.labelled.tags import read_tagged_tokens
+from sbert_search.errors import ConfigError, CorpusError, TrainingError
+from sbert_search.heads.training import adversarial
+from sbert_search.heads.training.frozen import CachedStates, train_only
+from sbert_search.heads.training.settings import (
+    ClassWeights,
+    HeadDataConfig,
+    HeadRecipe,
+    class_weights,
+    split_rows,
+)
+from sbert_search.heads.training.word_rows import (
+    WordInputs,
+    WordRows,
+    predict_emissions,
+    tag_metrics,
+)
+from sbert_search.losses.classification import class_cross_entropy
+from sbert_search.metrics.calibration import fit_temperature
+from sbert_search.models.loading.resolve import resolve_model
+from sbert_search.models.side_file import SideFile, read_side_file, write_side_file
+from sbert_search.models.token_classifier import TokenClassifier
+from sbert_search.records import TaggedTokens
+from sbert_search.runtime.device import resolve_device
+from sbert_search.runtime.distributed import Ranks
+from sbert_search.runtime.seed import seed_all
+from sbert_search.tag_schemes import (
+    OUTSIDE,
+    Entity,
+    Scheme,
+    entities,
+    split_tag,
+    tag_names,
+    tags_of,
+)
+from sbert_search.training.loop.batching import Batches, Rows
+from sbert_search.training.loop.early_stopping import DevMetrics, fingerprint_of
+from sbert_search.training.loop.loop import Result
+from sbert_search.training.loop.objective import Batch, Losses, Objective, Sum
+from sbert_search.training.loop.step import Penalties
+from sbert_search.training.published_run import Training, starting, train_and_publish
+
+_LOSS = "tags"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TagColumns:
+    """Names of columns; None: the usual names, listed in `corpus.labelled.tags`."""
+
+    tokens: str | None = None  # list of tokens
+    tags: str | None = None  # list of tags
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TagDataConfig(HeadDataConfig):
+    """The data files of a tagger, and how their rows are read."""
+
+    columns: TagColumns = field(default_factory=TagColumns)
+    scheme: Scheme | None = None  # scheme of the files; None: BIO, or BILOU if a tag has L- or U-
+    to: Scheme = "bio"  # scheme of the model
+    bad_tags: Literal["refuse", "repair"] = "refuse"  # what to do if tags break the scheme
+    types: tuple[str, ...] = ()  # types of entities; (): all types of the files
+
+
+@dataclass(frozen=True, kw_only=True)
+class TagRecipe(HeadRecipe):
+    """All settings of a training run of a tagger."""
+
+    data: TagDataConfig
+    crf: bool = False  # score neighbouring tags, and forbid those that the scheme forbids
+    class_weights: ClassWeights = "none"  # weights of tags in the loss, or a list of them
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.crf and self.class_weights != "none":
+            raise ConfigError("class_weights has no effect on a CRF; set crf=false.")
+
+
+def train_tagger(
+    recipe: TagRecipe, out: Path, /, *, resume: bool = False, allow_inexact: bool = False
+) -> Result:
+    """Train a tagger of entities.
+
+    The model with the best dev metric, or without dev data the last one, is written to
+    ``out/model``, a folder that transformers loads as a token classifier. With dev data and
+    without a CRF, the temperature of its probabilities is fitted to these data.
+
+    Args:
+        recipe: All settings.
+        out: Folder of the run.
+        resume: Resume from the newest checkpoint in ``out``.
+        allow_inexact: As for `training.loop.loop.train`.
+
+    Raises:
+        ConfigError: Settings contradict each other, or the run would write over a file or folder
+            that it reads.
+        CorpusError: The data cannot be read or used.
+        ModelError: The encoder to start from cannot be loaded.
+        TrainingError: As for `training.loop.loop.train`; or no token is in an entity, or an entity
+            has a type that is not in ``data.types``.
+        CheckpointError: As for `training.loop.loop.train`.
+    """
+    with starting(recipe, out, resume=resume) as (ranks, resume):
+        rows, dev = _read(recipe)
+        labels = _labels(recipe, [*rows, *dev])
+        seed_all(recipe.seed, "init")
+        model = TokenClassifier.start(
+            resolve_model(recipe.model).path,
+            labels=labels,
+            max_len=recipe.max_len,
+            side=SideFile(scheme=recipe.data.to, crf=recipe.crf),
+            random_weights=recipe.random_weights,
+        )
+        training = _training(recipe, model, rows, dev, out, ranks)
+        return train_and_publish(
+            training, recipe, out, ranks, resume=resume, allow_inexact=allow_inexact
+        )
+
+
+def _read(recipe: TagRecipe) -> tuple[list[TaggedTokens], list[TaggedTokens]]:
+    """Read the training rows and the dev rows."""
+    data = recipe.data
+
+    def read(path: Path) -> list[TaggedTokens]:
+        return read_tagged_tokens(
+            path,
+            tokens=data.columns.tokens,
+            tags=data.columns.tags,
+            scheme=data.scheme,
+            to=data.to,
+            bad_tags=data.bad_tags,
+        )
+
+    rows = [row for path in data.files for row in read(path)]
+    rows, held = split_rows(rows, [" ".join(row.tokens) for row in rows], data)
+    return rows, held if data.dev is None else read(data.dev)
+
+
+def _labels(recipe: TagRecipe, rows: Sequence[TaggedTokens]) -> tuple[str, ...]:
+    """Return the tags of the model: for the types in ``data.types``, or for all types of the files.
+
+    Raises:
+        TrainingError: No token is in an entity, or a type is not in ``data.types``.
+    """
+    sources = {split_tag(tag)[1]: row.source for row in rows for tag in row.tags if tag != OUTSIDE}
+    if not sources:
+        raise TrainingError(
+            f"No token of the {len(rows):,} rows from {rows[0].source} on is in an entity. Add "
+            "rows with tags such as B-person."
+        )
+    types = recipe.data.types
+    for kind, source in sources.items():
+        if types and kind not in types:
+            raise TrainingError(
+                f"{source}: the type {kind!r} is not in data.types ({', '.join(types)}). Add it, "
+                "or remove data.types to take all types of the files."
+            )
+    return tag_names(types or sources, recipe.data.to)
+
+
+class TagBatches(Batches):
+    """Batches of tokenised sentences, or of the states of their words if only a head is trained."""
+
+    def __init__(
+        self,
+        recipe: TagRecipe,
+        rows: WordRows,
+        targets: Sequence[NDArray[np.int64]],
+        states: CachedStates | None = None,
+    ) -> None:
+        """Plan batches; ``targets`` has the label indices of the words of each sentence."""
+        self.word_rows, self.targets, self.states = rows, targets, states
+        self.is_adversarial = recipe.adversarial.kind != "none"
+        lengths, fingerprint = rows.table.lengths, rows.table.fingerprint(np.concatenate(targets))
+        if states is not None:
+            fingerprint = states.fingerprint(fingerprint)
+        super().__init__(
+            lengths, self._batch, recipe.batching, seed=recipe.seed, fingerprint=fingerprint
+        )
+
+    def _batch(self, rows: Rows, epoch: int) -> Batch:
+        rows = rows[np.argsort(self.lengths[rows], kind="stable")]
+        targets = [torch.from_numpy(self.targets[row]) for row in rows.tolist()]
+        inputs = (
+            self.word_rows.take(rows)
+            if self.states is None
+            else WordInputs(None, self.states.take(rows))
+        )
+        n_words = sum(map(len, targets))
+        counts = {_LOSS: n_words} | ({adversarial.LOSS: n_words} if self.is_adversarial else {})
+        padded = pad_sequence(targets, batch_first=True, padding_value=-1)
+        return Batch(inputs, rows, counts, padded)
+
+
+def _training(
+    recipe: TagRecipe,
+    model: TokenClassifier,
+    rows: Sequence[TaggedTokens],
+    dev: Sequence[TaggedTokens],
+    out: Path,
+    ranks: Ranks,
+) -> Training:
+    word_rows = WordRows.of(model, rows)
+    used = [n for n, words in enumerate(word_rows.words) if len(words)]
+    if not used:
+        raise CorpusError(
+            f"{rows[0].source}: the tokenizer of the model makes no token of any sentence; use a "
+            "model for the language of the data."
+        )
+    if len(used) < len(rows):  # nothing can be learned from a sentence without tokens
+        rows = [rows[n] for n in used]
+        word_rows = WordRows.of(model, rows)
+    targets = tag_targets(model, rows, word_rows)
+    states: CachedStates | None = None
+    penalties: Penalties | None = None
+    if recipe.tune != "full":
+        crf = [] if model.crf is None else [*model.crf.parameters()]
+        train_only(model, [*model.out.parameters(), *crf])
+        states = _cached(model, word_rows, resolve_device(recipe.device), out, ranks.rank)
+        if recipe.tune == "probe":
+            penalties = {model.out.weight: states.penalty(), **dict.fromkeys(crf, 1.0)}
+    return Training(
+        kind="tag",
+        model=model,
+        objective=_objective(recipe, model, np.concatenate(targets)),
+        batches=TagBatches(recipe, word_rows, targets, states),
+        files=recipe.data.files,
+        n_rows=len(rows),
+        dev=_evaluation(model, dev) if dev else None,
+        save_model=model.save,
+        penalties=penalties,
+        calibrate=partial(_calibrate, dev, recipe.device) if dev and not recipe.crf else None,
+    )
+
+
+def tag_targets(
+    model: TokenClassifier, rows: Sequence[TaggedTokens], word_rows: WordRows
+) -> list[NDArray[np.int64]]:
+    """Return the label indices of each sentence's words that have a token, int64 (words,).
+
+    The words without a token are removed from the entities, and the remaining words are tagged
+    again. So the tags follow the scheme, which a CRF requires.
+    """
+    number = {label: n for n, label in enumerate(model.labels)}
+    found = []
+    for row, words in zip(rows, word_rows.words, strict=True):
+        tags: Sequence[str] = row.tags
+        if len(words) < len(tags):
+            assert model.scheme is not None
+            tags = _shortened(tags, words.tolist(), model.scheme)
+        found.append(np.array([number[tag] for tag in tags], dtype=np.int64))
+    return found
+
+
+def _shortened(tags: Sequence[str], words: Sequence[int], scheme: Scheme) -> tuple[str, ...]:
+    """Return tags of only the words with the indices ``words``; entities lose their other words."""
+    spans = [
+        (kind, bisect_left(words, start), bisect_left(words, end))
+        for kind, start, end in entities(tags, scheme)
+    ]
+    kept = [Entity(*span) for span in spans if span[1] < span[2]]
+    return tags_of(kept, len(words), scheme)
+
+
+def _cached(
+    model: TokenClassifier, rows: WordRows, device: torch.device, out: Path, rank: int
+) -> CachedStates:
+    """Compute the states of all words with the encoder, without dropout."""
+    model.to(device).eval()
+
+    def compute(part: Rows) -> Tensor:
+        inputs = rows.take(part).to(device)
+        assert inputs.tokens is not None
+        return model.states(inputs.tokens, inputs.rows)
+
+    items = [len(first) for first in rows.first]
+    path = out / f"states-{rank}.npy"
+    return CachedStates.compute(compute, rows.table.lengths, items, model.encoder, path)
+
+
+def _objective(recipe: TagRecipe, tagger: TokenClassifier, targets: NDArray[np.int64]) -> Objective:
+    weights = class_weights(recipe.class_weights, "class", tagger.labels, targets)
+
+    def objective(model: nn.Module, batch: Batch) -> Losses:
+        inputs, goal = batch.inputs, batch.targets
+        assert isinstance(inputs, WordInputs)
+        assert isinstance(model, TokenClassifier)
+        assert goal is not None
+        inside = goal >= 0  # (sentences, longest)
+        emissions = inputs.emissions(model).float()
+        n_words = len(emissions)
+        if model.crf is None:
+            scale = None if weights is None else weights.to(emissions.device)
+            total = class_cross_entropy(emissions, goal[inside], scale).sum()
+        else:
+            padded = emissions.new_zeros(*goal.shape, emissions.shape[1])
+            padded = padded.masked_scatter(inside.unsqueeze(2), emissions)
+            total = model.crf.loss(padded, goal.clamp(min=0), inside.sum(dim=1)).sum()
+        sums: dict[str, Sum] = {_LOSS: (total, n_words)}
+        if recipe.adversarial.kind != "none":
+            assert inputs.tokens is not None
+            change = adversarial.virtual_adversarial(
+                partial(inputs.emissions, model),
+                emissions,
+                adversarial.symmetric_kl,
+                model.encoder,
+                inputs.tokens,
+                recipe.adversarial,
+            )
+            sums[adversarial.LOSS] = (change, n_words)
+        return Losses(sums, weights={adversarial.LOSS: recipe.adversarial.weight})
+
+    return objective
+
+
+def _evaluation(model: TokenClassifier, dev: Sequence[TaggedTokens]) -> DevMetrics:
+    """Make the function that computes the dev metrics.
+
+    Raises:
+        CorpusError: No word that has a token is in an entity.
+    """
+    rows = WordRows.of(model, dev)
+    known = zip(dev, rows.words, strict=True)
+    if all(row.tags[word] == OUTSIDE for row, words in known for word in words):
+        raise CorpusError(
+            f"{dev[0].source}: in the {len(dev):,} dev rows from here on, no word that has a token "
+            "is in an entity, so every model would have the dev metric 0. Give dev data with "
+            "entities, or train without: --set data.held_out=0, and no data.dev."
+        )
+
+    def metrics(module: nn.Module) -> dict[str, float]:
+        assert isinstance(module, TokenClassifier)
+        return tag_metrics(module, dev, rows)
+
+    names = ("f1", "precision", "recall")
+    return DevMetrics(names, metrics, fingerprint_of(dev), rows=len(dev))
+
+
+def _calibrate(dev: Sequence[TaggedTokens], device: str, folder: Path) -> None:
+    """Fit the temperature of the tags of a saved tagger to dev data."""
+    model = TokenClassifier.load(folder)
+    rows = WordRows.of(model, dev)
+    logits = np.concatenate(predict_emissions(model.to(resolve_device(device)), rows))
+    temperature = fit_temperature(logits, np.concatenate(tag_targets(model, dev, rows)), "class")
+    write_side_file(folder, replace(read_side_file(folder), temperature=temperature))

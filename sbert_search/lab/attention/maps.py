@@ -1,0 +1,183 @@
+"""The attention of every layer and head for one text or pair of texts."""
+
+from __future__ import annotations
+
+import io
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypedDict, Unpack
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from sbert_search.config import to_mapping
+from sbert_search.encoder.encoder import Encoder
+from sbert_search.encoder.packed import PackedTokens
+from sbert_search.encoder.weights import load_encoder
+from sbert_search.errors import ConfigError
+from sbert_search.lab.attention.figures import HeadFigures, Roles, head_figures, sum_text
+from sbert_search.lab.attention.page import make_page
+from sbert_search.lab.sampling import framing_ids
+from sbert_search.models.loading.folder import load_tokenizer, read_folder
+from sbert_search.models.loading.resolve import resolve_model
+from sbert_search.runtime.device import resolve_device
+from sbert_search.runtime.disk.files import replace_file
+from sbert_search.runtime.progress import note, warn
+from sbert_search.tokens.readable import readable_tokens
+from sbert_search.tokens.tokenizer import TextTokenizer
+
+PAGE_NUMBERS = 20_000_000  # largest number of probabilities on a page, which then has 55 MB
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class AttentionMaps:
+    """The result of `analyze_attention`.
+
+    Attributes:
+        model: Name of the model.
+        tokens: The tokens, special ones included.
+        segments: Text of each token: 0 for the first text, 1 for the second.
+        special: For each token, whether it is a special token around a text, such as [CLS] or
+            [SEP]; [UNK] is not.
+        probabilities: Float32 (layers, heads, length, length). Entry (l, h, i, j) is how much token
+            i attends to token j; each row adds up to 1.
+        heads: Figures of each head for this text.
+    """
+
+    model: str
+    tokens: tuple[str, ...]
+    segments: tuple[int, ...]
+    special: tuple[bool, ...]
+    probabilities: NDArray[np.float32]
+    heads: tuple[HeadFigures, ...]
+
+    def to_mapping(self) -> dict[str, object]:
+        """Return everything but the probabilities as JSON values."""
+        layers, heads = self.probabilities.shape[:2]
+        return {
+            "model": self.model,
+            "tokens": list(self.tokens),
+            "segments": list(self.segments),
+            "special": list(self.special),
+            "layers": layers,
+            "heads_of_a_layer": heads,
+            "heads": [to_mapping(each) for each in self.heads],
+        }
+
+    def write(self, out: str | Path) -> list[Path]:
+        """Write ``attention.npz``, ``attention.json`` and ``attention.html``; return their paths.
+
+        The page is left out if it would be too large for a browser.
+        """
+        folder = Path(out)
+        folder.mkdir(parents=True, exist_ok=True)
+        arrays = io.BytesIO()
+        np.savez_compressed(
+            arrays,
+            probabilities=self.probabilities,
+            tokens=np.array(self.tokens),
+            segments=np.array(self.segments),
+            special=np.array(self.special),
+        )
+        record = json.dumps(self.to_mapping(), indent=1, ensure_ascii=False) + "\n"
+        contents = {
+            folder / "attention.npz": arrays.getvalue(),
+            folder / "attention.json": record.encode(),
+        }
+        if self.probabilities.size > PAGE_NUMBERS:
+            warn(
+                f"{self.probabilities.size:,} probabilities are too many for a page; the other "
+                "files have them. Give a text of fewer tokens for a page."
+            )
+        else:
+            page = make_page(self.to_mapping(), self.probabilities)
+            contents[folder / "attention.html"] = page.encode()
+        for path, data in contents.items():
+            replace_file(path, data)
+        return list(contents)
+
+
+class AttentionOptions(TypedDict, total=False):
+    """Options of `analyze_attention`.
+
+    Attributes:
+        device: Device of the model, as for `Embedder`. The model computes in fp32.
+    """
+
+    device: str
+
+
+@torch.inference_mode()
+def analyze_attention(
+    model: str | Path | None,
+    text: str,
+    second: str | None = None,
+    **options: Unpack[AttentionOptions],
+) -> AttentionMaps:
+    """Compute the attention of every layer and head for a text or a pair of texts.
+
+    Args:
+        model: Name or folder of a bi-encoder, a cross-encoder or an encoder; None: the default
+            model of `Embedder`. This package's own encoder must support its architecture.
+        text: The text; it is cut off at the limit of the model. No prompt is put before it.
+        second: Second text of a pair, as a cross-encoder reads it.
+        options: The device.
+
+    Raises:
+        ConfigError: The text is blank or gives no tokens, or the device is not available.
+        CorpusError: A text has a lone surrogate.
+        ModelError: The model cannot be found or loaded, or has an unsupported architecture.
+    """
+    name, encoder, tokenizer = open_encoder(model, options.get("device", "auto"))
+    for shown, each in (("TEXT", text), ("TEXT2", second)):
+        if each is not None and not each.strip():
+            raise ConfigError(f"{shown} is blank; give a sentence.")
+    if second is None:
+        (ids,), lost = tokenizer.encode([text])
+        types = [0] * len(ids)
+    else:
+        pairs = tokenizer.encode_pairs([(text, second)])
+        (ids,), (types,), lost = pairs.ids, pairs.types, pairs.lost
+    if lost[0]:
+        note(f"{lost[0]:,} tokens were cut off; the model reads {tokenizer.max_len}.")
+    roles = Roles.of(ids, tokenizer, framing_ids(tokenizer))
+    if all(roles.special):
+        raise ConfigError(f"{text!r} has no character that the model reads; give a sentence.")
+    device = encoder.embeddings.word.weight.device
+    has_types = encoder.config.token_type_vocab > 1
+    tokens = PackedTokens.from_lists([ids], [types] if has_types else None, device=device)
+    output = encoder(tokens, output_attentions=True)
+    sums = torch.stack([sum_text(of_text.cpu(), roles) for (of_text,) in output.attentions])
+    probabilities = torch.stack([of_text for (of_text,) in output.attentions])
+    return AttentionMaps(
+        model=name,
+        tokens=tuple(readable_tokens(tokenizer, ids)),
+        segments=tuple(types) if any(types) or second is None else _segments(tokenizer, ids),
+        special=roles.special,
+        probabilities=probabilities.float().cpu().numpy(),
+        heads=head_figures(sums, roles.special.count(False)),
+    )
+
+
+def open_encoder(model: str | Path | None, device: str) -> tuple[str, Encoder, TextTokenizer]:
+    """Load the encoder of any model folder, in float32, with its name and its tokenizer.
+
+    Raises:
+        ConfigError: The device is unknown or not available.
+        ModelError: The model cannot be found or loaded, or has an unsupported architecture.
+    """
+    target = resolve_device(device)
+    resolved = resolve_model(model)
+    folder = read_folder(resolved.path)
+    encoder = load_encoder(folder.transformer_path).to(target).eval()
+    return resolved.name, encoder, load_tokenizer(folder)
+
+
+def _segments(tokenizer: TextTokenizer, ids: list[int]) -> tuple[int, ...]:
+    """Find the text of each token of a pair by the special tokens between the two texts."""
+    between = tokenizer.pair.between
+    ends = (n for n in range(len(ids)) if ids[n : n + len(between)] == between)
+    border = next(ends, len(ids)) + len(between)
+    return (0,) * border + (1,) * (len(ids) - border)

@@ -1,0 +1,220 @@
+"""Make a map of an index from its stored vectors and documents."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Unpack
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sbert_search.errors import EvaluationError
+from sbert_search.index.index import Index
+from sbert_search.index.lexical_settings import LexicalSettings
+from sbert_search.index.snapshot import Snapshot
+from sbert_search.lab.map.clusters import default_clusters, divide
+from sbert_search.lab.map.columns import gather
+from sbert_search.lab.map.layout import (
+    STEPS,
+    neighbour_layout,
+    principal_axes,
+    require_layout_library,
+)
+from sbert_search.lab.map.neighbours import Neighbours, duplicate_groups, nearest
+from sbert_search.lab.map.points import choose_documents, document_vectors
+from sbert_search.lab.map.record import CorpusMap, Floats, MarkedQuery
+from sbert_search.lab.map.settings import FEWEST_DOCUMENTS, MapKeywords, MapSettings
+from sbert_search.lab.map.words import WordCounts
+from sbert_search.records import MetadataValue
+from sbert_search.runtime import memory
+from sbert_search.runtime.progress import note, progress
+from sbert_search.shards.index import open_index
+
+TEXT_CHARACTERS = 24_000_000  # characters of all texts on a page
+LONGEST_TEXT, LONGEST_TITLE = 1000, 100  # characters of a text and of a title on a page
+_BLOCK = 1024  # documents read at a time
+_VECTOR_COPIES = 1.5  # memory for vectors, in sizes of their array; includes blocks in float64
+_POINT_BYTES = 2_000  # bytes of a document in addition to its vector, neighbours and text
+
+
+def map_index(
+    index: Index | str | Path,
+    *,
+    settings: MapSettings | None = None,
+    queries: Sequence[str] = (),
+    memory_bytes: int | None = None,
+    **keywords: Unpack[MapKeywords],
+) -> CorpusMap:
+    """Make a two-dimensional map of an index from its stored vectors.
+
+    Deleted documents are left out. The vector of a document with several passages is the mean of
+    the vectors of its passages. If the map shows a sample of the documents, neighbours, outliers
+    and near-duplicates are found within the sample.
+
+    Args:
+        index: An open index or its folder.
+        settings: How the map is made; None: the defaults of `MapSettings`.
+        queries: Queries whose best 50 documents are marked; the model of the index embeds them.
+        memory_bytes: Memory limit of the process; memory-mapped files do not count. None: no
+            limit.
+        keywords: Fields of ``settings`` to replace.
+
+    Raises:
+        ConfigError: A setting has a wrong value, openTSNE is not installed, or the map would exceed
+            ``memory_bytes``.
+        EvaluationError: The index has fewer than 3 documents.
+        IndexStoreError: The index cannot be opened, or is an unfinished build.
+        ModelError: The model of the index, which ``queries`` need, cannot be loaded.
+    """
+    settings = replace(settings or MapSettings(), **keywords)
+    require_layout_library()
+    opened = index if isinstance(index, Index) else open_index(index)
+    opened.require_finished()
+    snapshot = opened.state
+    language = _lexical_settings(snapshot, settings.language)
+    docs = choose_documents(snapshot, settings.points, settings.seed)
+    _require_enough(opened, len(docs))
+    _require_memory(memory_bytes, snapshot, len(docs), settings)
+    return _Maker(opened, docs, settings, memory_bytes).make(language, queries)
+
+
+class _Maker:
+    """Makes the map of some documents of an index."""
+
+    def __init__(
+        self,
+        index: Index,
+        docs: NDArray[np.int64],
+        settings: MapSettings,
+        memory_bytes: int | None,
+    ) -> None:
+        self.index, self.snapshot, self.docs, self.settings = index, index.state, docs, settings
+        self.memory_bytes = memory_bytes
+
+    def make(self, language: LexicalSettings, queries: Sequence[str]) -> CorpusMap:
+        n, metric, seed = len(self.docs), self.snapshot.settings.metric, self.settings.seed
+        # The queries come first, before the long work: the model of the index may be missing.
+        marked = self._marked(queries)
+        vectors = document_vectors(self.snapshot, self.docs)
+        with progress("Finding neighbours", n) as advance:
+            near = nearest(vectors, min(self.settings.neighbours, n - 1), metric, advance)
+        group = self._duplicates(vectors, near)
+        with progress("Clustering", n) as advance:
+            cluster = divide(vectors, self.settings.clusters or default_clusters(n), seed)
+            advance(n)
+        axes = principal_axes(vectors)
+        del vectors
+        words, titles, texts, metadata = self._read(cluster, language)
+        columns, left_out = gather(metadata, self.snapshot.columns)
+        del metadata
+        with progress("Laying out", STEPS, "steps") as advance:
+            layout = neighbour_layout(near, axes, seed, advance)
+        return CorpusMap(
+            index=str(self.index.path),
+            model=self.index.identity.name,
+            metric=metric,
+            settings=self.settings,
+            n_indexed=self.snapshot.n_docs,
+            doc_ids=self.snapshot.doc_ids(self.docs),
+            titles=titles,
+            texts=texts,
+            columns=columns,
+            left_out=left_out,
+            axes=axes,
+            layout=layout,
+            cluster=cluster,
+            words=words,
+            neighbours=near,
+            distances=near.distances(metric),
+            group=group,
+            queries=marked,
+        )
+
+    def _duplicates(self, vectors: Floats, near: Neighbours) -> NDArray[np.int32]:
+        metric = self.snapshot.settings.metric
+        if metric == "euclidean":
+            note("No near-duplicates are searched, since the index has the metric euclidean.")
+            return np.full(len(vectors), -1, np.int32)
+        with progress("Finding near-duplicates", len(vectors)) as advance:
+            return duplicate_groups(vectors, near, self.settings.duplicates, metric, advance)
+
+    def _read(
+        self, cluster: NDArray[np.int32], language: LexicalSettings
+    ) -> tuple[list[list[str]], list[str], list[str], list[dict[str, MetadataValue]]]:
+        """Read the documents; return words of clusters, titles, beginnings of texts, and metadata.
+
+        Raises:
+            ConfigError: The metadata exceed the memory limit.
+        """
+        counts = WordCounts(language, int(cluster.max()) + 1)
+        titles, texts = list[str](), list[str]()
+        metadata = list[dict[str, MetadataValue]]()
+        length = min(LONGEST_TEXT, TEXT_CHARACTERS // len(self.docs))
+        n_chars = 0  # of the metadata
+        with progress("Reading documents", len(self.docs)) as advance:
+            for start in range(0, len(self.docs), _BLOCK):
+                passages = self.snapshot.fetch(self.docs[start : start + _BLOCK])
+                for number, passage in enumerate(passages, start):
+                    document = passage.document
+                    counts.add(document.full_text, int(cluster[number]))
+                    titles.append(_begin(document.title or document.text, LONGEST_TITLE))
+                    texts.append(_begin(document.text, length))
+                    metadata.append(dict(document.metadata))
+                    n_chars += sum(len(str(value)) for value in document.metadata.values())
+                counts.drop_rare()
+                rest = n_chars * (len(self.docs) / len(metadata) - 1)
+                memory.require(self.memory_bytes, int(rest), "The metadata of the other documents")
+                advance(len(passages))
+        return counts.telling(), titles, texts, metadata
+
+    def _marked(self, queries: Sequence[str]) -> list[MarkedQuery]:
+        if not queries:
+            return []
+        from sbert_search.search.engine import SearchEngine  # imports torch
+
+        engine, marked = SearchEngine(self.index), list[MarkedQuery]()
+        for text in queries:
+            hits = engine.search(text, k=50)
+            rows = self.snapshot.lookup([hit.doc_id for hit in hits])
+            at = np.searchsorted(self.docs, rows)
+            drawn = [
+                (int(place), hit.score)
+                for place, row, hit in zip(at, rows, hits, strict=True)
+                if place < len(self.docs) and self.docs[place] == row
+            ]
+            marked.append(MarkedQuery(text, [p for p, _ in drawn], [s for _, s in drawn]))
+        return marked
+
+
+def _lexical_settings(snapshot: Snapshot, language: str | None) -> LexicalSettings:
+    if language is not None:
+        settings = LexicalSettings(language=language)
+        settings.require_known_language()
+        return settings
+    return snapshot.settings.lexical or LexicalSettings()
+
+
+def _begin(text: str, length: int) -> str:
+    """Return the first characters of a text, without line breaks and repeated blanks."""
+    words = " ".join(text[: 2 * length].split())
+    return words if len(words) <= length else f"{words[: length - 1]}…"
+
+
+def _require_enough(index: Index, n: int) -> None:
+    if n < FEWEST_DOCUMENTS:
+        holds = {0: "no documents", 1: "1 document"}.get(n, f"{n} documents")
+        raise EvaluationError(
+            f"{index.path} holds {holds}; a map needs at least {FEWEST_DOCUMENTS}. Add documents "
+            "with `sbert-search index add`."
+        )
+
+
+def _require_memory(
+    memory_bytes: int | None, snapshot: Snapshot, n: int, settings: MapSettings
+) -> None:
+    vector = _VECTOR_COPIES * 4 * snapshot.settings.dim
+    neighbours = 60 * settings.neighbours  # bytes: rows, scores and the sparse matrix of t-SNE
+    needed = int(n * (vector + neighbours + _POINT_BYTES) + 3 * TEXT_CHARACTERS)
+    memory.require(memory_bytes, needed, f"A map of {n:,} documents (--points)")

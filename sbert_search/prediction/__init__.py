@@ -1,1 +1,0 @@
-"""Predict with task heads: classes of texts, entities in texts, and answers to questions."""
