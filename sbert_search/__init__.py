@@ -10,26 +10,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from sbert_search.version import __version__ as __version__
+from sbert_search.wings import wings
 
 if TYPE_CHECKING:  # for type checkers and editors; a test compares the names with _NAMES_IN
-    from sbert_search.lab.anisotropy.analyze import analyze_anisotropy as analyze_anisotropy
-    from sbert_search.lab.anisotropy.report import AnisotropyReport as AnisotropyReport
-    from sbert_search.lab.anisotropy.saving import save_with_map as save_with_map
-    from sbert_search.lab.errors.analyze import analyze_errors as analyze_errors
-    from sbert_search.lab.errors.record import ErrorReport as ErrorReport
-    from sbert_search.lab.errors.report import write_errors as write_errors
-    from sbert_search.lab.variants.recipe import VariantsRecipe as VariantsRecipe
-    from sbert_search.lab.variants.run import analyze_variants as analyze_variants
-    from sbert_search.lab.variants.table import VariantsReport as VariantsReport
-    from sbert_search.lab.map.making import map_index as map_index
-    from sbert_search.lab.map.record import CorpusMap as CorpusMap
-    from sbert_search.lab.map.saving import write_map as write_map
-    from sbert_search.lab.map.settings import MapSettings as MapSettings
-    from sbert_search.lab.attention.corpus import HeadReport as HeadReport
-    from sbert_search.lab.attention.corpus import analyze_heads as analyze_heads
-    from sbert_search.lab.attention.maps import AttentionMaps as AttentionMaps
-    from sbert_search.lab.attention.maps import analyze_attention as analyze_attention
-    from sbert_search.cluster.runner import RayRunner as RayRunner
+    from sbert_search.cluster import *  # noqa: F403
+    from sbert_search.exchange import *  # noqa: F403
+    from sbert_search.heads import *  # noqa: F403
+    from sbert_search.lab import *  # noqa: F403
     from sbert_search.corpus.fields import FieldNames as FieldNames
     from sbert_search.embedding.arguments import ModelLike as ModelLike
     from sbert_search.embedding.embedder import Embedder as Embedder
@@ -56,9 +43,6 @@ if TYPE_CHECKING:  # for type checkers and editors; a test compares the names wi
         UnfinishedBuild as UnfinishedBuild,
         WeightsError as WeightsError,
     )
-    from sbert_search.exchange.export import export_index as export_index
-    from sbert_search.exchange.importing.import_index import import_index as import_index
-    from sbert_search.exchange.plan import ExportReport as ExportReport
     from sbert_search.index.documents import Page as Page
     from sbert_search.index.index import Index as Index
     from sbert_search.shards.index import ShardedIndex as ShardedIndex
@@ -74,11 +58,6 @@ if TYPE_CHECKING:  # for type checkers and editors; a test compares the names wi
     from sbert_search.index.spec import IndexSpec as IndexSpec
     from sbert_search.index.tuning.settings import TuneSettings as TuneSettings
     from sbert_search.index.tuning.tune import TuneReport as TuneReport
-    from sbert_search.heads.predictor import Predictor as Predictor
-    from sbert_search.heads.results import TextAnswer as TextAnswer
-    from sbert_search.heads.results import TextEntities as TextEntities
-    from sbert_search.heads.results import TextEntity as TextEntity
-    from sbert_search.heads.results import TextLabel as TextLabel
     from sbert_search.records import (
         Document as Document,
         Hit as Hit,
@@ -113,30 +92,8 @@ if TYPE_CHECKING:  # for type checkers and editors; a test compares the names wi
         pretrain as pretrain,
     )
     from sbert_search.training.recipe import load_recipe as load_recipe
-    from sbert_search.heads.training.answer import AnswerRecipe as AnswerRecipe
-    from sbert_search.heads.training.answer import train_answerer as train_answerer
-    from sbert_search.heads.training.classify import ClassifyRecipe as ClassifyRecipe
-    from sbert_search.heads.training.classify import train_classifier as train_classifier
-    from sbert_search.heads.training.tag import TagRecipe as TagRecipe
-    from sbert_search.heads.training.tag import train_tagger as train_tagger
 
 _NAMES_IN = {  # public names by the module that defines them
-    "analysis.anisotropy.analyze": ["analyze_anisotropy"],
-    "analysis.anisotropy.report": ["AnisotropyReport"],
-    "analysis.anisotropy.saving": ["save_with_map"],
-    "analysis.errors.analyze": ["analyze_errors"],
-    "analysis.errors.record": ["ErrorReport"],
-    "analysis.errors.report": ["write_errors"],
-    "analysis.variants.recipe": ["VariantsRecipe"],
-    "analysis.variants.run": ["analyze_variants"],
-    "analysis.variants.table": ["VariantsReport"],
-    "analysis.map.making": ["map_index"],
-    "analysis.map.record": ["CorpusMap"],
-    "analysis.map.saving": ["write_map"],
-    "analysis.map.settings": ["MapSettings"],
-    "analysis.attention.corpus": ["HeadReport", "analyze_heads"],
-    "analysis.attention.maps": ["AttentionMaps", "analyze_attention"],
-    "cluster.runner": ["RayRunner"],
     "corpus.fields": ["FieldNames"],
     "embedding.arguments": ["ModelLike"],
     "embedding.embedder": ["Embedder"],
@@ -163,9 +120,6 @@ _NAMES_IN = {  # public names by the module that defines them
         "UnfinishedBuild",
         "WeightsError",
     ],
-    "exchange.export": ["export_index"],
-    "exchange.importing.import_index": ["import_index"],
-    "exchange.plan": ["ExportReport"],
     "index.documents": ["Page"],
     "index.index": ["Index"],
     "shards.index": ["ShardedIndex", "open_index"],
@@ -180,8 +134,6 @@ _NAMES_IN = {  # public names by the module that defines them
     "index.spec": ["IndexSpec"],
     "index.tuning.settings": ["TuneSettings"],
     "index.tuning.tune": ["TuneReport"],
-    "prediction.predictor": ["Predictor"],
-    "prediction.results": ["TextAnswer", "TextEntities", "TextEntity", "TextLabel"],
     "records": ["Document", "Hit", "HitAnswer", "Query", "RowCounts", "StageScore"],
     "runtime.progress": ["Progress", "ProgressCallback", "ProgressDisplay", "set_progress"],
     "search.engine": ["SearchEngine"],
@@ -195,11 +147,15 @@ _NAMES_IN = {  # public names by the module that defines them
     "training.cross_encoder.train": ["CrossEncoderRecipe", "train_cross_encoder"],
     "training.pretraining.pretrain": ["PretrainRecipe", "pretrain"],
     "training.recipe": ["load_recipe"],
-    "training.task_heads.answer": ["AnswerRecipe", "train_answerer"],
-    "training.task_heads.classify": ["ClassifyRecipe", "train_classifier"],
-    "training.task_heads.tag": ["TagRecipe", "train_tagger"],
 }
-_MODULE_OF = {name: module for module, names in _NAMES_IN.items() for name in names}
+_MODULE_OF = {
+    name: f"{__name__}.{module}" for module, names in _NAMES_IN.items() for name in names
+} | {
+    name: module
+    for wing in wings().values()
+    for module, names in wing.public.items()
+    for name in names
+}
 
 if not TYPE_CHECKING:  # a type checker that sees __getattr__ accepts misspelt names
     __all__ = sorted(_MODULE_OF)
@@ -207,7 +163,7 @@ if not TYPE_CHECKING:  # a type checker that sees __getattr__ accepts misspelt n
     def __getattr__(name: str) -> object:
         if name not in _MODULE_OF:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        value = getattr(import_module(f"{__name__}.{_MODULE_OF[name]}"), name)
+        value = getattr(import_module(_MODULE_OF[name]), name)
         globals()[name] = value  # later uses find the value there and do not call __getattr__
         return value
 

@@ -45,7 +45,7 @@ def _described(name: re.Match[str]) -> str:
 
 def _full_name(name: str) -> str:
     """Find the module that defines a public name."""
-    return f"sbert_search.{_MODULE_OF[name]}.{name}"
+    return f"{_MODULE_OF[name]}.{name}"
 
 
 def _reference(command: click.Command, path: str, parent: click.Context | None) -> list[str]:

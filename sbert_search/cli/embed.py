@@ -7,9 +7,9 @@ from pathlib import Path
 
 import click
 
+from sbert_search.cli.options.runner import opened_runner, runner_options
 from sbert_search.cli.options.shared import embedder_options, shared_options
 from sbert_search.cli.options.source import finish, model_options, source_options, with_read_options
-from sbert_search.cluster.options import opened_runner, runner_options
 
 
 @click.command()

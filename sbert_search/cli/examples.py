@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from sbert_search.wings import commands
+
 EXAMPLES: dict[str, tuple[str, ...]] = {
     "demo": (
         "sbert-search demo",
@@ -12,16 +14,6 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "sbert-search doctor",
         "sbert-search doctor --json",
         "sbert-search doctor --measure my-model",
-    ),
-    "calibrate": (
-        "sbert-search calibrate run/model dev.jsonl",
-        "sbert-search calibrate my-reranker judged-pairs.csv --json",
-        "sbert-search calibrate run/model dev.jsonl --device cpu --quiet",
-    ),
-    "predict": (
-        "sbert-search predict run/model reviews.jsonl",
-        "sbert-search predict run/model a.csv --text-field body --out b.parquet",
-        "cat questions.jsonl | sbert-search predict run/model - --json",
     ),
     "serve": (
         "sbert-search serve my.index",
@@ -88,16 +80,6 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "sbert-search index backup my.index /mnt/disk/my.index --quiet",
         "sbert-search index backup my.index copy.index --json",
     ),
-    "index export": (
-        "sbert-search index export my.index --to parquet --out my.parquet",
-        "sbert-search index export my.index --to faiss --out my.faiss",
-        "sbert-search index export my.index --to qdrant --url http://localhost:6333",
-    ),
-    "index import": (
-        "sbert-search index import vectors.parquet --out new.index",
-        "sbert-search index import a.npy --ids ids.txt --out new.index --metric dot",
-        "sbert-search index import chroma --out new.index --model my-model",
-    ),
     "index tune": (
         "sbert-search index tune my.index --dry-run",
         "sbert-search index tune my.index --recall 0.98 --latency-ms 5",
@@ -118,26 +100,6 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "sbert-search pairs my.index --top 20",
         "sbert-search pairs docs.jsonl --clusters --json",
     ),
-    "analyze map": (
-        "sbert-search analyze map my.index --out map",
-        "sbert-search analyze map my.index --out map --clusters 20 --parquet",
-        'sbert-search analyze map my.index --out map --query "old mills"',
-    ),
-    "eval classify": (
-        "sbert-search eval classify reviews.jsonl --model run/model",
-        "sbert-search eval classify sst2 --data data --model run/model",
-        "sbert-search eval classify pairs.csv --model run/model --json",
-    ),
-    "eval tag": (
-        "sbert-search eval tag test.conll --model run/model",
-        "sbert-search eval tag wnut17 --data data --model run/model",
-        "sbert-search eval tag a.parquet --model run/model --json",
-    ),
-    "eval qa": (
-        "sbert-search eval qa questions.json --model run/model",
-        "sbert-search eval qa squad-dev-a --data data --model run/model",
-        "sbert-search eval qa questions.jsonl --model run/model --json",
-    ),
     "eval compare": (
         "sbert-search eval compare runs/a runs/b",
         "sbert-search eval compare runs/a runs/b --metric nDCG@10",
@@ -152,11 +114,6 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "sbert-search eval mlm held-out.txt --model my-encoder/model",
         "sbert-search eval mlm held-out.txt --model my-encoder/model --pseudo 64",
         "sbert-search eval mlm held-out.txt --model bert-base-uncased --max-len 64",
-    ),
-    "eval mteb": (
-        "sbert-search eval mteb NFCorpus --mode hybrid --out results",
-        "sbert-search eval mteb STSBenchmark --encoder --model my-model/model",
-        "sbert-search eval mteb my-data --rerank my-reranker/model --json",
     ),
     "eval nli": (
         "sbert-search eval nli pairs.jsonl --model my-classifier/model",
@@ -183,26 +140,6 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "sbert-search eval triplets triplets.jsonl --model my-model/model",
         "sbert-search eval triplets triplets.jsonl --out reports --json",
     ),
-    "analyze anisotropy": (
-        "sbert-search analyze anisotropy my-model/model texts.txt",
-        "sbert-search analyze anisotropy my-model a.txt --sts pairs.tsv --out runs",
-        "sbert-search analyze anisotropy my-model a.txt --save-whitened whitened",
-    ),
-    "analyze errors": (
-        "sbert-search analyze errors runs/a --data data",
-        "sbert-search analyze errors runs/a --out errors --worst 100",
-        "sbert-search analyze errors runs/a --metric MRR@10 --json",
-    ),
-    "analyze variants": (
-        "sbert-search analyze variants my.toml --out runs --plan",
-        "sbert-search analyze variants my.toml --out runs --minutes 240",
-        "sbert-search analyze variants my.toml --out runs --data my-data",
-    ),
-    "analyze attention": (
-        'sbert-search analyze attention my-model "The cat sat." --out runs',
-        'sbert-search analyze attention my-judge "a question" "its answer"',
-        'sbert-search analyze attention my-model "A cat." --source a.txt',
-    ),
     "tokenizer train": (
         "sbert-search tokenizer train texts.txt --out my-tokenizer",
         "sbert-search tokenizer train notes --out my-tokenizer --vocab-size 8000",
@@ -228,21 +165,6 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "sbert-search train cross-encoder nli --set data.train=a.csv --out my-judge",
         "sbert-search train cross-encoder --resume my-judge",
     ),
-    "train classify": (
-        "sbert-search train classify sst2 --help",
-        "sbert-search train classify sst2 --set data.train=a.jsonl --out my-judge",
-        "sbert-search train classify --resume my-judge",
-    ),
-    "train tag": (
-        "sbert-search train tag wnut17 --help",
-        "sbert-search train tag wnut17 --set data.train=a.conll --out my-tagger",
-        "sbert-search train tag --resume my-model",
-    ),
-    "train qa": (
-        "sbert-search train qa squad --help",
-        "sbert-search train qa squad --set data.train=a.jsonl --out my-reader",
-        "sbert-search train qa --resume my-model",
-    ),
     "completion": (
         "sbert-search completion bash",
         "sbert-search completion zsh",
@@ -253,6 +175,8 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
 
 def with_examples(epilog: str | None, name: str) -> str:
     """Return the end of a command's help: its epilog, if any, and its examples, not wrapped."""
-    lines = "\n".join(f"  {example}" for example in EXAMPLES.get(name, ()))
+    added = commands().get(name)
+    examples = added.examples if added else EXAMPLES.get(name, ())
+    lines = "\n".join(f"  {example}" for example in examples)
     parts = [epilog or "", f"\b\nExamples:\n{lines}" if lines else ""]
     return "\n\n".join(filter(None, parts))

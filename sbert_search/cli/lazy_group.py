@@ -13,6 +13,7 @@ from click.core import ParameterSource
 
 from sbert_search.cli.examples import with_examples
 from sbert_search.runtime.remedies import offer_options
+from sbert_search.wings import Command, commands
 
 CONFIG_FILE = "sbert-search.toml"  # read from the current folder
 # Key in ctx.meta: names of the options that the command's table in the configuration file sets.
@@ -98,6 +99,12 @@ def _configured(ctx: click.Context, name: str, command: click.Command) -> click.
     return shown_instead(command, path) if shows else command
 
 
+def _commands_in(group: str) -> dict[str, Command]:
+    """Return the commands that wings add to a group, without the name of the group."""
+    names = {name: name.rpartition(" ") for name in commands()}
+    return {name: commands()[full] for full, (own, _, name) in names.items() if own == group}
+
+
 def is_for_all_commands(ctx: click.Context, name: str) -> bool:
     """Whether an option has its value from the top of the configuration file."""
     in_file = ctx.get_parameter_source(name) is ParameterSource.DEFAULT_MAP
@@ -105,17 +112,20 @@ def is_for_all_commands(ctx: click.Context, name: str) -> bool:
 
 
 def lazy_group(
-    homes: Mapping[str, str], lines: Mapping[str, str] | None = None
+    group: str, homes: Mapping[str, str], lines: Mapping[str, str] | None = None
 ) -> type[click.Group]:
     """Make a group class whose commands are imported at their first use.
 
     Args:
+        group: Name of the group, to which wings may add commands; "" at the top.
         homes: ``module:attribute`` of each command, by name, in the order of the help.
         lines: The first sentence of the help of a command, by the name of the command. The help of
             the group shows this line and does not import the command; a command without a line is
             imported.
     """
-    known = lines or {}
+    added = _commands_in(group)
+    homes = {**homes, **{name: command.home for name, command in added.items()}}
+    known = {**(lines or {}), **{name: command.line for name, command in added.items()}}
 
     class LazyGroup(GuidedGroup):
         def list_commands(self, ctx: click.Context) -> list[str]:

@@ -33,11 +33,8 @@ _COMMANDS: dict[str, str] = {
     "search": "sbert_search.cli.search:search",
     "serve": "sbert_search.cli.serve:serve",
     "mcp": "sbert_search.cli.mcp:mcp",
-    "calibrate": "sbert_search.heads.commands.calibrate:calibrate",
-    "predict": "sbert_search.heads.commands.predict:predict",
     "pairs": "sbert_search.cli.pairs:pairs",
     "eval": "sbert_search.cli.evaluate.run:evaluate",
-    "analyze": "sbert_search.lab.commands.group:analyze",
     "tokenizer": "sbert_search.cli.tokenizer:tokenizer",
     "fill-mask": "sbert_search.cli.fill_mask:fill_mask",
     "pretrain": "sbert_search.cli.train.pretrain:pretrain",
@@ -52,11 +49,8 @@ _LINES = {  # the first sentence of a command's help, so that --help does not im
     "search": "Search the index DIR for QUERY.",
     "serve": "Serve indexes and models over HTTP.",
     "mcp": "Offer search to a language model over stdin and stdout.",
-    "calibrate": "Fit the temperature of MODEL to the labelled texts of SOURCE.",
-    "predict": "Predict with a task head for each row of SOURCE.",
     "pairs": "Find pairs of similar documents in SOURCE.",
     "eval": "Evaluate a model on tasks with known answers.",
-    "analyze": "Analyze models and indexes.",
     "tokenizer": "Train a tokenizer.",
     "fill-mask": "Predict the most probable tokens for each [MASK] of TEXT.",
     "pretrain": "Train an encoder on raw text.",
@@ -67,7 +61,7 @@ _LINES = {  # the first sentence of a command's help, so that --help does not im
 
 
 @click.group(
-    cls=lazy_group(_COMMANDS, _LINES),
+    cls=lazy_group("", _COMMANDS, _LINES),
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog="Exit codes: 0 done, 1 failed, 2 wrong usage, 3 finished with rejected rows, "
     "130 interrupted. Results go to stdout; progress, notes and errors go to stderr. Options that "

@@ -20,6 +20,7 @@ from sbert_search.cli.options.ranking import (
     ranking_options,
     search_options,
 )
+from sbert_search.cli.options.runner import search_runner, search_runner_options
 from sbert_search.cli.options.shared import (
     HEAD_PRECISIONS,
     Finite,
@@ -30,9 +31,9 @@ from sbert_search.cli.options.shared import (
     typed,
 )
 from sbert_search.cli.options.source import model_options
-from sbert_search.cluster.options import search_runner, search_runner_options
 from sbert_search.errors import NoLexicalData
 from sbert_search.runtime.progress import note, warn
+from sbert_search.wings import required_part
 
 if TYPE_CHECKING:
     import numpy as np
@@ -208,10 +209,8 @@ def search(
         reranker = BestWindow(scorer, rerank_windows)
     reader = None
     if answer:
-        from sbert_search.heads.predictor import Predictor
-
         precision = hardware["precision"]
-        reader = Predictor(
+        reader = required_part("answerer", "--answer")(
             answer,
             device=hardware["device"],
             precision=precision if precision in HEAD_PRECISIONS else "auto",

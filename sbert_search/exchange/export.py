@@ -15,11 +15,12 @@ from sbert_search.exchange import faiss_flat, parquet_file
 from sbert_search.exchange.engines import milvus, opensearch, qdrant
 from sbert_search.exchange.plan import TARGETS, ExportPlan, ExportReport, Target
 from sbert_search.exchange.upload import Cursor, Receiver, collection_name, upload
-from sbert_search.exchange.url import require_url, shown_url
+from sbert_search.exchange.url import require_url
 from sbert_search.index.index import Index
 from sbert_search.index.storage import manifest as manifests
 from sbert_search.runtime.disk import files
 from sbert_search.runtime.disk.same_file import require_apart, require_possible_output
+from sbert_search.runtime.visible import shown_url
 from sbert_search.shards.index import open_index
 
 

@@ -1,19 +1,11 @@
-"""URLs of servers: checked, and shown without user and password."""
+"""Check URLs of servers."""
 
 from __future__ import annotations
 
-import re
 from urllib.parse import urlsplit
 
 from sbert_search.errors import ConfigError
-
-# The user and the password of a URL, also if a password has a slash or the scheme is missing.
-_USER = re.compile(r"^([a-z][a-z0-9+.-]+:/+).*@|^[^/\\@]*:[^/\\]*@", re.IGNORECASE)
-
-
-def shown_url(url: str) -> str:
-    """Return a URL or a path without user and password, for messages and files."""
-    return _USER.sub(r"\1", url)
+from sbert_search.runtime.visible import shown_url
 
 
 def require_url(url: str) -> None:

@@ -6,15 +6,13 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 from sbert_search.corpus.column_types import ColumnType
 from sbert_search.corpus.documents import ReadBatch, Survey
 from sbert_search.errors import ConfigError, ModelMismatch
+from sbert_search.heads.predictor import Predictor
+from sbert_search.models.sequence_classifier import SequenceClassifier
 from sbert_search.records import Document, MetadataValue
-
-if TYPE_CHECKING:
-    from sbert_search.heads.predictor import Predictor
 
 _NO_NAME = re.compile(r"\W")  # characters that "_" replaces in the name of a column
 
@@ -45,10 +43,6 @@ class PredictedColumns:
 
     @cached_property
     def _predictors(self) -> dict[str, Predictor]:
-        if not self._models:
-            return {}
-        from sbert_search.heads.predictor import Predictor
-
         opened: dict[str, Predictor] = {}
         for column, model in self._models.items():
             predictor = Predictor(model, precision="fp32")
@@ -114,9 +108,6 @@ class PredictedColumns:
 
     def batches(self, batches: Iterator[ReadBatch]) -> Iterator[ReadBatch]:
         """Add the predictions to the documents of each batch."""
-        if not self._models:
-            yield from batches
-            return
         for batch in batches:
             yield replace(batch, documents=self.documents(batch.documents))
 
@@ -147,8 +138,6 @@ class PredictedColumns:
 
 
 def _type_of(predictor: Predictor) -> ColumnType:
-    from sbert_search.models.sequence_classifier import SequenceClassifier
-
     model = predictor.model
     assert isinstance(model, SequenceClassifier)
     if model.kind == "number":

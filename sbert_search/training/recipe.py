@@ -9,13 +9,14 @@ from typing import Literal, TypeVar
 
 from sbert_search.config import from_mapping, read_toml, unknown_name, with_overrides
 from sbert_search.errors import ConfigError
+from sbert_search.wings import folders
 
 T = TypeVar("T")
 
 Kind = Literal["pretrain", "bi-encoder", "cross-encoder", "classify", "tag", "qa"]
 
 SHIPPED = Path(__file__).parent / "recipes"
-"""Folder of the shipped recipes, with a subfolder for each kind of training."""
+"""Folder of the shipped recipes, with a subfolder for each kind of training; a wing has its own."""
 
 
 def load_recipe(cls: type[T], kind: Kind, recipe: str, overrides: Iterable[str] = ()) -> T:
@@ -80,15 +81,21 @@ def find_recipe(kind: Kind, recipe: str) -> Path:
     """
     if recipe.endswith(".toml"):
         return Path(recipe)
-    names = shipped_recipes(kind)
+    names = _shipped(kind)
     if recipe not in names:
         raise ConfigError(unknown_name(recipe, recipe, names, "recipe"))
-    return SHIPPED / kind / f"{recipe}.toml"
+    return names[recipe]
 
 
 def shipped_recipes(kind: Kind) -> list[str]:
     """List the names of the shipped recipes of a kind."""
-    return sorted(path.stem for path in (SHIPPED / kind).glob("*.toml"))
+    return sorted(_shipped(kind))
+
+
+def _shipped(kind: Kind) -> dict[str, Path]:
+    """Return the files of the shipped recipes by name: those here, and those of wings."""
+    homes = [SHIPPED, *(folder / "recipes" for folder in folders())]
+    return {path.stem: path for home in homes for path in (home / kind).glob("*.toml")}
 
 
 def _table(value: object, name: str) -> dict[str, object]:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from sbert_search.cli.train.recipe_help import summary
-from sbert_search.training.recipe import SHIPPED, Kind
+from sbert_search.training.recipe import Kind, shipped_recipes
 from tests.cli.process import sbert_search
 
 NARROW = {"COLUMNS": "80"}
@@ -67,7 +67,7 @@ def test_the_help_of_a_command_names_each_recipe_in_a_sentence(kind: Kind) -> No
     done = sbert_search(*([kind] if kind == "pretrain" else ["train", kind]), "--help", env=NARROW)
     assert all(len(shown) <= 80 for shown in done.out.splitlines())
     words = " ".join(done.out.split())
-    recipes = [path.stem for path in (SHIPPED / kind).glob("*.toml")]
+    recipes = shipped_recipes(kind)
     for recipe in recipes:
         assert f"{recipe} {summary(kind, recipe)}" in words
     assert recipes

@@ -9,16 +9,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from sbert_search.cli.evaluate.compare import compare
-from sbert_search.cli.evaluate.fusion import fusion
-from sbert_search.cli.evaluate.mlm import mlm
 from sbert_search.cli.evaluate.options import FILE, FOLDER, EvalOptions, eval_options, no_cache
 from sbert_search.cli.evaluate.reporting import report
-from sbert_search.cli.lazy_group import GuidedGroup, is_for_all_commands
+from sbert_search.cli.lazy_group import is_for_all_commands, lazy_group
 from sbert_search.cli.options.ranking import ranking_options, search_options
 from sbert_search.cli.options.shared import refuse_typed
-from sbert_search.heads.commands.evaluate import classify, qa, tag
-from sbert_search.integrations.commands import mteb
 
 if TYPE_CHECKING:
     from sbert_search.cli.evaluate.reporting import Evaluate
@@ -26,7 +21,19 @@ if TYPE_CHECKING:
     from sbert_search.search.rerankers.reranker import Reranker
 
 
-@click.group("eval", cls=GuidedGroup)
+_HOMES = {
+    name: f"sbert_search.cli.evaluate.{module}:{name}"
+    for module, names in {
+        "compare": ["compare"],
+        "fusion": ["fusion"],
+        "mlm": ["mlm"],
+        "run": ["sts", "retrieval", "rerank", "nli", "triplets"],
+    }.items()
+    for name in names
+}
+
+
+@click.group("eval", cls=lazy_group("eval", _HOMES))
 def evaluate() -> None:
     """Evaluate a model on tasks with known answers.
 
@@ -35,16 +42,7 @@ def evaluate() -> None:
     """
 
 
-evaluate.add_command(compare)
-evaluate.add_command(fusion)
-evaluate.add_command(mlm)
-evaluate.add_command(mteb)
-evaluate.add_command(classify)
-evaluate.add_command(tag)
-evaluate.add_command(qa)
-
-
-@evaluate.command()
+@click.command()
 @click.option(
     "--trained-on", type=FILE, help="File of pairs to exclude, as the model was trained on them."
 )
@@ -101,7 +99,7 @@ def sts(
         return report("sts", evaluator(embedder), options, systems)
 
 
-@evaluate.command()
+@click.command()
 @click.option("--index", type=FOLDER, help="Index to search.  [default: a new exact index]")
 @ranking_options("auto")
 @no_cache
@@ -149,7 +147,7 @@ def retrieval(
         return report("retrieval", run, options)
 
 
-@evaluate.command()
+@click.command()
 @eval_options
 @click.pass_context
 def rerank(ctx: click.Context, /, **_: object) -> int:
@@ -165,7 +163,7 @@ def rerank(ctx: click.Context, /, **_: object) -> int:
     return report("rerank", run, options)
 
 
-@evaluate.command()
+@click.command()
 @eval_options
 @click.pass_context
 def nli(ctx: click.Context, /, **_: object) -> int:
@@ -178,7 +176,7 @@ def nli(ctx: click.Context, /, **_: object) -> int:
     return report("nli", run, options)
 
 
-@evaluate.command()
+@click.command()
 @no_cache
 @eval_options
 @click.pass_context

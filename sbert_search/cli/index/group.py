@@ -22,12 +22,10 @@ _COMMANDS = {
     "compact": f"{_MAINTAIN}:compact",
     "lexical": f"{_MAINTAIN}:lexical",
     "backup": f"{_MAINTAIN}:backup",
-    "export": "sbert_search.exchange.commands:export",
-    "import": "sbert_search.exchange.commands:import_",
     "tune": "sbert_search.cli.index.tune:tune",
 }
 
 
-@click.group(cls=lazy_group(_COMMANDS))
+@click.group(cls=lazy_group("index", _COMMANDS))
 def index() -> None:
     """Build, update, check and tune an index."""

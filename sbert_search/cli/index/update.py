@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, BinaryIO, Literal, cast
 import click
 
 from sbert_search.cli.console import emit, say
+from sbert_search.cli.options.runner import opened_runner, runner_options
 from sbert_search.cli.options.shared import (
     Decorator,
     F,
@@ -28,7 +29,6 @@ from sbert_search.cli.options.source import (
     vector_options,
     with_read_options,
 )
-from sbert_search.cluster.options import opened_runner, runner_options
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -176,7 +176,7 @@ def build(
     no_model = has_vectors(ctx, settings) and not named
     if no_model:
         refuse_model_options(typed_model_options(ctx))
-    if has_vectors(ctx, settings) and ctx.params["runner"] != "local":
+    if has_vectors(ctx, settings) and ctx.params.get("runner", "local") != "local":
         raise click.UsageError(
             "--runner ray embeds texts, and the vectors are given; leave it out."
         )

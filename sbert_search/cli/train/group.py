@@ -10,13 +10,10 @@ from sbert_search.cli.train.run import train_by_recipe, training_command
 _COMMANDS = {
     "bi-encoder": "sbert_search.cli.train.group:bi_encoder",
     "cross-encoder": "sbert_search.cli.train.group:cross_encoder",
-    "classify": "sbert_search.cli.train.group:classify",
-    "tag": "sbert_search.cli.train.group:tag",
-    "qa": "sbert_search.cli.train.group:qa",
 }
 
 
-@click.group(cls=lazy_group(_COMMANDS))
+@click.group(cls=lazy_group("train", _COMMANDS))
 def train() -> None:
     """Train a bi-encoder, a cross-encoder or a task head on labelled text."""
 
@@ -31,24 +28,6 @@ def _cross_encoder_settings() -> type:
     from sbert_search.training.cross_encoder.train import CrossEncoderRecipe
 
     return CrossEncoderRecipe
-
-
-def _classify_settings() -> type:
-    from sbert_search.heads.training.classify import ClassifyRecipe
-
-    return ClassifyRecipe
-
-
-def _tag_settings() -> type:
-    from sbert_search.heads.training.tag import TagRecipe
-
-    return TagRecipe
-
-
-def _answer_settings() -> type:
-    from sbert_search.heads.training.answer import AnswerRecipe
-
-    return AnswerRecipe
 
 
 @training_command("bi-encoder", _bi_encoder_settings)
@@ -82,52 +61,3 @@ def cross_encoder(**_: object) -> None:
     from sbert_search.training.cross_encoder.train import CrossEncoderRecipe, train_cross_encoder
 
     train_by_recipe("cross-encoder", CrossEncoderRecipe, train_cross_encoder)
-
-
-@training_command("classify", _classify_settings)
-def classify(**_: object) -> None:
-    """Train a classifier of texts or pairs.
-
-    It predicts one class, several classes, or a number. RECIPE is the name of a shipped recipe or a
-    TOML file.
-
-    \b
-    sbert-search train classify sst2 \\
-        --set data.train=reviews.jsonl --out my-classifier
-    sbert-search predict my-classifier/model new.jsonl
-    """  # noqa: D301 (the backslash is click's)
-    from sbert_search.heads.training.classify import ClassifyRecipe, train_classifier
-
-    train_by_recipe("classify", ClassifyRecipe, train_classifier)
-
-
-@training_command("tag", _tag_settings)
-def tag(**_: object) -> None:
-    """Train a tagger of entities in text.
-
-    RECIPE is the name of a shipped recipe or a TOML file.
-
-    \b
-    sbert-search train tag wnut17 \\
-        --set data.train=sentences.jsonl --out my-tagger
-    sbert-search predict my-tagger/model new.jsonl
-    """  # noqa: D301 (the backslash is click's)
-    from sbert_search.heads.training.tag import TagRecipe, train_tagger
-
-    train_by_recipe("tag", TagRecipe, train_tagger)
-
-
-@training_command("qa", _answer_settings)
-def qa(**_: object) -> None:
-    """Train a model that finds the answer to a question in a text.
-
-    RECIPE is the name of a shipped recipe or a TOML file.
-
-    \b
-    sbert-search train qa squad \\
-        --set data.train=questions.jsonl --out my-reader
-    sbert-search search my.index QUERY --answer my-reader/model
-    """  # noqa: D301 (the backslash is click's)
-    from sbert_search.heads.training.answer import AnswerRecipe, train_answerer
-
-    train_by_recipe("qa", AnswerRecipe, train_answerer)

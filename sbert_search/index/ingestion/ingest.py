@@ -32,8 +32,8 @@ from sbert_search.embedding.pipeline import (
     joined,
 )
 from sbert_search.embedding.protocol import TextEmbedder, Vectors
-from sbert_search.heads.columns import PredictedColumns
 from sbert_search.index.ingestion.given_vectors import given_batches
+from sbert_search.index.ingestion.read_settings import AddedColumns
 from sbert_search.index.snapshot import Snapshot
 from sbert_search.index.storage.manifest import BuildCursor
 from sbert_search.index.writer import Outcome
@@ -187,7 +187,7 @@ def ingest(
     memory_bytes: int | None = None,
     finish: Callable[[], object] = lambda: None,
     by_time: bool = False,
-    predicted: PredictedColumns | None = None,
+    predicted: AddedColumns | None = None,
     embed: EmbedBatches = embed_batches,
 ) -> IngestReport:
     """Write all documents of a source to a sink.

@@ -2,22 +2,51 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
-from typing import Literal, TypedDict, TypeVar
+from types import MappingProxyType
+from typing import Literal, Protocol, TypedDict, TypeVar
 
 from sbert_search.config import require_types, to_mapping, with_fields
 from sbert_search.corpus.column_types import parse_type
-from sbert_search.corpus.documents import FieldNames
+from sbert_search.corpus.documents import FieldNames, ReadBatch, Survey
 from sbert_search.corpus.sources import TextAs
 from sbert_search.embedding.arguments import CheckedOptions
 from sbert_search.embedding.pipeline import OnTruncate
 from sbert_search.embedding.protocol import TextEmbedder
 from sbert_search.errors import ConfigError
-from sbert_search.heads.columns import PredictedColumns
 from sbert_search.tokens.chunking import Borders, Chunking
+from sbert_search.wings import required_part
 
 S = TypeVar("S", bound="ReadSettings")
+
+
+class AddedColumns(Protocol):
+    """Columns that models fill from the texts of documents."""
+
+    @property
+    def hashes(self) -> Mapping[str, str]:
+        """SHA-256 of the weights of each model, by column."""
+
+    def survey(self, survey: Survey, known: Iterable[str] = ()) -> Survey:
+        """Add the columns to those of a survey; ``known`` are columns that the index has."""
+
+    def batches(self, batches: Iterator[ReadBatch]) -> Iterator[ReadBatch]:
+        """Fill the columns of the documents of each batch."""
+
+
+class NoColumns:
+    """No column is filled by a model."""
+
+    hashes: Mapping[str, str] = MappingProxyType({})
+
+    def survey(self, survey: Survey, known: Iterable[str] = ()) -> Survey:
+        """Return the survey as it is."""
+        return survey
+
+    def batches(self, batches: Iterator[ReadBatch]) -> Iterator[ReadBatch]:
+        """Return the batches as they are."""
+        return batches
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -120,9 +149,14 @@ class ReadSettings:
         return {name: value for name, value in to_mapping(self).items() if name in names}
 
     @property
-    def predicted(self) -> PredictedColumns:
+    def predicted(self) -> AddedColumns:
         """The columns that models fill; the models are opened at the first use."""
-        return PredictedColumns(self.classify, self.tag, self.predicted_by)
+        if not (self.classify or self.tag):
+            return NoColumns()
+        opened: AddedColumns = required_part("predicted columns", "A column that a model fills")(
+            self.classify, self.tag, self.predicted_by
+        )
+        return opened
 
 
 class ReadFields(TypedDict, total=False):

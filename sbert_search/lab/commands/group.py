@@ -6,15 +6,7 @@ import click
 
 from sbert_search.cli.lazy_group import lazy_group
 
-_COMMANDS = {
-    "anisotropy": "sbert_search.lab.commands.anisotropy:anisotropy",
-    "attention": "sbert_search.lab.commands.attention:attention",
-    "errors": "sbert_search.lab.commands.errors:errors",
-    "map": "sbert_search.lab.commands.map:map_",
-    "variants": "sbert_search.lab.commands.variants:variants",
-}
 
-
-@click.group(cls=lazy_group(_COMMANDS))
+@click.group(cls=lazy_group("analyze", {}))
 def analyze() -> None:
     """Analyze models and indexes."""
