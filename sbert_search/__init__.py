@@ -10,7 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from sbert_search.version import __version__ as __version__
-from sbert_search.wings import wings
+from sbert_search.wings import installed
 
 if TYPE_CHECKING:  # for type checkers and editors; a test compares the names with _NAMES_IN
     from sbert_search.cluster import *  # noqa: F403
@@ -152,7 +152,7 @@ _MODULE_OF = {
     name: f"{__name__}.{module}" for module, names in _NAMES_IN.items() for name in names
 } | {
     name: module
-    for wing in wings().values()
+    for wing in installed().values()
     for module, names in wing.public.items()
     for name in names
 }

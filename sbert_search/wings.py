@@ -11,12 +11,12 @@ from functools import cache
 from importlib import import_module
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Never
 
 from sbert_search.errors import ConfigError
 
 _NAMES = ("cluster", "exchange", "heads", "integrations", "lab")
-_NONE: Mapping[str, Any] = MappingProxyType({})
+_NONE: Mapping[str, Never] = MappingProxyType({})
 
 
 class Command(NamedTuple):
@@ -48,7 +48,7 @@ class Wing(NamedTuple):
 
 
 @cache
-def wings() -> dict[str, Wing]:
+def installed() -> dict[str, Wing]:
     """Return the wings that this installation has, by name."""
     found = {}
     for name in _NAMES:
@@ -65,12 +65,14 @@ def wings() -> dict[str, Wing]:
 
 def commands() -> dict[str, Command]:
     """Return the commands of all wings."""
-    return {name: command for wing in wings().values() for name, command in wing.commands.items()}
+    return {
+        name: command for wing in installed().values() for name, command in wing.commands.items()
+    }
 
 
 def part(name: str) -> Any:
     """Return what a wing adds under a name, or None."""
-    for wing in wings().values():
+    for wing in installed().values():
         if home := wing.parts.get(name):
             module, _, attribute = home.partition(":")
             found = import_module(module)
@@ -92,4 +94,4 @@ def required_part(name: str, what: str) -> Any:
 
 def folders() -> list[Path]:
     """Return the folders of the wings."""
-    return [Path(__file__).parent / name for name in wings()]
+    return [Path(__file__).parent / name for name in installed()]

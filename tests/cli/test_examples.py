@@ -12,10 +12,14 @@ import pytest
 
 from sbert_search.cli.examples import EXAMPLES
 from sbert_search.cli.main import cli
+from sbert_search.wings import commands as wing_commands
 from tests.cli.lines import NEED_AN_EXTRA, NEVER_END, commands
 from tests.cli.process import sbert_search
 
-LINES = [(name, line) for name, lines in EXAMPLES.items() for line in lines]
+SHOWN = EXAMPLES | {
+    name: command.examples for name, command in wing_commands().items() if command.examples
+}
+LINES = [(name, line) for name, lines in SHOWN.items() for line in lines]
 
 
 def arguments_of(line: str) -> list[str]:
@@ -41,8 +45,8 @@ def parse(arguments: list[str]) -> str:
 
 def test_every_command_has_three_examples() -> None:
     names = [*(name for name, _ in commands()), *NEED_AN_EXTRA, *NEVER_END]
-    assert sorted(names) == sorted(EXAMPLES)
-    assert all(len(set(lines)) == 3 for lines in EXAMPLES.values())
+    assert sorted(names) == sorted(SHOWN)
+    assert all(len(set(lines)) == 3 for lines in SHOWN.values())
 
 
 @pytest.mark.parametrize(("name", "line"), LINES)
@@ -73,7 +77,7 @@ def test_a_wrong_example_would_be_noticed() -> None:
 def test_the_help_ends_with_the_examples_unwrapped_at_80_columns(name: str) -> None:
     done = sbert_search(*name.split(), "--help", env={"COLUMNS": "80"})
     lines = done.out.splitlines()
-    assert [line.strip() for line in lines[-4:]] == ["Examples:", *EXAMPLES[name]]
+    assert [line.strip() for line in lines[-4:]] == ["Examples:", *SHOWN[name]]
 
 
 def test_every_example_fits_80_columns() -> None:

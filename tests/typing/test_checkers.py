@@ -16,6 +16,7 @@ import pytest
 import sbert_search
 from sbert_search import SearchOptions
 from sbert_search.search.options import SearchKeywords
+from sbert_search.wings import installed
 from tests.cli.process import ROOT, environment
 
 NAMES: list[str] = vars(sbert_search)["__all__"]
@@ -96,14 +97,15 @@ def test_pyright_finds_the_mistakes(mistakes: Path) -> None:
 
 
 def test_every_public_name_is_in_the_script_and_known_to_checkers() -> None:
-    tree = ast.parse(Path(sbert_search.__file__).read_text())
+    root = Path(sbert_search.__file__).parent
     typed = {
         alias.name
-        for node in ast.walk(tree)
+        for path in (root / "__init__.py", *(root / wing / "__init__.py" for wing in installed()))
+        for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.ImportFrom) and str(node.module).startswith("sbert_search")
         for alias in node.names
     }
-    assert typed - {"__version__"} == set(NAMES)
+    assert typed - {"*", "Command", "Wing", "__version__", "installed"} == set(NAMES)
     used = {node.id for node in ast.walk(ast.parse(USER.read_text())) if isinstance(node, ast.Name)}
     assert set(NAMES) <= used
 
