@@ -281,7 +281,7 @@ def _check_question(ctx: click.Context) -> None:
         raise click.UsageError("--run-out holds no answers; leave out --answer.")
     if params["answer"] and query is None and queries is None:
         raise click.UsageError("--answer needs a question, QUERY or --queries.")
-    if params["run_out"] and params["partial"]:
+    if params["run_out"] and params.get("partial"):
         raise click.UsageError("--run-out names no lost shards; leave out --partial.")
     if params["run_out"] and params["passages"]:
         raise click.UsageError("--run-out has one score for each document; leave out --passages.")

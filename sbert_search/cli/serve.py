@@ -150,7 +150,7 @@ def serve(
     tokens = read_tokens(token_file)
     require_safe_address(host, tokens, without_token=no_token)
     hardware = model_options(ctx)
-    if workers > 1 and ctx.params["runner"] != "local":
+    if workers > 1 and ctx.params.get("runner", "local") != "local":
         raise ConfigError("--runner ray needs one process that serves; leave out --workers.")
     settings = ServeSettings(
         indexes=named_indexes(indexes),
