@@ -2,7 +2,7 @@
 
     python tools/move_modules.py PLAN.toml [--check]
 
-A plan has up to four tables; module names in it leave out ``sbert_search.``:
+A plan has up to five tables; module names in it leave out ``sbert_search.``:
 
     [move]                              # a module or a package, with all that it contains
     "runtime.disk" = "base.disk"
@@ -10,8 +10,14 @@ A plan has up to four tables; module names in it leave out ``sbert_search.``:
     "search.fusion" = ["search.stages.fusion", "search.ranking"]
     [rename]                            # a top-level name of a module that is merged
     "search.ranking:_order" = "_ranked"
+    [doc]                               # the docstring of a module, or its first line
+    "search.fusion" = "Fuse rankings."
     [folders]                           # other folders and files of the repository
     "tests/runtime" = "tests/base"
+
+The docstring of a merged module is the first line of its main part, or that of the plan, and all
+further paragraphs of all its parts, unless the plan gives several lines. If two parts have the same
+assignment, such as a type alias, it is written once.
 
 Changed are imports (also inside functions and under TYPE_CHECKING), dotted names in strings, such
 as the targets of monkeypatch, and paths of files in documentation and settings. A name that two
@@ -50,6 +56,7 @@ class Plan:
     merged: dict[str, list[str]]  # old names of the modules that a module is made of
     renamed: dict[str, dict[str, str]]  # new top-level names, by old module and old name
     folders: dict[str, str] = field(default_factory=dict)
+    docs: dict[str, str] = field(default_factory=dict)  # first lines, by new name
 
 
 def modules_of(root: Path) -> dict[str, Path]:
@@ -85,7 +92,10 @@ def read_plan(path: Path, modules: Mapping[str, Path]) -> Plan:
     for place, name in table.get("rename", {}).items():
         module, _, old = place.partition(":")
         renamed[f"{PACKAGE}.{module}"][old] = name
-    plan = Plan(new, merged, renamed, table.get("folders", {}))
+    docs = {f"{PACKAGE}.{target}": line for target, line in table.get("doc", {}).items()}
+    if unused := docs.keys() - set(new.values()):
+        raise PlanError(f"[doc] names {min(unused)}, which no module becomes")
+    plan = Plan(new, merged, renamed, table.get("folders", {}), docs)
     _check_targets(plan, modules)
     return plan
 
@@ -187,6 +197,27 @@ class Source:
             lines.append(f"from {target} import {new_name}{suffix}")
         return lines if changed else None
 
+    def rewrite_public_names(self) -> None:
+        """Change the modules in the table of the names that the package exports."""
+        for node in self.tree.body:
+            match node:
+                case ast.Assign(targets=[ast.Name(id="_NAMES_IN")], value=ast.Dict() as value):
+                    table: dict[str, list[str]] = {}
+                    for module, names in ast.literal_eval(value).items():
+                        new = self.plan.new[f"{PACKAGE}.{module}"].removeprefix(f"{PACKAGE}.")
+                        table.setdefault(new, []).extend(names)
+                    if table != ast.literal_eval(value):
+                        self.edit(value, repr(table))
+
+    def set_doc(self, summary: str) -> None:
+        """Give the module another docstring, or only another first line."""
+        doc = ast.get_docstring(self.tree, clean=False) or ""
+        text = summary if "\n" in summary else summary + "".join(doc.partition("\n")[1:])
+        if doc:
+            self.edit(self.tree.body[0], f'"""{text}"""')
+        else:
+            self._edits.append((0, 0, f'"""{text}"""\n'))
+
     def _inline(self, known: str, renamed: Mapping[str, str]) -> None:
         """Write ``name`` for ``known.name``, as the module ``known`` is now this one."""
         for node in ast.walk(self.tree):
@@ -215,18 +246,20 @@ def _bodies(tree: ast.AST) -> Iterable[list[ast.stmt]]:
                 yield body
 
 
+def _new_name(name: str, plan: Plan, least: int = 2) -> str:
+    """Return the new dotted name of a module of ``least`` parts, or of something in it."""
+    parts = name.split(".")
+    for end in range(len(parts), least - 1, -1):
+        if (head := ".".join(parts[:end])) in plan.new:
+            rest = parts[end:]
+            if rest and rest[0] in (own := plan.renamed.get(head, {})):
+                rest[0] = own[rest[0]]
+            return ".".join([plan.new[head], *rest])
+    return name
+
+
 def rewrite_names(text: str, plan: Plan) -> str:
     """Change dotted names and file paths of modules, in any text."""
-
-    def dotted(match: re.Match[str]) -> str:
-        parts = match[0].split(".")
-        for end in range(len(parts), 1, -1):
-            if (head := ".".join(parts[:end])) in plan.new:
-                rest = parts[end:]
-                if rest and rest[0] in (own := plan.renamed.get(head, {})):
-                    rest[0] = own[rest[0]]
-                return ".".join([plan.new[head], *rest])
-        return match[0]
 
     def slashed(match: re.Match[str]) -> str:
         name = match[1].replace("/", ".")
@@ -234,8 +267,19 @@ def rewrite_names(text: str, plan: Plan) -> str:
             return match[0]
         return plan.new[name].replace(".", "/") + (match[2] or "")
 
-    text = re.sub(rf"\b{PACKAGE}(?:\.\w+)+", dotted, text)
+    def inside(match: re.Match[str]) -> str:  # a path that starts below the package
+        name = f"{PACKAGE}.{match[1].replace('/', '.')}"
+        now = plan.new.get(name, name)
+        return match[0] if now == name else now.split(".", 1)[1].replace(".", "/") + ".py"
+
+    text = re.sub(rf"\b{PACKAGE}(?:\.\w+)+", lambda match: _new_name(match[0], plan), text)
     text = re.sub(rf"\b({PACKAGE}(?:/\w+)+)(\.py)?\b", slashed, text)
+    text = re.sub(r"(?<![\w/.-])(\w+(?:/\w+)+)\.py\b", inside, text)
+    text = re.sub(  # `room.module.name` in a docstring
+        r"(?<=(?<!`)`)\w+(?:\.\w+)+",
+        lambda match: _new_name(f"{PACKAGE}.{match[0]}", plan, 3).removeprefix(f"{PACKAGE}."),
+        text,
+    )
     for old, new in plan.folders.items():
         text = re.sub(rf"(?<![\w/]){re.escape(old)}(?![\w-])", new, text)
         if old.startswith("tests/"):
@@ -253,6 +297,14 @@ class Parts:
     typing: list[str] = field(default_factory=list)
     body: str = ""
     defined: set[str] = field(default_factory=set)
+    assigned: dict[str, str] = field(default_factory=dict)  # names, by the statement
+
+    def leave_out(self, other: Parts) -> None:
+        """Leave out assignments that another module has too."""
+        for segment in self.assigned.keys() & other.assigned.keys():
+            line = re.compile(rf"^{re.escape(segment)}[^\n]*\n?", re.MULTILINE)
+            self.body = line.sub("", self.body, count=1).strip("\n")
+            self.defined.discard(self.assigned.pop(segment))
 
 
 def parts_of(text: str) -> Parts:
@@ -276,7 +328,9 @@ def parts_of(text: str) -> Parts:
                     parts.typing.append(data[first:last].decode())
                 cut.append((start, end))
         else:
-            parts.defined |= _names(node)
+            parts.defined |= (names := _names(node))
+            if isinstance(node, (ast.Assign, ast.AnnAssign)) and len(names) == 1:
+                parts.assigned[segment] = next(iter(names))
     for start, end in reversed(cut):
         data = data[:start] + data[end:]
     parts.body = data.decode().strip("\n")
@@ -309,6 +363,9 @@ def _imported(lines: Iterable[str]) -> dict[str, str]:
 def merge(target: str, sources: Mapping[str, str], order: list[str], doc: str) -> str:
     """Return the text of the modules ``sources`` as one module."""
     parts = {name: parts_of(sources[name]) for name in order}
+    for position, later in enumerate(order):
+        for earlier in order[:position]:
+            parts[later].leave_out(parts[earlier])
     trouble = []
     meaning: dict[str, tuple[str, str]] = {}  # what a name stands for, and in which module
     for name, own in parts.items():
@@ -332,6 +389,14 @@ def merge(target: str, sources: Mapping[str, str], order: list[str], doc: str) -
         indented = "\n".join(f"    {line}" for block in typing for line in block.splitlines())
         text += f"\nif TYPE_CHECKING:\n{indented}\n"
     return text + "\n\n" + "\n\n\n".join(own.body for own in parts.values() if own.body) + "\n"
+
+
+def joined_docs(texts: Iterable[str]) -> str:
+    """Return the docstring of the first module, with the further paragraphs of the others."""
+    docs = [(ast.get_docstring(ast.parse(text), clean=False) or "").strip() for text in texts]
+    further = [rest.strip() for doc in docs if (rest := doc.partition("\n")[2])]
+    joined = "\n\n".join([docs[0].partition("\n")[0], *further])
+    return (joined + "\n" * bool(further)).replace("\\", "\\\\")
 
 
 def import_order(sources: Mapping[str, str]) -> list[str]:
@@ -383,7 +448,14 @@ def _rewritten(
             for old, new in plan.renamed.get(names.get(path, ""), {}).items():
                 source.rename(old, new)
             source.rewrite_imports()
+            if names.get(path) == PACKAGE:
+                source.rewrite_public_names()
+            now = plan.new.get(names.get(path, ""), "")
+            if now in plan.docs and now not in plan.merged:
+                source.set_doc(plan.docs[now])
             text = source.edited()
+            for old, new in plan.renamed.get(names.get(path, ""), {}).items():
+                text = text.replace(f"`{old}`", f"`{new}`")
         texts[path] = rewrite_names(text, plan)
     return texts
 
@@ -395,11 +467,13 @@ def _merged(plan: Plan, modules: Mapping[str, Path], texts: Mapping[Path, str]) 
         order = import_order({name: modules[name].read_text() for name in sources})
         leaf = target.rpartition(".")[2]
         main = next((name for name in sources if name.rpartition(".")[2] == leaf), sources[0])
-        doc = ast.get_docstring(ast.parse(texts[modules[main]]), clean=False) or ""
+        own = {name: texts[modules[name]] for name in sources}
+        doc = joined_docs([own[main], *(own[name] for name in order if name != main)])
+        if target in plan.docs:
+            given = plan.docs[target].strip()
+            doc = f"{given}\n" if "\n" in given else given + "".join(doc.partition("\n")[1:])
         try:
-            made[target] = merge(
-                target, {name: texts[modules[name]] for name in sources}, order, doc
-            )
+            made[target] = merge(target, own, order, doc)
         except PlanError as error:
             trouble.append(str(error))
     if trouble:
@@ -441,7 +515,7 @@ def _place_moved(plan: Plan, root: Path, modules: Mapping[str, Path]) -> None:
         if name in merged or plan.new[name] == name:
             continue
         place = _file(root, plan.new[name], package=path.name == "__init__.py")
-        if place.exists():
+        if place.exists() and place.stat().st_size:
             path.unlink()  # two packages become one
         else:
             _make_folder(root, place.parent)
