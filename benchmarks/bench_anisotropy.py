@@ -15,7 +15,7 @@ from common import Figure, Results, arguments, compare, repeats_of, seconds
 from texts import sentences
 
 from sbert_search import Embedder, analyze_anisotropy
-from sbert_search.runtime.progress import set_progress
+from sbert_search.base.progress import set_progress
 
 N_SENTENCES, QUICK_SENTENCES = 10_000, 1_000
 

@@ -34,6 +34,8 @@ from passages import embedded_sets
 from peers import Floats, Graph, HnswLib, Rows, USearch, recall, widen
 from vectors import Clusters, write_index
 
+from sbert_search.base import svg
+from sbert_search.base.processor import usable_cores
 from sbert_search.index.maintenance import compaction
 from sbert_search.index.snapshot import Snapshot
 from sbert_search.index.spec import MIN_ANN_ROWS, IndexSpec
@@ -43,8 +45,6 @@ from sbert_search.index.store import IndexStore
 from sbert_search.index.tuning.report import how, remarks
 from sbert_search.index.tuning.settings import TuneSettings
 from sbert_search.index.tuning.tune import tune
-from sbert_search.runtime import svg
-from sbert_search.runtime.processor.cores import usable_cores
 
 SIZES, QUICK_SIZES = (10_000, 100_000, 1_000_000), (10_000, 50_000)
 N_QUERIES, QUICK_QUERIES, K, TARGET = 2_000, 600, 10, 0.95

@@ -26,11 +26,11 @@ from torch.optim.optimizer import (
     register_optimizer_step_pre_hook,
 )
 
+from sbert_search.base.progress import set_quiet
 from sbert_search.encoder.config import EncoderConfig
 from sbert_search.encoder.encoder import Encoder
 from sbert_search.encoder.packed import PackedTokens
 from sbert_search.losses.token import IGNORED, token_cross_entropy
-from sbert_search.runtime.progress import set_quiet
 from sbert_search.training.loop.batching import Batches, BatchingConfig, Rows
 from sbert_search.training.loop.loop import TrainConfig, train
 from sbert_search.training.loop.objective import Batch, Losses

@@ -32,11 +32,11 @@ from common import Results, arguments, paired, seconds
 from texts import paragraphs, squad_questions
 
 from sbert_search import Boost, Index, SearchEngine
+from sbert_search.base.progress import set_progress
 from sbert_search.embedding.hashing import HashingEmbedder
 from sbert_search.index.ingestion.build import BuildKeywords
 from sbert_search.index.lexical_settings import LexicalSettings
 from sbert_search.records import Document, MetadataValue, Query
-from sbert_search.runtime.progress import set_progress
 from sbert_search.search.options import SearchKeywords
 
 N_DOCS, QUICK_DOCS = 100_000, 5_000

@@ -29,9 +29,9 @@ from sentence_transformers.util import paraphrase_mining_embeddings
 from texts import sentences
 
 from sbert_search import Embedder, Index, Reranker
+from sbert_search.base.memory import anonymous_bytes
 from sbert_search.index.ingestion.build import BuildSettings
 from sbert_search.index.snapshot import Snapshot
-from sbert_search.runtime.memory import anonymous_bytes
 from sbert_search.search.pairs import Pairs, best_pairs, close_pairs
 
 THRESHOLD = 0.8

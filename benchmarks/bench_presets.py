@@ -12,13 +12,13 @@ from pathlib import Path
 import torch
 from common import Figure, Results, arguments, compare, repeats_of
 
+from sbert_search.base.machine import code, machine
 from sbert_search.encoder.config import EncoderConfig
 from sbert_search.encoder.cost import flops_per_token, parameter_count
 from sbert_search.encoder.encoder import Encoder
 from sbert_search.encoder.inference_layers import freeze
 from sbert_search.encoder.packed import PackedTokens
 from sbert_search.encoder.presets import PRESETS
-from sbert_search.runtime.provenance import code, machine
 
 LENGTH = 128  # tokens of a text
 QUICK_FLOPS = 200e6  # a token; larger encoders are not measured in a quick run

@@ -35,13 +35,13 @@ from common import Figure, Results, arguments, compare, paired, rate, repeats_of
 from texts import documents
 from torch import Tensor, nn
 
+from sbert_search.base.device import autocast, matmul_rate, memory_bytes, resolve_device
+from sbert_search.base.distributed import Ranks
 from sbert_search.encoder.config import EncoderConfig
 from sbert_search.encoder.encoder import Encoder
 from sbert_search.encoder.packed import PackedTokens
 from sbert_search.models.loading.resolve import resolve_model
 from sbert_search.models.pretraining import MaskedBatch, MaskedLanguageModel
-from sbert_search.runtime.device import autocast, matmul_rate, memory_bytes, resolve_device
-from sbert_search.runtime.distributed import Ranks
 from sbert_search.tokens.tokenizer import TextTokenizer
 from sbert_search.tokens.vocabulary import SPECIAL_TOKENS, save_vocabulary
 from sbert_search.tokens.words import WordRules

@@ -34,11 +34,11 @@ from texts import paragraphs, squad_questions
 from vectors import DIM, Clusters
 
 from sbert_search import Index, SearchEngine, ShardedIndex, open_index
+from sbert_search.base.progress import set_progress
 from sbert_search.embedding.hashing import HashingEmbedder
 from sbert_search.index.spec import IndexSpec
 from sbert_search.index.tuning.candidates import lists_for
 from sbert_search.records import Document
-from sbert_search.runtime.progress import set_progress
 from sbert_search.search.options import SearchMode
 from sbert_search.shards.store import ShardedStore
 

@@ -37,9 +37,9 @@ from common import (
 )
 from texts import nli_pairs
 
+from sbert_search.base.progress import set_quiet
 from sbert_search.models.loading.resolve import resolve_model
 from sbert_search.records import TextPair
-from sbert_search.runtime.progress import set_quiet
 
 BATCH = 32
 SMALL_BATCH = 16  # of --before; the costs that do not grow with the batch have a larger share

@@ -33,6 +33,7 @@ import numpy as np
 from common import Figure, Results, arguments, paired, seconds
 from numpy.typing import NDArray
 
+from sbert_search.base import files
 from sbert_search.embedding.pipeline import EmbeddedBatch
 from sbert_search.index.snapshot import Snapshot
 from sbert_search.index.spec import IndexSpec
@@ -40,7 +41,6 @@ from sbert_search.index.storage.manifest import StoreSettings
 from sbert_search.index.store import IndexStore
 from sbert_search.index.writer import IndexWriter
 from sbert_search.records import Document
-from sbert_search.runtime.disk import files
 
 SPECS = ("Flat", "IVF1024,Flat", "HNSW32")
 QUICK_SPECS = ("Flat", "IVF256,Flat")

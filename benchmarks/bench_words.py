@@ -24,11 +24,11 @@ from common import Figure, Results, arguments, compare, repeats_of, seconds
 from texts import documents
 
 from sbert_search import Index, SearchEngine
+from sbert_search.base.progress import set_progress
 from sbert_search.embedding.hashing import HashingEmbedder
 from sbert_search.index.lexical import word_files
 from sbert_search.index.lexical.vocabulary import Vocabulary, WordList
 from sbert_search.records import Document
-from sbert_search.runtime.progress import set_progress
 
 N_DOCS, QUICK_DOCS = 20_000, 2_000
 N_WORDS, QUICK_WORDS = 500_000, 50_000

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from sbert_search.runtime.provenance import library_versions, made_with
+from sbert_search.base.machine import library_versions, made_with
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 PEERS = ("chromadb", "hnswlib", "lancedb", "txtai", "usearch")

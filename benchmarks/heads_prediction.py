@@ -19,6 +19,7 @@ import torch
 from common import Figure, Results, compare, rate, repeats_of
 from texts import data_folder, sentences
 
+from sbert_search.base.device import Precision
 from sbert_search.corpus.labelled.questions import read_questions
 from sbert_search.corpus.labelled.tags import read_tagged_tokens
 from sbert_search.corpus.labelled.texts import read_labelled_texts
@@ -27,7 +28,6 @@ from sbert_search.models.loading.resolve import resolve_model
 from sbert_search.models.question_answerer import QuestionAnswerer
 from sbert_search.models.sequence_classifier import SequenceClassifier
 from sbert_search.models.token_classifier import TokenClassifier
-from sbert_search.runtime.device import Precision
 
 BATCH, MAX_LEN = 32, 128
 STRIDE = 55  # tokens that windows share: about half of a window, as in this package

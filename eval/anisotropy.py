@@ -25,6 +25,8 @@ from typing import Any
 
 from kept import kept
 
+from sbert_search.base.files import replace_file
+from sbert_search.base.machine import made_with
 from sbert_search.corpus.documents import CorpusReader, FieldNames
 from sbert_search.embedding.cache import CachedEmbedder
 from sbert_search.embedding.embedder import Embedder
@@ -37,8 +39,6 @@ from sbert_search.lab.anisotropy.analyze import analyze_anisotropy
 from sbert_search.lab.anisotropy.remedies import LinearMap, MappedEmbedder
 from sbert_search.lab.anisotropy.report import UNCHANGED, AnisotropyReport
 from sbert_search.lab.sampling import texts_of
-from sbert_search.runtime.disk.files import replace_file
-from sbert_search.runtime.provenance import made_with
 from sbert_search.search.options import SearchOptions
 
 SENTENCES = "mnli/train_subset.jsonl.gz"

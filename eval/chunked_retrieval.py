@@ -32,6 +32,9 @@ from kept import kept
 from numpy.typing import NDArray
 from squad_wikipedia import rows_of, write_lines
 
+from sbert_search.base.files import replace_file
+from sbert_search.base.machine import made_with
+from sbert_search.base.progress import note
 from sbert_search.embedding.embedder import Embedder
 from sbert_search.evaluation.compare import compare_runs
 from sbert_search.evaluation.manifest import read_evaluation
@@ -42,9 +45,6 @@ from sbert_search.index.ingestion.build import BuildSettings
 from sbert_search.metrics.ranking import score_run
 from sbert_search.metrics.significance import Difference, compare_means, holm, mean_interval
 from sbert_search.models.loading.identity import sha256_of
-from sbert_search.runtime.disk.files import replace_file
-from sbert_search.runtime.progress import note
-from sbert_search.runtime.provenance import made_with
 from sbert_search.search.options import SearchMode, SearchOptions
 from sbert_search.tokens.chunking import WHOLE_WORDS
 

@@ -34,15 +34,15 @@ from kept import kept
 from sklearn.linear_model import LogisticRegression
 from torch import Tensor
 
+from sbert_search.base.device import Precision
+from sbert_search.base.files import remove_tree, replace_file
+from sbert_search.base.machine import made_with
+from sbert_search.base.progress import note
 from sbert_search.embedding.embedder import Embedder
 from sbert_search.heads.predictor import Predictor
 from sbert_search.heads.training.classify import ClassifyRecipe, train_classifier
 from sbert_search.metrics.significance import mean_interval
 from sbert_search.models.sequence_classifier import SequenceClassifier
-from sbert_search.runtime.device import Precision
-from sbert_search.runtime.disk.files import remove_tree, replace_file
-from sbert_search.runtime.progress import note
-from sbert_search.runtime.provenance import made_with
 from sbert_search.training.recipe import load_recipe
 
 SIZES = (8, 16, 64)

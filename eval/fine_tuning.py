@@ -32,9 +32,9 @@ from fine_tuning_bench import Bench, Clock, OutOfTimeError
 from fine_tuning_report import draw, markdown, signs
 from fine_tuning_trials import BEFORE, EXPERIMENTS, Experiment, Trial
 
-from sbert_search.runtime.disk.files import replace_file
-from sbert_search.runtime.progress import note
-from sbert_search.runtime.provenance import made_with
+from sbert_search.base.files import replace_file
+from sbert_search.base.machine import made_with
+from sbert_search.base.progress import note
 
 
 def chosen(experiment: Experiment, bench: Bench) -> tuple[Sequence[Trial], dict[str, float]]:

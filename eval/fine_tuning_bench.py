@@ -17,6 +17,9 @@ import numpy as np
 from fine_tuning_trials import BEFORE, NLI, Trial
 from triplet_accuracy import accuracy_by_article
 
+from sbert_search.base.files import replace_file
+from sbert_search.base.progress import note
+from sbert_search.base.seed import seed_all
 from sbert_search.config import to_mapping
 from sbert_search.corpus.labelled.pairs import read_pairs
 from sbert_search.embedding.embedder import Embedder
@@ -28,9 +31,6 @@ from sbert_search.metrics.significance import mean_interval
 from sbert_search.models.bi_encoder import BiEncoder
 from sbert_search.models.loading.folder import read_folder
 from sbert_search.models.loading.resolve import resolve_model
-from sbert_search.runtime.disk.files import replace_file
-from sbert_search.runtime.progress import note
-from sbert_search.runtime.seed import seed_all
 from sbert_search.search.rerankers.reranker import Reranker
 from sbert_search.training.bi_encoder.train import (
     BiEncoderRecipe,

@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from sbert_search.runtime.svg import Axis, Panel, colour_of, document, legend
+from sbert_search.base.svg import Axis, Panel, colour_of, document, legend
 
 # Pixels above a panel, height of a panel, between panels, and height of a line of text.
 _TOP, _HEIGHT, _GAP, _LINE = 26, 190, 56, 18

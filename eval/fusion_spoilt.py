@@ -27,6 +27,9 @@ from unittest import mock
 import numpy as np
 from kept import kept
 
+from sbert_search.base.files import replace_file
+from sbert_search.base.machine import made_with
+from sbert_search.base.progress import note
 from sbert_search.corpus.documents import CorpusReader
 from sbert_search.corpus.labelled.beir import read_queries
 from sbert_search.embedding.cache import CachedEmbedder
@@ -37,9 +40,6 @@ from sbert_search.evaluation.tasks import find_task
 from sbert_search.index.ingestion.model_check import unrelated_cosine
 from sbert_search.lab.anisotropy.remedies import LinearMap, MappedEmbedder
 from sbert_search.metrics.significance import compare_means
-from sbert_search.runtime.disk.files import replace_file
-from sbert_search.runtime.progress import note
-from sbert_search.runtime.provenance import made_with
 from sbert_search.search.options import SearchOptions
 
 COLLECTIONS = ("scifact", "cranfield", "lisa", "npl")

@@ -24,6 +24,10 @@ from typing import Any
 import numpy as np
 from kept import kept
 
+from sbert_search.base.device import Precision
+from sbert_search.base.files import replace_file
+from sbert_search.base.machine import made_with
+from sbert_search.base.progress import note
 from sbert_search.corpus.documents import CorpusReader
 from sbert_search.corpus.labelled.beir import read_queries
 from sbert_search.corpus.labelled.pairs import read_pairs
@@ -35,10 +39,6 @@ from sbert_search.evaluation.sts import evaluate_sts
 from sbert_search.evaluation.tasks import find_task
 from sbert_search.metrics.correlation import spearman
 from sbert_search.metrics.significance import Difference, compare_correlations, compare_means, holm
-from sbert_search.runtime.device import Precision
-from sbert_search.runtime.disk.files import replace_file
-from sbert_search.runtime.progress import note
-from sbert_search.runtime.provenance import made_with
 from sbert_search.search.options import SearchOptions
 from sbert_search.search.rerankers.reranker import Reranker
 from sbert_search.training.cross_encoder.train import CrossEncoderRecipe, train_cross_encoder

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from sbert_search.runtime.disk.files import replace_file
+from sbert_search.base.files import replace_file
 
 
 def kept(file: Path, make: Callable[[], Any]) -> Any:

@@ -35,11 +35,11 @@ from typing import Any
 
 from kept import kept
 
+from sbert_search.base.files import replace_file
+from sbert_search.base.machine import made_with
+from sbert_search.base.progress import note
 from sbert_search.corpus.shards import TokenShards
 from sbert_search.evaluation.perplexity import unigram_entropy
-from sbert_search.runtime.disk.files import replace_file
-from sbert_search.runtime.progress import note
-from sbert_search.runtime.provenance import made_with
 from sbert_search.tokens.tokenizer import TextTokenizer
 from sbert_search.training.loop.log import LOG, read_log
 

@@ -36,6 +36,9 @@ from typing import Any
 import numpy as np
 from kept import kept
 
+from sbert_search.base.files import replace_file
+from sbert_search.base.machine import made_with
+from sbert_search.base.progress import note
 from sbert_search.config import to_mapping
 from sbert_search.corpus.documents import CorpusReader
 from sbert_search.corpus.labelled.beir import read_qrels, read_queries
@@ -48,9 +51,6 @@ from sbert_search.evaluation.rerank import rerank
 from sbert_search.index.index import Index
 from sbert_search.metrics.ranking import score_run
 from sbert_search.records import Qrels, Run
-from sbert_search.runtime.disk.files import replace_file
-from sbert_search.runtime.progress import note
-from sbert_search.runtime.provenance import made_with
 from sbert_search.search.engine import SearchEngine
 from sbert_search.search.rerankers.maxp import BestWindow
 from sbert_search.search.rerankers.reranker import Reranker

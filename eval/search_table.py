@@ -21,6 +21,9 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+from sbert_search.base.files import replace_file
+from sbert_search.base.machine import made_with
+from sbert_search.base.progress import note
 from sbert_search.config import from_mapping, to_mapping
 from sbert_search.embedding.cache import CachedEmbedder
 from sbert_search.embedding.embedder import Embedder
@@ -31,9 +34,6 @@ from sbert_search.evaluation.report import write_reports
 from sbert_search.evaluation.retrieval import evaluate_retrieval
 from sbert_search.evaluation.tasks import EvalTask, find_task
 from sbert_search.metrics.significance import holm
-from sbert_search.runtime.disk.files import replace_file
-from sbert_search.runtime.progress import note
-from sbert_search.runtime.provenance import made_with
 from sbert_search.search.options import SearchMode, SearchOptions
 from sbert_search.search.rerankers.maxp import BestWindow
 from sbert_search.search.rerankers.reranker import Reranker

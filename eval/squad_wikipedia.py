@@ -24,8 +24,8 @@ from itertools import chain, count, islice
 from pathlib import Path
 from typing import Any
 
+from sbert_search.base.progress import note
 from sbert_search.corpus.sources import open_bytes
-from sbert_search.runtime.progress import note
 
 NAME = "squad-wikipedia-101k"
 DISTRACTORS = 100_000

@@ -36,13 +36,13 @@ from task_heads_report import write_report
 from task_heads_scores import score
 from task_heads_trials import PARTS, TASKS, Run, Task, plan
 
+from sbert_search.base.files import remove_tree, replace_file
+from sbert_search.base.progress import note
 from sbert_search.heads.training.answer import AnswerRecipe, train_answerer
 from sbert_search.heads.training.classify import ClassifyRecipe, train_classifier
 from sbert_search.heads.training.tag import TagRecipe, train_tagger
 from sbert_search.models.loading.folder import read_folder
 from sbert_search.models.loading.resolve import resolve_model
-from sbert_search.runtime.disk.files import remove_tree, replace_file
-from sbert_search.runtime.progress import note
 from sbert_search.training.loop.checkpoint import checkpoints
 from sbert_search.training.loop.loop import Result
 from sbert_search.training.recipe import load_recipe

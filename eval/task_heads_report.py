@@ -21,9 +21,9 @@ from task_heads_trials import (
     Run,
 )
 
-from sbert_search.runtime.disk.files import replace_file
-from sbert_search.runtime.provenance import made_with
-from sbert_search.runtime.svg import Axis, Panel, colour_of, document, legend
+from sbert_search.base.files import replace_file
+from sbert_search.base.machine import made_with
+from sbert_search.base.svg import Axis, Panel, colour_of, document, legend
 
 Results = Mapping[Run, dict[str, Any] | None]
 _HEIGHT = 200  # pixels of a panel

@@ -66,12 +66,10 @@ if TYPE_CHECKING:  # for type checkers and editors; a test compares the names wi
         RowCounts as RowCounts,
         StageScore as StageScore,
     )
-    from sbert_search.runtime.progress import (
-        Progress as Progress,
-        ProgressCallback as ProgressCallback,
-        ProgressDisplay as ProgressDisplay,
-        set_progress as set_progress,
-    )
+    from sbert_search.base.progress import Progress as Progress
+    from sbert_search.base.progress import ProgressCallback as ProgressCallback
+    from sbert_search.base.progress import ProgressDisplay as ProgressDisplay
+    from sbert_search.base.progress import set_progress as set_progress
     from sbert_search.search.stages.boosts import Boost as Boost
     from sbert_search.search.engine import SearchEngine as SearchEngine
     from sbert_search.search.stages.facets import Facet as Facet, FacetRange as FacetRange
@@ -93,7 +91,7 @@ if TYPE_CHECKING:  # for type checkers and editors; a test compares the names wi
     )
     from sbert_search.training.recipe import load_recipe as load_recipe
 
-_NAMES_IN = {  # public names by the module that defines them
+_NAMES_IN = {
     "corpus.fields": ["FieldNames"],
     "embedding.arguments": ["ModelLike"],
     "embedding.embedder": ["Embedder"],
@@ -135,7 +133,7 @@ _NAMES_IN = {  # public names by the module that defines them
     "index.tuning.settings": ["TuneSettings"],
     "index.tuning.tune": ["TuneReport"],
     "records": ["Document", "Hit", "HitAnswer", "Query", "RowCounts", "StageScore"],
-    "runtime.progress": ["Progress", "ProgressCallback", "ProgressDisplay", "set_progress"],
+    "base.progress": ["Progress", "ProgressCallback", "ProgressDisplay", "set_progress"],
     "search.engine": ["SearchEngine"],
     "search.options": ["SearchOptions"],
     "search.rerankers.reranker": ["Reranker"],

@@ -24,9 +24,9 @@ def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 @pytest.fixture(autouse=True)
 def _heard_notes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Start every test as a command does, with notes on stderr, whatever the test before set."""
-    monkeypatch.setattr("sbert_search.runtime.progress._quiet", False)
-    monkeypatch.setattr("sbert_search.runtime.progress._display", "auto")
-    monkeypatch.setattr("sbert_search.runtime.progress._note_level", 20)
+    monkeypatch.setattr("sbert_search.base.progress._quiet", False)
+    monkeypatch.setattr("sbert_search.base.progress._display", "auto")
+    monkeypatch.setattr("sbert_search.base.progress._note_level", 20)
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,4 @@
-"""Faults for whatever writes through `runtime/disk/files.py`, and where full runs keep figures.
+"""Faults for whatever writes through `base/files.py`, and where full runs keep figures.
 
 `every_step` runs a piece of work again and again, failing its first I/O step, then its second, and
 so on until a run ends without reaching the step: the method of SQLite's I/O error tests
@@ -17,10 +17,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from sbert_search.runtime.disk import files
-from sbert_search.runtime.disk.files import Disk
-from sbert_search.runtime.disk.folders import Entry
-from sbert_search.runtime.provenance import Code, code, machine
+from sbert_search.base import files
+from sbert_search.base.files import Disk
+from sbert_search.base.folders import Entry
+from sbert_search.base.machine import Code, code, machine
 
 FULL = os.environ.get("FAULT_SCALE", "ci") == "full"
 RESULTS = Path(__file__).parent / "results"

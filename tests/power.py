@@ -14,8 +14,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from sbert_search.runtime.disk.files import Disk
-from sbert_search.runtime.disk.folders import AnyFolder, Place
+from sbert_search.base.files import Disk
+from sbert_search.base.folders import AnyFolder, Place
 
 MAX_SUBSETS = 128  # of uncertain changes at one point; more are drawn at random
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from sbert_search import errors
+from sbert_search.base.folders import Folder
 from sbert_search.errors import CorruptIndex, SbertSearchError
-from sbert_search.runtime.disk.folders import Folder
 from sbert_search.shards.manifest import ShardRecord
 from sbert_search.shards.states import StaleShard
 

@@ -1,4 +1,4 @@
-"""What this code never does: run code that a file brings, or write past `runtime/disk/files.py`.
+"""What this code never does: run code that a file brings, or write past `base/files.py`.
 
 `findings` reads source as a tree, so that strings and comments do not count. It is itself tested:
 every rule finds what is planted for it.
@@ -39,8 +39,8 @@ WRITING_CALLS = {
     *("safetensors.torch.save_file", "safetensors.numpy.save_file", "save_file"),
 }
 WRITING_METHODS = {"write_text", "write_bytes", "tofile", "touch"}
-THE_WRITER = "sbert_search/runtime/disk/files.py"
-THE_OPENER = "sbert_search/runtime/disk/folders.py"  # of folders, which are only read
+THE_WRITER = "sbert_search/base/files.py"
+THE_OPENER = "sbert_search/base/folders.py"  # of folders, which are only read
 
 
 def findings(source: str, path: str) -> list[str]:
@@ -162,6 +162,6 @@ def test_what_is_harmless_is_not(harmless: str) -> None:
 
 
 def test_the_one_writer_and_the_tests_may_write() -> None:
-    assert findings("open(path, 'w')", "sbert_search/runtime/disk/files.py") == []
+    assert findings("open(path, 'w')", "sbert_search/base/files.py") == []
     assert findings("path.write_text('x')", "tests/test_x.py") == []
     assert findings("import pickle", "tests/test_x.py") != []

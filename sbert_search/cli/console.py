@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from sbert_search.runtime.visible import visible
+from sbert_search.base.progress import visible
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING
 import click
 from xxhash import xxh3_64_hexdigest
 
+from sbert_search.base.cache import cache_folder
+from sbert_search.base.progress import note
 from sbert_search.cli.console import say
 from sbert_search.cli.hits import show_hits
 from sbert_search.cli.options.shared import embedder_options, shared_options
 from sbert_search.cli.options.source import model_options
-from sbert_search.runtime.cache import cache_folder
-from sbert_search.runtime.progress import note
 
 if TYPE_CHECKING:
     from sbert_search.embedding.protocol import TextEmbedder
@@ -99,8 +99,8 @@ def _index(corpus: Path, path: Path, open_model: Callable[[], TextEmbedder]) -> 
 
 def _write_corpus(path: Path) -> int:
     """Write the docstrings of the standard library as JSON lines; return their number."""
+    from sbert_search.base.files import replacing
     from sbert_search.corpus.docstrings import stdlib_documents
-    from sbert_search.runtime.disk.files import replacing
 
     path.parent.mkdir(parents=True, exist_ok=True)
     n_docs = 0

@@ -11,7 +11,7 @@ from sbert_search.cli.options.shared import shared_options
 from sbert_search.config import to_mapping
 
 if TYPE_CHECKING:
-    from sbert_search.runtime.diagnosis import Diagnosis
+    from sbert_search.base.machine import Diagnosis
 
 # Training is measured on steps of 512 tokens: 16 pairs of sentences with 16 tokens each.
 _STEP_TOKENS, _TEXT_TOKENS = 512, 16
@@ -33,7 +33,7 @@ def doctor(model: str | None, as_json: bool) -> None:
     found faster; which extras are installed; the cache folders; and what would make searches and
     training faster. Nothing is measured without --measure.
     """
-    from sbert_search.runtime.diagnosis import diagnose
+    from sbert_search.base.machine import diagnose
 
     if model is not None:
         _measure(model)
@@ -46,12 +46,12 @@ def doctor(model: str | None, as_json: bool) -> None:
 
 def _measure(model: str) -> None:
     """Measure precisions on a block of a model's encoder; replace the results stored earlier."""
+    from sbert_search.base.progress import note
+    from sbert_search.base.verdicts import measured_anew
     from sbert_search.encoder.precision import inference_precision, training_precision
     from sbert_search.encoder.weights import load_encoder
     from sbert_search.models.loading.folder import read_folder
     from sbert_search.models.loading.resolve import resolve_model
-    from sbert_search.runtime.processor.verdicts import measured_anew
-    from sbert_search.runtime.progress import note
 
     encoder = load_encoder(read_folder(resolve_model(model).path).transformer_path)
     with measured_anew():

@@ -5,9 +5,9 @@ from __future__ import annotations
 import errno
 import os
 
+from sbert_search.base.out_of_memory import has_memory_limit, ran_out_of_memory
+from sbert_search.base.progress import tell
 from sbert_search.cli.streams import STDOUT
-from sbert_search.runtime.out_of_memory import has_memory_limit, ran_out_of_memory
-from sbert_search.runtime.progress import tell
 
 DEBUG = "SBERT_SEARCH_DEBUG"
 

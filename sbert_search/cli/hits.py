@@ -8,8 +8,8 @@ from datetime import datetime
 from itertools import chain
 from typing import TYPE_CHECKING
 
+from sbert_search.base.progress import visible
 from sbert_search.cli.console import say, terminal
-from sbert_search.runtime.visible import visible
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -11,8 +11,8 @@ from pathlib import Path
 import click
 from click.core import ParameterSource
 
+from sbert_search.base.options import offer_options
 from sbert_search.cli.examples import with_examples
-from sbert_search.runtime.remedies import offer_options
 from sbert_search.wings import Command, commands
 
 CONFIG_FILE = "sbert-search.toml"  # read from the current folder

@@ -17,11 +17,11 @@ from typing import NoReturn
 
 import click
 
+from sbert_search.base.progress import show_notes, tell
 from sbert_search.cli import streams
 from sbert_search.cli.failures import describe
 from sbert_search.cli.lazy_group import lazy_group, suggestion
 from sbert_search.errors import ConfigError, QueryError, SbertSearchError
-from sbert_search.runtime.progress import show_notes, tell
 from sbert_search.version import __version__
 
 INTERRUPTED = 130

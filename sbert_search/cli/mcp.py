@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import click
 
+from sbert_search.base.progress import note
 from sbert_search.cli.options.served import named_indexes, require_packages, rerank_options
 from sbert_search.cli.options.shared import given, index_embedder_options, shared_options
 from sbert_search.cli.options.source import model_options
-from sbert_search.runtime.progress import note
 
 
 @click.command()

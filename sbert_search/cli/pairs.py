@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 import click
 
+from sbert_search.base.progress import note, progress
 from sbert_search.cli.console import emit, say
 from sbert_search.cli.options.shared import Finite, embedder_options, refuse_typed, shared_options
 from sbert_search.cli.options.source import model_options, source_options, with_read_options
-from sbert_search.runtime.progress import note, progress
 
 if TYPE_CHECKING:
     from sbert_search.index.index import Index

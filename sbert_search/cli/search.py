@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from sbert_search.base.progress import note, warn
 from sbert_search.cli.console import emit, say
 from sbert_search.cli.hits import facet_record, hit_record, show_facet, show_hits
 from sbert_search.cli.options.ranking import (
@@ -32,7 +33,6 @@ from sbert_search.cli.options.shared import (
 )
 from sbert_search.cli.options.source import model_options
 from sbert_search.errors import NoLexicalData
-from sbert_search.runtime.progress import note, warn
 from sbert_search.wings import required_part
 
 if TYPE_CHECKING:
@@ -328,8 +328,8 @@ def _refuse_fuzzy_without_words(ctx: click.Context, options: SearchOptions) -> N
 
 def _check_run_out(run_out: Path, path: Path, queries: Path, *models: str | None) -> None:
     """Refuse a run file that cannot be written or would overwrite the index, queries or a model."""
+    from sbert_search.base.folders import require_apart, require_possible_output
     from sbert_search.corpus.labelled.beir import queries_file
-    from sbert_search.runtime.disk.same_file import require_apart, require_possible_output
 
     require_possible_output(run_out, "--run-out")
     folders = [path, *(Path(model) for model in models if model)]

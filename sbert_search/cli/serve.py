@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 import click
 
+from sbert_search.base.progress import note
 from sbert_search.cli.console import emit
 from sbert_search.cli.options.runner import search_runner, serve_runner_options
 from sbert_search.cli.options.served import named_indexes, require_packages, rerank_options
 from sbert_search.cli.options.shared import Finite, given, index_embedder_options, shared_options
 from sbert_search.cli.options.source import model_options
 from sbert_search.errors import ConfigError
-from sbert_search.runtime.progress import note
 
 if TYPE_CHECKING:
     from sbert_search.serving.limits import ServerLimits

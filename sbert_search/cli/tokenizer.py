@@ -92,8 +92,8 @@ def train(
         refuse_typed(ctx, {"cased", "strip_accents", "split_cjk"}, "with --extend")
     if algorithm == "bpe":
         refuse_typed(ctx, {"workers"}, "with --algorithm bpe")
+    from sbert_search.base.processor import usable_cores
     from sbert_search.corpus.documents import CorpusReader, FieldNames
-    from sbert_search.runtime.processor.cores import usable_cores
     from sbert_search.tokens.wordpiece.training import (
         BATCH_ROWS,
         VocabularySettings,

@@ -10,10 +10,10 @@ from collections.abc import Callable, Mapping, Sequence
 from threading import Lock
 from typing import NamedTuple, Protocol, TypeAlias
 
+from sbert_search.base.progress import note, warn
 from sbert_search.cluster.connection import Call, Cluster, Hung, Lost, Process, Share, finished
 from sbert_search.cluster.shard_worker import ShardWorker
 from sbert_search.errors import ClusterError
-from sbert_search.runtime.progress import note, warn
 
 CALLS = 4  # questions that a process works on at the same time
 START_S = 120.0  # time in which all processes must have started

@@ -8,10 +8,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar, cast
 
+from sbert_search.base.progress import note, warn
 from sbert_search.cluster.connection import Call, Cluster, Hung, Lost, Process, Share, finished
 from sbert_search.cluster.worker import EmbeddingWorker, Opened, OpenModel, Passages, Texts
 from sbert_search.errors import ClusterError
-from sbert_search.runtime.progress import note, warn
 
 T = TypeVar("T")
 

@@ -13,6 +13,8 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from sbert_search.base.memory import MAX_WAITING_BYTES
+from sbert_search.base.threads import prefetch
 from sbert_search.cluster.connection import (
     MORE_MACHINES,
     Cluster,
@@ -31,8 +33,6 @@ from sbert_search.embedding.protocol import TextEmbedder
 from sbert_search.errors import ClusterError, ConfigError
 from sbert_search.index.snapshot import Snapshot
 from sbert_search.records import Document
-from sbert_search.runtime.memory import MAX_WAITING_BYTES
-from sbert_search.runtime.overlap import prefetch
 from sbert_search.shards.snapshot import ShardedSnapshot
 from sbert_search.tokens.chunking import AT_BORDERS, Chunking
 

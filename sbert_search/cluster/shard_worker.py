@@ -16,6 +16,7 @@ from typing import NamedTuple, TypeAlias, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from sbert_search.base.folders import Folder
 from sbert_search.cluster.connection import host_and_python
 from sbert_search.errors import ClusterError, ConfigError, SbertSearchError
 from sbert_search.index.dense.faiss_runtime import require_faiss
@@ -24,7 +25,6 @@ from sbert_search.index.lexical.bm25 import LexicalSearch, Matches, WeighedTerms
 from sbert_search.index.snapshot import Snapshot
 from sbert_search.index.storage import manifest as manifests
 from sbert_search.index.storage.manifest import ColumnType, Manifest
-from sbert_search.runtime.disk.folders import Folder
 from sbert_search.shards.manifest import ShardManifest, ShardRecord
 from sbert_search.shards.snapshot import ShardedSnapshot
 from sbert_search.shards.states import open_snapshot

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from sbert_search.base.processor import requested_threads
 from sbert_search.cluster.connection import host_and_python
 from sbert_search.embedding.pipeline import (
     EmbeddedBatch,
@@ -21,7 +22,6 @@ from sbert_search.embedding.protocol import TextEmbedder, TokenizedTexts, Vector
 from sbert_search.errors import ClusterError, ModelError, SbertSearchError
 from sbert_search.models.loading.identity import ModelIdentity
 from sbert_search.records import Document
-from sbert_search.runtime.processor.cores import requested_threads
 from sbert_search.tokens.chunking import Chunking
 
 

@@ -11,9 +11,9 @@ from typing import Protocol, cast
 
 import pyarrow as pa
 
+from sbert_search.base.options import if_offered
 from sbert_search.corpus.formats.rows import excerpt
 from sbert_search.errors import CorpusError
-from sbert_search.runtime.remedies import if_offered
 
 BLOCK_ROWS = 1024  # rows of a DuckDB result that are in memory at a time
 

@@ -16,6 +16,10 @@ from typing import Literal
 
 import numpy as np
 
+from sbert_search.base import memory
+from sbert_search.base.folders import same_file
+from sbert_search.base.options import if_offered
+from sbert_search.base.progress import Advance, note, progress
 from sbert_search.config import unknown_name
 from sbert_search.corpus.column_types import ColumnType, parse_type
 from sbert_search.corpus.columns import Columns, NewColumnError
@@ -35,10 +39,6 @@ from sbert_search.corpus.spool import Sources, source_files
 from sbert_search.corpus.vectors import RowVectors, VectorReader, VectorRule, Vectors
 from sbert_search.errors import CorpusError
 from sbert_search.records import Document
-from sbert_search.runtime import memory
-from sbert_search.runtime.disk.same_file import same_file
-from sbert_search.runtime.progress import Advance, note, progress
-from sbert_search.runtime.remedies import if_offered
 
 __all__ = ["ColumnType", "CorpusReader", "FieldNames", "ReadBatch", "Reject", "Survey"]
 

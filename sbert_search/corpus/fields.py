@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
+from sbert_search.base.options import if_offered
 from sbert_search.config import unknown_name
 from sbert_search.corpus.column_types import as_text
 from sbert_search.corpus.formats.rows import BadRow, RawRow, check_text
 from sbert_search.errors import ConfigError, CorpusError
-from sbert_search.runtime.remedies import if_offered
 
 ID_FIELDS = ("_id", "id", "doc_id", "docid")
 TEXT_FIELDS = ("text", "contents", "content", "body", "passage", "document", "sentence")

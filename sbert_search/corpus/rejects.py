@@ -11,9 +11,9 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
+from sbert_search.base import files
+from sbert_search.base.progress import warn
 from sbert_search.corpus.formats.rows import Reject
-from sbert_search.runtime.disk import files
-from sbert_search.runtime.progress import warn
 
 _NAME = re.compile(r".*\.rejects(\.old)?\.jsonl", re.DOTALL)
 _FIELDS = {field.name for field in dataclasses.fields(Reject)}

@@ -14,10 +14,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from sbert_search.base import arrays as npy
+from sbert_search.base import files, locks
 from sbert_search.config import to_mapping
 from sbert_search.corpus.shards import NAME, Shard, ShardFile, ShardManifest, read_manifest
 from sbert_search.errors import CorpusError
-from sbert_search.runtime.disk import files, locks, npy
 
 SHARD_TOKENS = 1 << 24  # default number of tokens that ends a shard
 

@@ -22,10 +22,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from sbert_search.base import arrays as npy
+from sbert_search.base import files
+from sbert_search.base.arrays import Ints
 from sbert_search.config import from_mapping
 from sbert_search.errors import ConfigError, CorpusError
-from sbert_search.runtime.arrays import Ints
-from sbert_search.runtime.disk import files, npy
 
 NAME = "MANIFEST.json"
 FORMAT = "sbert-search token shards"

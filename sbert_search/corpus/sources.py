@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO, Literal, cast
 
+from sbert_search.base.progress import note
 from sbert_search.corpus.formats.columnar import read_arrow, read_parquet
 from sbert_search.corpus.formats.delimited import read_delimited
 from sbert_search.corpus.formats.files import (
@@ -37,7 +38,6 @@ from sbert_search.corpus.formats.xz import XzStream
 from sbert_search.corpus.formats.zstd import ZstdStream
 from sbert_search.corpus.rejects import is_reject_list
 from sbert_search.errors import CorpusError
-from sbert_search.runtime.progress import note
 
 Format = Literal[
     "jsonl", "json", "csv", "tsv", "text", "file", "folder", "parquet", "arrow", "spooled",

@@ -21,6 +21,7 @@ from typing import BinaryIO, Protocol, TypeAlias, cast
 
 import pyarrow as pa
 
+from sbert_search.base.progress import progress
 from sbert_search.corpus.database import query_result
 from sbert_search.corpus.formats.columnar import repeated_name
 from sbert_search.corpus.formats.rows import excerpt
@@ -28,7 +29,6 @@ from sbert_search.corpus.formats.spooled import write_batches, write_rows
 from sbert_search.corpus.sources import FORMATS, Root, SourceFile, TextAs, expand
 from sbert_search.errors import ConfigError, CorpusError
 from sbert_search.records import Document
-from sbert_search.runtime.progress import progress
 
 
 class ArrowTable(Protocol):

@@ -14,9 +14,9 @@ from typing import Any, Protocol, TypeAlias, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from sbert_search.base.arrays import MAX_NORM, too_long
 from sbert_search.corpus.formats.rows import BadRow
 from sbert_search.errors import CorpusError
-from sbert_search.runtime.arrays import MAX_NORM, too_long
 
 BLOCK_ROWS = 1024  # vectors that are converted and checked together
 MAX_DIM = 65_536

@@ -14,9 +14,9 @@ from sbert_search.errors import ConfigError
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
 
+    from sbert_search.base.device import Precision
     from sbert_search.embedding.engines.protocol import EngineName
     from sbert_search.models.bi_encoder import BiEncoder
-    from sbert_search.runtime.device import Precision
 
 TorchModel: TypeAlias = Union[str, Path, "SentenceTransformer", "BiEncoder"]
 """A model for `Embedder`: a folder, a name on the Hugging Face hub, or a model in memory."""

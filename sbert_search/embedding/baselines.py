@@ -40,9 +40,9 @@ def open_baselines(
         ConfigError: The device is unknown or not available.
         ModelError: The model cannot be loaded.
     """
+    from sbert_search.base.device import resolve_device
     from sbert_search.encoder.weights import load_encoder  # torch loads here
     from sbert_search.models.bi_encoder import BiEncoder
-    from sbert_search.runtime.device import resolve_device
 
     target = resolve_device(device)
     folder = read_folder(resolve_model(model).path)

@@ -13,8 +13,8 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from sbert_search.runtime.cache import recalled, remembered
-from sbert_search.runtime.progress import detail
+from sbert_search.base.cache import recalled, remembered
+from sbert_search.base.progress import detail
 from sbert_search.tokens.batching import token_batches
 
 ROUNDS = 2  # number of measurements of each budget; the fastest of them counts

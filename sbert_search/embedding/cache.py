@@ -18,11 +18,11 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
+from sbert_search.base import files
+from sbert_search.base.cache import cache_folder, digest_of, write_cached
+from sbert_search.base.progress import warn
 from sbert_search.embedding.delegation import DelegatingEmbedder
 from sbert_search.embedding.protocol import TextEmbedder, TokenizedTexts, Vectors
-from sbert_search.runtime.cache import cache_folder, digest_of, write_cached
-from sbert_search.runtime.disk import files
-from sbert_search.runtime.progress import warn
 
 # Largest size of the caches of all models together; the least recently used blocks are removed.
 MAX_BYTES = 4 << 30

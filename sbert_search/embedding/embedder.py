@@ -17,6 +17,10 @@ from typing import TYPE_CHECKING, Literal, Unpack, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from sbert_search.base.cache import typed_lru_cache
+from sbert_search.base.options import device_names
+from sbert_search.base.progress import detail, note, progress, warn
+from sbert_search.base.threads import prefetch
 from sbert_search.config import unknown_name
 from sbert_search.embedding.arguments import (
     CalibrationTexts,
@@ -34,16 +38,12 @@ from sbert_search.embedding.similarity import similarity
 from sbert_search.embedding.token_budget import BatchLauncher, Started, collect_all, launch_windows
 from sbert_search.errors import ConfigError
 from sbert_search.models.loading.identity import ModelIdentity
-from sbert_search.runtime.device_names import device_names
-from sbert_search.runtime.lru import typed_lru_cache
-from sbert_search.runtime.overlap import prefetch
-from sbert_search.runtime.progress import detail, note, progress, warn
 from sbert_search.tokens.chunking import WHOLE_WORDS, Chunking
 
 if TYPE_CHECKING:
+    from sbert_search.base.device import Precision
     from sbert_search.embedding.batch_autotune import BudgetSearch
     from sbert_search.models.loading.publish import PushOptions
-    from sbert_search.runtime.device import Precision
     from sbert_search.tokens.tokenizer import TextTokenizer
 
 # Allowed values of these options for the model 'hashing', which has only one way to compute. None
@@ -248,9 +248,9 @@ class Embedder(EncodeMethods):
         """
         if self._engine.name != "native" or self.opened.folder is None:
             return None
+        from sbert_search.base.machine import machine
+        from sbert_search.base.verdicts import machine_key
         from sbert_search.embedding.batch_autotune import BudgetSearch
-        from sbert_search.runtime.processor.verdicts import machine_key
-        from sbert_search.runtime.provenance import machine
 
         shape = {k: v for k, v in self.opened.folder.transformer.items() if k not in _NOT_SHAPE}
         key = [shape, self.opened.precision, self.opened.device, machine_key(), machine()]

@@ -11,15 +11,14 @@ from typing import Generic, Literal, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from sbert_search.base.memory import MAX_WAITING_BYTES
+from sbert_search.base.options import if_offered
+from sbert_search.base.progress import warn
+from sbert_search.base.threads import Allowance, end_idle_workers, prefetch
 from sbert_search.embedding.lazy import LazyEmbedder
 from sbert_search.embedding.protocol import TextEmbedder, TokenizedTexts, Vectors
 from sbert_search.errors import CorpusError
 from sbert_search.records import Document
-from sbert_search.runtime.memory import MAX_WAITING_BYTES
-from sbert_search.runtime.overlap import Allowance, prefetch
-from sbert_search.runtime.processor.openmp import end_idle_workers
-from sbert_search.runtime.progress import warn
-from sbert_search.runtime.remedies import if_offered
 from sbert_search.tokens.batching import token_batches
 from sbert_search.tokens.chunking import AT_BORDERS, Chunking
 

@@ -21,12 +21,12 @@ from typing import NamedTuple, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from sbert_search.base.progress import Reporting, report_as, reporting
 from sbert_search.embedding.engines.protocol import Engine, EngineName, OpenedModel
 from sbert_search.embedding.protocol import TokenizedTexts, Vectors
 from sbert_search.errors import ConfigError, ModelError
 from sbert_search.models.loading.folder import read_folder
 from sbert_search.models.loading.resolve import resolve_model
-from sbert_search.runtime.progress import Reporting, report_as, reporting
 from sbert_search.tokens.tokenizer import TextTokenizer
 
 T = TypeVar("T")

@@ -13,10 +13,10 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from sbert_search.base.progress import Advance, warn
 from sbert_search.embedding.arguments import check_integer
 from sbert_search.embedding.protocol import Vectors
 from sbert_search.errors import ModelError
-from sbert_search.runtime.progress import Advance, warn
 from sbert_search.tokens.batching import token_batches
 
 W = TypeVar("W")

@@ -12,9 +12,9 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
+from sbert_search.base.device import has_onednn
 from sbert_search.encoder.block import Block
 from sbert_search.encoder.encoder import Encoder
-from sbert_search.runtime.device import has_onednn
 
 # oneDNN's name and variant of each activation in its fused linear layer.
 FUSED = {"gelu": ("gelu", "none"), "gelu_tanh": ("gelu", "tanh"), "relu": ("relu", "")}

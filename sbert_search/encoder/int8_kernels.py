@@ -11,8 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from sbert_search.base.cache import typed_lru_cache
 from sbert_search.errors import ConfigError
-from sbert_search.runtime.lru import typed_lru_cache
 
 MAX_WEIGHT = 127
 """The largest weight in 8 bits.

@@ -26,12 +26,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from sbert_search.base.device import has_onednn
 from sbert_search.encoder.block import Block
 from sbert_search.encoder.config import EncoderConfig
 from sbert_search.encoder.encoder import Encoder
 from sbert_search.encoder.inference_layers import FUSED, PackedLinear
 from sbert_search.encoder.int8_kernels import MAX_WEIGHT, clips_pairs, fewest_rows, quantize
-from sbert_search.runtime.device import has_onednn
 
 # Inputs within the calibrated range get the levels 1 to 254. A level of 0 or 255 then shows that a
 # value was beyond the range. Reserving these two levels costs 1 % of the resolution.

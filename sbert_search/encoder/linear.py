@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from sbert_search.runtime.device import has_onednn
+from sbert_search.base.device import has_onednn
 
 _HAS_ONEDNN = torch._C._has_mkldnn and torch.backends.cpu.get_cpu_capability() == "AVX512"
 # A bf16 weight is converted to oneDNN's layout only if it has at most this many times as many rows

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sbert_search.runtime.device import send
+from sbert_search.base.device import send
 
 # Attention with dropout on a CPU pads adjacent texts to one length if their lengths round up to the
 # same multiple of this number of tokens.

@@ -14,13 +14,13 @@ from typing import cast
 import torch
 from torch import Tensor
 
+from sbert_search.base.device import autocast, has_onednn
+from sbert_search.base.verdicts import Candidate, Timed, Verdict, verdict_on
 from sbert_search.encoder.block import Block
 from sbert_search.encoder.encoder import Encoder
 from sbert_search.encoder.inference_layers import pack
 from sbert_search.encoder.int8_layers import Calibration, RangeCounter, replace_layers
 from sbert_search.encoder.packed import PackedTokens
-from sbert_search.runtime.device import autocast, has_onednn
-from sbert_search.runtime.processor.verdicts import Candidate, Timed, Verdict, verdict_on
 
 EXACT = {"fp32": torch.float32, "bf16": torch.bfloat16}
 """The precisions that "auto" may choose on a CPU, the most exact first."""

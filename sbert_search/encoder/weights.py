@@ -16,14 +16,14 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
+from sbert_search.base import files
+from sbert_search.base.tensors import write_tensors
 from sbert_search.encoder.config import EncoderConfig
 from sbert_search.encoder.encoder import Encoder
 from sbert_search.encoder.hf_config import read_settings, to_settings
 from sbert_search.encoder.layouts import LAYOUTS, Layout
 from sbert_search.encoder.tensors import WEIGHTS, first_names, read_tensors
 from sbert_search.errors import ModelError, WeightsError
-from sbert_search.runtime.disk import files
-from sbert_search.runtime.disk.tensors import write_tensors
 
 _BUFFER = re.compile(r"(^|\.)embeddings\.(position_ids|token_type_ids)$")
 _LEGACY_NORM = re.compile(r"(?<=LayerNorm\.)(gamma|beta)$")

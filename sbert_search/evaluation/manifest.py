@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TypedDict, TypeGuard
 
+from sbert_search.base.machine import Code, Machine, code, library_versions, machine
 from sbert_search.config import to_mapping
 from sbert_search.errors import EvaluationError
 from sbert_search.evaluation.statistics import CLASSES, summed
@@ -19,7 +20,6 @@ from sbert_search.metrics.significance import mean_interval
 from sbert_search.metrics.sums import interval_of_sums
 from sbert_search.models.loading.identity import ModelIdentity
 from sbert_search.records import Run
-from sbert_search.runtime.provenance import Code, Machine, code, library_versions, machine
 
 FORMAT = 1
 ALIKE = "queries whose documents all have one score"  # a count of an evaluation of retrieval

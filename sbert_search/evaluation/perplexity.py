@@ -10,14 +10,14 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from sbert_search.base.arrays import Ints
+from sbert_search.base.progress import progress
 from sbert_search.corpus.documents import CorpusReader
 from sbert_search.corpus.shards import TokenShards
 from sbert_search.encoder.packed import PackedTokens
 from sbert_search.errors import ConfigError, EvaluationError
 from sbert_search.losses.token import token_cross_entropy
 from sbert_search.models.pretraining import MaskedBatch, MaskedLanguageModel
-from sbert_search.runtime.arrays import Ints
-from sbert_search.runtime.progress import progress
 from sbert_search.tokens.masking import MaskSettings
 from sbert_search.tokens.mlm_dataset import MaskedCorpus
 from sbert_search.tokens.pretokenize import write_token_shards

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
+from sbert_search.base.svg import COLOUR, Axis, Panel, document
 from sbert_search.evaluation.manifest import EvaluationRecord
-from sbert_search.runtime.svg import COLOUR, Axis, Panel, document
 
 _TOP, _HEIGHT, _GAP = 26, 190, 50  # pixels above a panel, height of a panel, pixels below it
 _BINS = 40

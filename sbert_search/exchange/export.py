@@ -10,6 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from sbert_search.base import files
+from sbert_search.base.folders import require_apart, require_possible_output
+from sbert_search.base.progress import shown_url
 from sbert_search.errors import ConfigError
 from sbert_search.exchange import faiss_flat, parquet_file
 from sbert_search.exchange.engines import milvus, opensearch, qdrant
@@ -18,9 +21,6 @@ from sbert_search.exchange.upload import Cursor, Receiver, collection_name, uplo
 from sbert_search.exchange.url import require_url
 from sbert_search.index.index import Index
 from sbert_search.index.storage import manifest as manifests
-from sbert_search.runtime.disk import files
-from sbert_search.runtime.disk.same_file import require_apart, require_possible_output
-from sbert_search.runtime.visible import shown_url
 from sbert_search.shards.index import open_index
 
 

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import numpy as np
 
+from sbert_search.base import files
 from sbert_search.errors import ConfigError
 from sbert_search.exchange.parquet_file import write_rows
 from sbert_search.exchange.plan import ExportPlan
 from sbert_search.exchange.snippets import question_vector
 from sbert_search.index.dense.faiss_runtime import FaissIndex, import_faiss
 from sbert_search.index.storage.manifest import Metric
-from sbert_search.runtime.disk import files
 
 
 def sidecar(out: Path) -> Path:

@@ -10,12 +10,12 @@ from typing import IO, cast
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from sbert_search.base.files import NewFile, replacing
 from sbert_search.exchange.passages import Passages
 from sbert_search.exchange.plan import VECTOR, ExportPlan
 from sbert_search.exchange.snippets import question_vector
 from sbert_search.index.ingestion.export import MODEL_KEY
 from sbert_search.index.storage.columns import ARROW_TYPES
-from sbert_search.runtime.disk.files import NewFile, replacing
 
 METRIC_KEY = "sbert_search.metric"  # key in the file's metadata for the metric
 DTYPE_KEY = "sbert_search.dtype"  # key for the type in which the index stores its vectors

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from sbert_search.base.progress import note, progress
 from sbert_search.config import unknown_name
 from sbert_search.errors import ConfigError
 from sbert_search.exchange.passages import OWN, Passages, read_passages
@@ -15,7 +16,6 @@ from sbert_search.index.snapshot import Snapshot
 from sbert_search.index.storage.columns import PREFIX, unlike
 from sbert_search.index.storage.manifest import ColumnType, Metric
 from sbert_search.models.loading.identity import ModelIdentity
-from sbert_search.runtime.progress import note, progress
 
 Target = Literal["parquet", "faiss", "qdrant", "milvus", "opensearch"]
 TARGETS: tuple[Target, ...] = ("parquet", "faiss", "qdrant", "milvus", "opensearch")

@@ -21,12 +21,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from sbert_search.base import files
+from sbert_search.base.progress import note
 from sbert_search.config import from_mapping
 from sbert_search.errors import ConfigError, ExchangeError
 from sbert_search.exchange.passages import Passages
 from sbert_search.exchange.plan import ExportPlan, Target
-from sbert_search.runtime.disk import files
-from sbert_search.runtime.progress import note
 
 T = TypeVar("T")
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from urllib.parse import urlsplit
 
+from sbert_search.base.progress import shown_url
 from sbert_search.errors import ConfigError
-from sbert_search.runtime.visible import shown_url
 
 
 def require_url(url: str) -> None:

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from sbert_search.base.device import Precision, fetch, plain_memory_errors, send
 from sbert_search.embedding.engines.loading import describe_object
 from sbert_search.embedding.engines.native import PackedEngine
 from sbert_search.embedding.engines.opening import place
@@ -28,7 +29,6 @@ from sbert_search.models.loading.resolve import resolve_model
 from sbert_search.models.question_answerer import QuestionAnswerer
 from sbert_search.models.sequence_classifier import SequenceClassifier
 from sbert_search.models.token_classifier import PerTokenModel, TokenClassifier
-from sbert_search.runtime.device import Precision, fetch, plain_memory_errors, send
 from sbert_search.tokens.tokenizer import Ids
 
 Head = SequenceClassifier | TokenClassifier | QuestionAnswerer

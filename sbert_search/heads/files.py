@@ -11,6 +11,10 @@ from typing import IO, Literal, cast
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from sbert_search.base.files import NewFile, replacing
+from sbert_search.base.folders import require_apart, require_possible_output, same_file
+from sbert_search.base.options import if_offered
+from sbert_search.base.progress import note, progress, warn
 from sbert_search.corpus.formats.rows import BadRow, Reject, check_text
 from sbert_search.corpus.labelled.pairs import MissingColumnError, find_columns, text_of
 from sbert_search.corpus.labelled.texts import COLUMNS as TEXT_COLUMNS
@@ -20,10 +24,6 @@ from sbert_search.corpus.spool import source_files
 from sbert_search.errors import ConfigError, CorpusError
 from sbert_search.heads.predictor import Predictor, Text
 from sbert_search.heads.results import Prediction, TaskName
-from sbert_search.runtime.disk.files import NewFile, replacing
-from sbert_search.runtime.disk.same_file import require_apart, require_possible_output, same_file
-from sbert_search.runtime.progress import note, progress, warn
-from sbert_search.runtime.remedies import if_offered
 
 IDS = ("id", "_id", "doc_id")
 COLUMNS: Mapping[TaskName, Mapping[str, tuple[str, ...]]] = {

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, TypeVar, Unpack
 import numpy as np
 from numpy.typing import NDArray
 
+from sbert_search.base.progress import progress
+from sbert_search.base.threads import prefetch
 from sbert_search.corpus.formats.rows import excerpt
 from sbert_search.embedding.arguments import check_batch_tokens, check_integer
 from sbert_search.embedding.protocol import Vectors
@@ -35,15 +37,13 @@ from sbert_search.models.loading.identity import ModelIdentity
 from sbert_search.models.question_answerer import QuestionAnswerer
 from sbert_search.models.sequence_classifier import SequenceClassifier
 from sbert_search.models.token_classifier import TokenClassifier
-from sbert_search.runtime.overlap import prefetch
-from sbert_search.runtime.progress import progress
 from sbert_search.tokens.tokenizer import EncodedPairs
 from sbert_search.tokens.windows import encode_windows
 from sbert_search.tokens.word_spans import join_words
 
 if TYPE_CHECKING:
+    from sbert_search.base.device import Precision
     from sbert_search.models.loading.publish import PushOptions
-    from sbert_search.runtime.device import Precision
 
 Text = str | tuple[str, str]
 T = TypeVar("T")

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
+from sbert_search.base.folders import Folder
 from sbert_search.errors import CorruptIndex
 from sbert_search.index.dense import faiss_file
 from sbert_search.index.lexical.posting_files import LexicalFiles, count_segment, words_of
@@ -22,7 +23,6 @@ from sbert_search.index.lexical.word_files import lists_words
 from sbert_search.index.storage import manifest as manifests
 from sbert_search.index.storage.manifest import Manifest, SegmentRecord
 from sbert_search.index.storage.segments import Segment
-from sbert_search.runtime.disk.folders import Folder
 
 Record = TypeVar("Record")
 Shape = TypeVar("Shape")

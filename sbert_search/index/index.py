@@ -10,6 +10,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Self, TypedDict, Unpack, cast
 
+from sbert_search.base import memory
+from sbert_search.base.options import if_offered
+from sbert_search.base.progress import detail, note, warn
 from sbert_search.config import is_integer, unknown_name
 from sbert_search.embedding.arguments import CheckedOptions, EmbedderOptions, ModelLike
 from sbert_search.embedding.protocol import TextEmbedder
@@ -23,9 +26,6 @@ from sbert_search.errors import (
 from sbert_search.index.documents import DocIds, id_texts
 from sbert_search.index.maintained import MaintainedIndex
 from sbert_search.index.store import IndexStore, StoreMaker
-from sbert_search.runtime import memory
-from sbert_search.runtime.progress import detail, note, warn
-from sbert_search.runtime.remedies import if_offered
 
 # A search must not wait for the import of code that reads sources and writes indexes. Only the
 # methods that build and update an index import such code (tests/cli/test_cold.py checks this).
@@ -193,7 +193,7 @@ class Index(MaintainedIndex):
         if out is not None:
             build(Path(out))
             return cls.open(out)
-        from sbert_search.runtime.disk.temporary import TemporaryFolder  # not for queries
+        from sbert_search.base.files import TemporaryFolder  # not for queries
 
         scratch = TemporaryFolder()
         try:

@@ -68,8 +68,8 @@ class MaintainedIndex(ReadableIndex):
             ConfigError: A FAISS index, or the work memory of a merge, would exceed
                 ``memory_bytes``.
         """
+        from sbert_search.base import memory
         from sbert_search.index.maintenance import compaction
-        from sbert_search.runtime import memory
 
         memory.give_back_freed(memory_bytes)
         memory.require(memory_bytes, compaction.WORK_BYTES, "Compaction")
@@ -93,7 +93,7 @@ class MaintainedIndex(ReadableIndex):
             ConfigError: The target lies in the folder of this index.
             IndexStoreError: The target exists already, or cannot be written.
         """
-        from sbert_search.runtime.disk.same_file import require_apart
+        from sbert_search.base.folders import require_apart
 
         require_apart(Path(target), [self.path], "The backup")
         self.store.backup_to(target)

@@ -11,6 +11,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from sbert_search.base.arrays import distinct
+from sbert_search.base.folders import Folder
 from sbert_search.config import unknown_name
 from sbert_search.errors import CorruptIndex, NoLexicalData, QueryError
 from sbert_search.index.dense.exact import QUERY_BLOCK, TopK, exact_scores
@@ -30,8 +32,6 @@ from sbert_search.index.storage.manifest import ColumnType, Manifest, StoreSetti
 from sbert_search.index.storage.passages import StoredPassage, read_documents, read_passages
 from sbert_search.index.storage.segments import Segment, open_checked
 from sbert_search.records import Document, MetadataValue
-from sbert_search.runtime.arrays import distinct
-from sbert_search.runtime.disk.folders import Folder
 
 COLUMNS_KEPT = 4  # metadata columns whose values are cached, 16 bytes for each value of a document
 MASKS_KEPT = 4  # filters whose masks are cached; a mask takes one byte per row

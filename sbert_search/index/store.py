@@ -10,6 +10,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
+from sbert_search.base import files, locks
+from sbert_search.base.folders import Folder
+from sbert_search.base.options import if_offered
 from sbert_search.errors import (
     CorruptIndex,
     IndexLocked,
@@ -30,9 +33,6 @@ from sbert_search.index.storage.manifest import (
     Manifest,
     StoreSettings,
 )
-from sbert_search.runtime.disk import files, locks
-from sbert_search.runtime.disk.folders import Folder
-from sbert_search.runtime.remedies import if_offered
 
 # A search must not wait for the import of code that writes an index. Only the methods that write
 # import such code.

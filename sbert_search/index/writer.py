@@ -19,6 +19,7 @@ from typing import Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from sbert_search.base.threads import prefetch
 from sbert_search.errors import IndexStoreError
 from sbert_search.index.lexical.posting_files import with_lexical, write_lexical
 from sbert_search.index.lexical.postings import Postings
@@ -36,7 +37,6 @@ from sbert_search.index.storage.segment_rows import PassageBatch, make_part
 from sbert_search.index.storage.segment_writer import SegmentPart, write_segment
 from sbert_search.index.storage.transaction import Transaction, remove_unreferenced, transaction
 from sbert_search.records import Document
-from sbert_search.runtime.overlap import prefetch
 
 
 class Outcome(enum.Enum):

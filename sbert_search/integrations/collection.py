@@ -13,6 +13,7 @@ from typing import TypeVar, Unpack
 import numpy as np
 from numpy.typing import NDArray
 
+from sbert_search.base.files import TemporaryFolder
 from sbert_search.embedding.arguments import ModelLike
 from sbert_search.embedding.protocol import TextEmbedder
 from sbert_search.errors import NotAnIndex, QueryError, UnfinishedBuild
@@ -24,7 +25,6 @@ from sbert_search.index.storage.ids import hash_contents
 from sbert_search.index.storage.manifest import ColumnType
 from sbert_search.integrations.records import FIELDS, Record, record_of, row_of
 from sbert_search.records import RowCounts
-from sbert_search.runtime.disk.temporary import TemporaryFolder
 from sbert_search.search.engine import SearchEngine
 from sbert_search.search.options import SearchOptions
 from sbert_search.search.queries import QueryLike

@@ -8,6 +8,7 @@ from pathlib import Path
 import safetensors.torch
 from torch import Tensor, nn
 
+from sbert_search.base import files
 from sbert_search.encoder.encoder import Encoder
 from sbert_search.encoder.packed import PackedTokens
 from sbert_search.encoder.tensors import WEIGHTS, read_tensors
@@ -30,7 +31,6 @@ from sbert_search.models.pooling import (
     check_modes,
     pool,
 )
-from sbert_search.runtime.disk import files
 from sbert_search.tokens.tokenizer import TextTokenizer
 
 

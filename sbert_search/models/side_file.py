@@ -17,10 +17,10 @@ import safetensors.torch
 from safetensors import SafetensorError
 from torch import Tensor
 
+from sbert_search.base import files
+from sbert_search.base.tensors import write_tensors
 from sbert_search.config import from_mapping, to_mapping
 from sbert_search.errors import ConfigError, ModelError, WeightsError
-from sbert_search.runtime.disk import files
-from sbert_search.runtime.disk.tensors import write_tensors
 
 SETTINGS = "sbert_search.json"
 TENSORS = "sbert_search.safetensors"

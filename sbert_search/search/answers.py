@@ -8,11 +8,11 @@ from itertools import chain, islice
 
 import numpy as np
 
+from sbert_search.base import memory
 from sbert_search.embedding.protocol import TextEmbedder
 from sbert_search.errors import ConfigError
 from sbert_search.index.snapshot import Snapshot
 from sbert_search.records import Hit
-from sbert_search.runtime import memory
 from sbert_search.search.highlight import best_sentences
 from sbert_search.search.hits import body_of, read_hits, without_rest
 from sbert_search.search.options import SearchOptions

@@ -12,6 +12,9 @@ from typing import TYPE_CHECKING, Protocol, Unpack
 import numpy as np
 from numpy.typing import NDArray
 
+from sbert_search.base import memory
+from sbert_search.base.processor import usable_cores
+from sbert_search.base.threads import Turns
 from sbert_search.config import unknown_name
 from sbert_search.embedding.arguments import CheckedOptions, MatchingOptions, ModelLike
 from sbert_search.embedding.protocol import TextEmbedder
@@ -19,9 +22,6 @@ from sbert_search.errors import ClusterError, ConfigError, QueryError
 from sbert_search.index.index import Index
 from sbert_search.index.snapshot import Snapshot
 from sbert_search.records import Query
-from sbert_search.runtime import memory
-from sbert_search.runtime.processor.cores import usable_cores
-from sbert_search.runtime.turns import Turns
 from sbert_search.search.answers import page_hits, scores_by_id, within_memory
 from sbert_search.search.hits import read_hits, without_rest
 from sbert_search.search.options import (

@@ -15,12 +15,12 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
+from sbert_search.base.progress import Advance
 from sbert_search.errors import QueryError
 from sbert_search.index.dense.exact import exact_scores
 from sbert_search.index.norms import least_score
 from sbert_search.index.snapshot import Snapshot
 from sbert_search.index.storage.manifest import Metric
-from sbert_search.runtime.progress import Advance
 
 LEFT_ROWS, RIGHT_ROWS = 2048, 4096  # height and width of a tile, whose scores take 32 MiB
 NEIGHBOURS = 64  # neighbours of each row that the approximate way fetches first

@@ -10,10 +10,10 @@ from typing import TypeAlias, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from sbert_search.base.arrays import MAX_NORM, too_long
 from sbert_search.errors import QueryError
 from sbert_search.index.snapshot import Snapshot
 from sbert_search.models.loading.identity import ModelIdentity
-from sbert_search.runtime.arrays import MAX_NORM, too_long
 from sbert_search.search.options import SearchOptions, require_queries
 
 QueryLike: TypeAlias = str | NDArray[np.floating]

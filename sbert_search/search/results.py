@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, SupportsIndex, overload
 
+from sbert_search.base.progress import visible
 from sbert_search.errors import ConfigError
 from sbert_search.records import Hit
-from sbert_search.runtime.visible import visible
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from sbert_search.base.progress import warn
 from sbert_search.embedding.protocol import TextEmbedder
 from sbert_search.errors import QueryError
 from sbert_search.index.dense.query_plan import RowMask
 from sbert_search.index.lexical.analyzer import NearWords
 from sbert_search.index.snapshot import Snapshot
-from sbert_search.runtime.progress import warn
 from sbert_search.search.options import SearchOptions, require_queries
 from sbert_search.search.queries import Asked
 from sbert_search.search.ranking import Ranking

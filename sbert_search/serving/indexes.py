@@ -12,11 +12,11 @@ from functools import partial
 from time import monotonic, perf_counter, time
 from typing import TypeVar
 
+from sbert_search.base.progress import note, warn
 from sbert_search.corpus.fields import FieldNames
 from sbert_search.errors import ModelMismatch, SbertSearchError
 from sbert_search.index.index import Index
 from sbert_search.records import Document, RowCounts
-from sbert_search.runtime.progress import note, warn
 from sbert_search.search.engine import SearchEngine
 from sbert_search.search.options import SearchMode, SearchOptions, Syntax, require_queries
 from sbert_search.search.results import Hits

@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
+from sbert_search.base.threads import end_idle_workers
 from sbert_search.embedding.arguments import EmbedderOptions
 from sbert_search.embedding.engines.protocol import pair_engine
 from sbert_search.embedding.protocol import TextEmbedder
 from sbert_search.errors import ConfigError
 from sbert_search.index.index import Index
-from sbert_search.runtime.processor.openmp import end_idle_workers
 from sbert_search.search.engine import SearchEngine, ShardRunner
 from sbert_search.search.rerankers.maxp import BestWindow, require_one_label
 from sbert_search.search.rerankers.reranker import Reranker

@@ -20,9 +20,9 @@ from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
 from types import FrameType
 
+from sbert_search.base.processor import usable_cores
+from sbert_search.base.progress import Reporting, note, report_as, reporting, warn
 from sbert_search.errors import ConfigError
-from sbert_search.runtime.processor.cores import usable_cores
-from sbert_search.runtime.progress import Reporting, note, report_as, reporting, warn
 from sbert_search.serving.access_log import AccessLog
 from sbert_search.serving.metrics import Metrics, Sample, Values
 from sbert_search.serving.opening import ServeSettings, open_served

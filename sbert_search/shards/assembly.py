@@ -12,6 +12,8 @@ from pathlib import Path
 
 import numpy as np
 
+from sbert_search.base import files
+from sbert_search.base.folders import Folder
 from sbert_search.errors import IndexStoreError
 from sbert_search.index import store as stores
 from sbert_search.index.snapshot import Snapshot
@@ -19,8 +21,6 @@ from sbert_search.index.storage import columns as columns_of
 from sbert_search.index.storage import manifest as manifests
 from sbert_search.index.storage.manifest import ColumnType, Manifest
 from sbert_search.index.store import IndexStore
-from sbert_search.runtime.disk import files
-from sbert_search.runtime.disk.folders import Folder
 from sbert_search.shards import manifest as shard_manifests
 from sbert_search.shards.manifest import ShardManifest, ShardRecord
 from sbert_search.shards.routing import shards_of_hashes

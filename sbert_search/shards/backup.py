@@ -10,10 +10,10 @@ import contextlib
 import os
 from pathlib import Path
 
+from sbert_search.base import files
+from sbert_search.base.folders import Folder
 from sbert_search.errors import IndexStoreError
 from sbert_search.index.maintenance import backup
-from sbert_search.runtime.disk import files
-from sbert_search.runtime.disk.folders import Folder
 from sbert_search.shards import manifest as shard_manifests
 from sbert_search.shards.manifest import ShardManifest, ShardRecord
 from sbert_search.shards.snapshot import ShardedSnapshot

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from sbert_search.base.folders import Folder
 from sbert_search.errors import CorruptIndex
 from sbert_search.index.maintenance.check import CheckReport, OpenedState, check
 from sbert_search.index.snapshot import Snapshot
 from sbert_search.index.storage import manifest as manifests
 from sbert_search.index.storage.manifest import OPEN_TRIES
 from sbert_search.index.store import always_changing
-from sbert_search.runtime.disk.folders import Folder
 from sbert_search.shards import manifest as shard_manifests
 from sbert_search.shards.manifest import ShardManifest, ShardRecord
 from sbert_search.shards.routing import shards_of_hashes

@@ -12,15 +12,15 @@ import errno
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
+from sbert_search.base import files
+from sbert_search.base.folders import Folder
+from sbert_search.base.locks import Lock
 from sbert_search.errors import CommitUnknown, IndexStoreError
 from sbert_search.index import store as stores
 from sbert_search.index.storage import manifest as manifests
 from sbert_search.index.storage import transaction
 from sbert_search.index.storage.held_folder import HeldFolder
 from sbert_search.index.storage.manifest import Manifest
-from sbert_search.runtime.disk import files
-from sbert_search.runtime.disk.folders import Folder
-from sbert_search.runtime.disk.locks import Lock
 from sbert_search.shards import manifest as shard_manifests
 from sbert_search.shards.manifest import ShardManifest, ShardRecord
 from sbert_search.shards.states import NEXT, StaleShard, open_shard, read_bytes

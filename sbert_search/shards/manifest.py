@@ -14,12 +14,12 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from sbert_search.base import files
+from sbert_search.base.folders import Folder
 from sbert_search.config import UnknownSettingError, from_mapping, to_mapping
 from sbert_search.errors import ConfigError, CorruptIndex, IndexStoreError, NotAnIndex
 from sbert_search.index.storage import manifest as manifests
 from sbert_search.index.storage.manifest import Manifest
-from sbert_search.runtime.disk import files
-from sbert_search.runtime.disk.folders import Folder
 from sbert_search.shards.routing import ROUTING
 
 NAME = manifests.SHARDS

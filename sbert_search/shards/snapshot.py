@@ -14,6 +14,7 @@ from functools import reduce
 import numpy as np
 from numpy.typing import NDArray
 
+from sbert_search.base.folders import Folder
 from sbert_search.index.lexical.postings import Postings
 from sbert_search.index.lexical.vocabulary import WordList
 from sbert_search.index.snapshot import Snapshot
@@ -21,7 +22,6 @@ from sbert_search.index.storage import columns as columns_of
 from sbert_search.index.storage.manifest import Manifest
 from sbert_search.index.storage.segments import Segment
 from sbert_search.records import Document
-from sbert_search.runtime.disk.folders import Folder
 from sbert_search.shards.manifest import ShardManifest
 
 _TOGETHER = 256  # documents that `iter_documents` reads at a time

@@ -11,12 +11,12 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from sbert_search.base import files
+from sbert_search.base.folders import Folder
 from sbert_search.errors import CorruptIndex, IndexStoreError
 from sbert_search.index.snapshot import Snapshot
 from sbert_search.index.storage import manifest as manifests
 from sbert_search.index.storage.manifest import Manifest
-from sbert_search.runtime.disk import files
-from sbert_search.runtime.disk.folders import Folder
 from sbert_search.shards import manifest as shard_manifests
 from sbert_search.shards.manifest import ShardManifest, ShardRecord
 

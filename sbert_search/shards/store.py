@@ -12,6 +12,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from sbert_search.base import files, locks
+from sbert_search.base.folders import Folder
 from sbert_search.errors import IndexStoreError, NotAnIndex
 from sbert_search.index import store as stores
 from sbert_search.index.storage import manifest as manifests
@@ -23,8 +25,6 @@ from sbert_search.index.storage.manifest import (
     StoreSettings,
 )
 from sbert_search.index.store import IndexStore
-from sbert_search.runtime.disk import files, locks
-from sbert_search.runtime.disk.folders import Folder
 from sbert_search.shards import manifest as shard_manifests
 from sbert_search.shards.manifest import ShardManifest, ShardRecord
 from sbert_search.shards.snapshot import ShardedSnapshot

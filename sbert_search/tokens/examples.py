@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from sbert_search.base.arrays import Ints
 from sbert_search.corpus.shards import TokenShards
-from sbert_search.runtime.arrays import Ints
 from sbert_search.tokens.segments import Examples, document_borders
 
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from sbert_search.base.arrays import Ints
+from sbert_search.base.seed import uniforms
 from sbert_search.errors import ConfigError
-from sbert_search.runtime.arrays import Ints
-from sbert_search.runtime.seed import uniforms
 from sbert_search.tokens.vocabulary import CONTINUATION
 
 # Prefixes of pieces (vocabulary entries). In WordPiece, ## marks a piece that continues a word. In

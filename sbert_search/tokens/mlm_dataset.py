@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from sbert_search.base.arrays import Ints
 from sbert_search.config import to_mapping
 from sbert_search.corpus.shards import TokenShards
-from sbert_search.runtime.arrays import Ints
 from sbert_search.tokens.examples import read_examples
 from sbert_search.tokens.masking import MaskSettings, mask_tokens
 from sbert_search.tokens.segments import SegmentSettings, plan_examples

@@ -9,11 +9,11 @@ from pathlib import Path
 
 from tokenizers import Tokenizer
 
+from sbert_search.base.progress import progress
 from sbert_search.corpus.documents import CorpusReader
 from sbert_search.corpus.shard_writer import SHARD_TOKENS, ShardWriter
 from sbert_search.corpus.shards import TokenShards
 from sbert_search.records import Document
-from sbert_search.runtime.progress import progress
 from sbert_search.tokens.sentences import split_sentences
 
 

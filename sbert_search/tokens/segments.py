@@ -15,9 +15,9 @@ from typing import Literal
 
 import numpy as np
 
+from sbert_search.base.arrays import Ints
+from sbert_search.base.seed import generator
 from sbert_search.errors import ConfigError, CorpusError
-from sbert_search.runtime.arrays import Ints
-from sbert_search.runtime.seed import generator
 
 Kind = Literal["nsp", "sop", "full-sentences", "document-sentences"]
 Span = tuple[int, int]  # index of the first token, and index after the last token

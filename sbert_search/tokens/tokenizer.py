@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 from tokenizers import AddedToken, Encoding, Tokenizer, normalizers, pre_tokenizers
 
+from sbert_search.base import files
 from sbert_search.errors import CorpusError, ModelError
-from sbert_search.runtime.disk import files
 from sbert_search.tokens.chunking import PIECE_CHARS, WHOLE_WORDS, Chunking, Spans, pieces
 from sbert_search.tokens.patterns import refuse_slow_patterns
 from sbert_search.tokens.settings import SETTINGS, read_settings

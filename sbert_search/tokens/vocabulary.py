@@ -11,9 +11,9 @@ from pathlib import Path
 from tokenizers import Tokenizer, decoders, pre_tokenizers, processors
 from tokenizers.models import WordPiece
 
+from sbert_search.base import files
 from sbert_search.config import from_mapping
 from sbert_search.errors import ConfigError, ModelError
-from sbert_search.runtime.disk import files
 from sbert_search.tokens.settings import SETTINGS, read_settings
 from sbert_search.tokens.words import MAX_WORD_CHARS, WordRules
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from tokenizers import normalizers, pre_tokenizers
 
+from sbert_search.base.progress import note
 from sbert_search.errors import TrainingError
-from sbert_search.runtime.progress import note
 
 if TYPE_CHECKING:
     from concurrent.futures import Future

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from torch import nn
 
+from sbert_search.base.distributed import Ranks, join_ranks
 from sbert_search.config import to_mapping
-from sbert_search.runtime.distributed import Ranks, join_ranks
 from sbert_search.training.loop.agreement import require_agreement, resumes
 from sbert_search.training.loop.batching import Batches
 from sbert_search.training.loop.early_stopping import DevMetrics

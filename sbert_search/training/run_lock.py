@@ -6,10 +6,10 @@ import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
+from sbert_search.base.distributed import Ranks
+from sbert_search.base.files import remove_tree
+from sbert_search.base.locks import LockHeld, exclusive_lock
 from sbert_search.errors import CheckpointError
-from sbert_search.runtime.disk.files import remove_tree
-from sbert_search.runtime.disk.locks import LockHeld, exclusive_lock
-from sbert_search.runtime.distributed import Ranks
 
 LOCK = "LOCK"
 

@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 
+from sbert_search.base import progress
 from sbert_search.cli.main import run
-from sbert_search.runtime import progress
 
 ROOT = Path(__file__).resolve().parents[2]
 OURS = (sys.executable, "-m", "sbert_search")

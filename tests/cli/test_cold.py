@@ -37,7 +37,7 @@ UNUSED = (
     "sbert_search.index.writer",
     "sbert_search.losses",
     "sbert_search.metrics",
-    "sbert_search.runtime.provenance",
+    "sbert_search.base.machine",
     "sbert_search.search.rerankers",
     "sbert_search.tokens.wordpiece.training",
     "sbert_search.tokens.wordpiece.learning",

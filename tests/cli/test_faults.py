@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from sbert_search.base.options import if_offered
 from sbert_search.cli.main import run
 from sbert_search.index.store import IndexStore
-from sbert_search.runtime.remedies import if_offered
 from tests.cli.conftest import ROWS
 from tests.cli.lines import commands, sound_line
 from tests.cli.process import Done, in_a_process, sbert_search

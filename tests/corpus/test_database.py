@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 
 from sbert_search import Index
+from sbert_search.base import files
+from sbert_search.base import options as remedies
 from sbert_search.corpus.documents import CorpusReader
 from sbert_search.errors import ConfigError, CorpusError
 from sbert_search.records import Document
-from sbert_search.runtime import remedies
-from sbert_search.runtime.disk import files
 
 BOOKS: list[tuple[Any, ...]] = [
     ("a", "Mills", "A wheel turns.", 1987, 2.5),

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from sbert_search.base.files import use_disk
 from sbert_search.corpus.formats.rows import Reject
 from sbert_search.corpus.rejects import RejectLog, is_reject_list
 from sbert_search.errors import CorpusError, IndexStoreError
@@ -18,7 +19,6 @@ from sbert_search.index.ingestion.build import BuildSettings
 from sbert_search.index.ingestion.ingest import IngestReport
 from sbert_search.index.ingestion.read_settings import ReadSettings
 from sbert_search.index.writer import IndexWriter
-from sbert_search.runtime.disk.files import use_disk
 from tests.faults import FaultDisk, Killed
 
 SKIP = ReadSettings(on_error="skip")

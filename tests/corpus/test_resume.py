@@ -11,9 +11,9 @@ import pyarrow.ipc as ipc
 import pyarrow.parquet as pq
 import pytest
 
+from sbert_search.base import memory
 from sbert_search.corpus.documents import CorpusReader, ReadBatch
 from sbert_search.records import Document
-from sbert_search.runtime import memory
 
 N_ROWS = 23
 

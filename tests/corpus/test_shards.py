@@ -6,10 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from sbert_search.base.files import Disk, use_disk
 from sbert_search.corpus.shard_writer import ShardWriter
 from sbert_search.corpus.shards import NAME, TokenShards
 from sbert_search.errors import CorpusError
-from sbert_search.runtime.disk.files import Disk, use_disk
 
 BATCHES: list[list[list[list[int]]]] = [
     [[[1, 2, 3], [4]], [[5, 6]]],
@@ -179,6 +179,6 @@ def test_want_of_memory_is_not_taken_for_damage(
     def map_nothing(path: Path) -> memoryview:
         raise OSError(errno.ENOMEM, "Cannot allocate memory")
 
-    monkeypatch.setattr("sbert_search.runtime.disk.files.map_file", map_nothing)
+    monkeypatch.setattr("sbert_search.base.files.map_file", map_nothing)
     with pytest.raises(OSError, match="Cannot allocate memory"):
         TokenShards(tmp_path / "s")

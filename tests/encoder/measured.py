@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from sbert_search.base.verdicts import Verdict
 from sbert_search.encoder.encoder import Encoder
-from sbert_search.runtime.processor.verdicts import Verdict
 
 
 def verdict(choice: str) -> Verdict:

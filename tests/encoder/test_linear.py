@@ -5,9 +5,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from sbert_search.base.device import has_onednn
 from sbert_search.encoder import linear as module
 from sbert_search.encoder.linear import Linear, linear
-from sbert_search.runtime.device import has_onednn
 
 Draws = tuple[Tensor, Tensor, Tensor | None]
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from sbert_search.base import verdicts
 from sbert_search.encoder import precision
 from sbert_search.encoder.calibration import calibrate
 from sbert_search.encoder.config import EncoderConfig
@@ -22,7 +23,6 @@ from sbert_search.encoder.precision import (
     inference_precision,
     training_precision,
 )
-from sbert_search.runtime.processor import verdicts
 from tests.models.tiny import tiny_encoder
 
 SMALL = EncoderConfig(hidden_size=128, intermediate_size=512, heads=4, layers=2, vocab_size=100)
@@ -30,7 +30,7 @@ ELSEWHERE = """
 import json, sys
 import numpy as np
 from sbert_search import Embedder
-from sbert_search.runtime.processor.verdicts import stored_verdicts
+from sbert_search.base.verdicts import stored_verdicts
 embedder = Embedder(sys.argv[1], device="cpu")
 vectors = embedder.encode(["the cat sat", "a dog ran"])
 verdict = embedder.opened.verdict

@@ -12,13 +12,13 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
+from sbert_search.base.files import use_disk
 from sbert_search.errors import ConfigError
 from sbert_search.exchange.export import export_index
 from sbert_search.exchange.faiss_flat import sidecar
 from sbert_search.exchange.plan import Target
 from sbert_search.index.index import Index
 from sbert_search.index.storage.manifest import Metric
-from sbert_search.runtime.disk.files import use_disk
 from sbert_search.search.engine import SearchEngine
 from tests.exchange.samples import QUESTION, require_same_ranking, run, sample
 from tests.faults import FaultDisk, Killed

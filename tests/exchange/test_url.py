@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from sbert_search.base.progress import shown_url
 from sbert_search.errors import ConfigError
 from sbert_search.exchange.url import cannot_be_opened, require_url
-from sbert_search.runtime.visible import shown_url
 
 
 @pytest.mark.parametrize(

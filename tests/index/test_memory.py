@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from sbert_search.base import memory
 from sbert_search.errors import ConfigError
 from sbert_search.index.index import Index
-from sbert_search.runtime import memory
 from sbert_search.search.engine import SearchEngine
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from sbert_search.base import files
 from sbert_search.errors import IndexStoreError, QueryError
 from sbert_search.index.dense.exact import TopK, scan
 from sbert_search.index.dense.query_plan import Selection
@@ -18,7 +19,6 @@ from sbert_search.index.storage import manifest as manifests
 from sbert_search.index.storage import npy
 from sbert_search.index.storage.manifest import Metric, StoreSettings
 from sbert_search.index.store import IndexStore
-from sbert_search.runtime.disk import files
 from tests.index.batches import make_batch, some_documents, some_vectors
 
 PLAIN = some_vectors(6)

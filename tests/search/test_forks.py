@@ -12,13 +12,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from sbert_search.base.threads import Turns
 from sbert_search.embedding.hashing import HashingEmbedder
 from sbert_search.errors import IndexStoreError
 from sbert_search.index.index import Index
 from sbert_search.index.ingestion.build import BuildSettings
 from sbert_search.index.maintenance import compaction, merge_policy
 from sbert_search.index.spec import IndexSpec
-from sbert_search.runtime.turns import Turns
 from sbert_search.search.engine import SearchEngine
 from sbert_search.search.options import SearchMode
 from sbert_search.search.results import Hits
@@ -158,7 +158,7 @@ def test_a_child_forked_in_a_turn_has_that_turn_and_the_others_are_free(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The other turn does not end, and a fork does not wait for ever."""
-    monkeypatch.setattr("sbert_search.runtime.turns.FORK_WAIT_S", 0.1)
+    monkeypatch.setattr("sbert_search.base.threads.FORK_WAIT_S", 0.1)
     turns = Turns(2)
     leave = threading.Event()
 

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
+from sbert_search.base import options as remedies
 from sbert_search.embedding.embedder import Embedder
 from sbert_search.embedding.hashing import HashingEmbedder
 from sbert_search.embedding.protocol import Vectors
 from sbert_search.errors import ModelError, ModelMismatch
 from sbert_search.index.index import Index
-from sbert_search.runtime import remedies
 from sbert_search.search.engine import SearchEngine
 from tests.faults import keep_result
 from tests.models.test_bi_encoder import saved

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from sbert_search.base.folders import Folder
 from sbert_search.errors import IndexStoreError
 from sbert_search.index.storage.manifest import OPEN_TRIES
-from sbert_search.runtime.disk.folders import Folder
 from sbert_search.shards import check as checks
 from sbert_search.shards import manifest as shard_manifests
 from sbert_search.shards.check import check_index, check_shards

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from sbert_search.base.folders import Folder
 from sbert_search.errors import (
     ConfigError,
     CorruptIndex,
@@ -16,7 +17,6 @@ from sbert_search.errors import (
     SbertSearchError,
 )
 from sbert_search.index.storage import manifest as manifests
-from sbert_search.runtime.disk.folders import Folder
 from sbert_search.shards import manifest as shard_manifests
 from sbert_search.shards.manifest import ShardManifest, ShardRecord
 from tests.faults import FAULTS, Fault, every_step

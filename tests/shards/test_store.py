@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from sbert_search.base.folders import Folder
 from sbert_search.embedding.hashing import HashingEmbedder
 from sbert_search.errors import (
     ConfigError,
@@ -29,7 +30,6 @@ from sbert_search.index.snapshot import Snapshot
 from sbert_search.index.storage import segments
 from sbert_search.index.storage.manifest import BuildCursor
 from sbert_search.index.store import IndexStore
-from sbert_search.runtime.disk.folders import Folder
 from sbert_search.shards import manifest as shard_manifests
 from sbert_search.shards import states, store
 from sbert_search.shards.check import check_shards

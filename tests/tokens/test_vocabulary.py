@@ -8,9 +8,9 @@ import pytest
 from tokenizers import Tokenizer
 from transformers import AutoTokenizer
 
+from sbert_search.base.files import Disk, use_disk
 from sbert_search.corpus.documents import CorpusReader
 from sbert_search.errors import ConfigError, CorpusError, ModelError
-from sbert_search.runtime.disk.files import Disk, use_disk
 from sbert_search.tokens.vocabulary import (
     SPECIAL_TOKENS,
     bert_tokenizer,

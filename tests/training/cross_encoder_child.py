@@ -12,9 +12,9 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from sbert_search.base.distributed import join_ranks
+from sbert_search.base.progress import set_quiet
 from sbert_search.config import from_mapping
-from sbert_search.runtime.distributed import join_ranks
-from sbert_search.runtime.progress import set_quiet
 from sbert_search.training import model_card, published_run
 from sbert_search.training.cross_encoder import train
 from sbert_search.training.cross_encoder.train import CrossEncoderRecipe

@@ -18,12 +18,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from sbert_search.base.arrays import Ints
+from sbert_search.base.distributed import join_ranks
+from sbert_search.base.progress import set_quiet
 from sbert_search.corpus.documents import CorpusReader, ReadBatch
 from sbert_search.corpus.shards import TokenShards
 from sbert_search.models.bi_encoder import BiEncoder
-from sbert_search.runtime.arrays import Ints
-from sbert_search.runtime.distributed import join_ranks
-from sbert_search.runtime.progress import set_quiet
 from sbert_search.tokens.tokenizer import Ids, TextTokenizer
 from sbert_search.training.bi_encoder.train import BiEncoderRecipe, train_bi_encoder
 from sbert_search.training.loop.gradients import StepMetrics

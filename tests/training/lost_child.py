@@ -12,9 +12,9 @@ from pathlib import Path
 
 import torch
 
+from sbert_search.base.distributed import join_ranks
+from sbert_search.base.progress import set_quiet
 from sbert_search.errors import TrainingError
-from sbert_search.runtime.distributed import join_ranks
-from sbert_search.runtime.progress import set_quiet
 from sbert_search.training.loop.loop import train
 from tests.training.small import TokenModel, settings, token_batches, token_objective
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import torch
 
-from sbert_search.runtime.device import memory_bytes
-from sbert_search.runtime.progress import set_quiet
+from sbert_search.base.device import memory_bytes
+from sbert_search.base.progress import set_quiet
 from sbert_search.training.loop.loop import train
 from tests.training.real import MaskedModel, MeanPairs, pairs_of_texts
 from tests.training.small import settings

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import torch
 
+from sbert_search.base.distributed import join_ranks
+from sbert_search.base.progress import set_quiet
 from sbert_search.config import from_mapping
-from sbert_search.runtime.distributed import join_ranks
-from sbert_search.runtime.progress import set_quiet
 from sbert_search.training.bi_encoder import train
 from sbert_search.training.bi_encoder.train import BiEncoderRecipe
 from sbert_search.training.data.examples import Example

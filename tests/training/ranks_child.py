@@ -9,9 +9,9 @@ from pathlib import Path
 
 import torch
 
-from sbert_search.runtime.disk.tensors import write_tensors
-from sbert_search.runtime.distributed import join_ranks
-from sbert_search.runtime.progress import set_quiet
+from sbert_search.base.distributed import join_ranks
+from sbert_search.base.progress import set_quiet
+from sbert_search.base.tensors import write_tensors
 from sbert_search.training.loop.loop import train
 from tests.training.small import TASKS, TokenModel, settings
 

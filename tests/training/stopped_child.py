@@ -11,8 +11,8 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from sbert_search.runtime.distributed import join_ranks
-from sbert_search.runtime.progress import set_quiet
+from sbert_search.base.distributed import join_ranks
+from sbert_search.base.progress import set_quiet
 from sbert_search.training.loop.loop import train
 from sbert_search.training.loop.objective import Batch, Losses
 from tests.training.small import TokenModel, settings, token_batches, token_objective

@@ -11,9 +11,9 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from sbert_search.base.distributed import TIMEOUT, Ranks, join_ranks, timeout
+from sbert_search.base.progress import reporting
 from sbert_search.errors import CheckpointError, ConfigError, TrainingError
-from sbert_search.runtime.distributed import TIMEOUT, Ranks, join_ranks, timeout
-from sbert_search.runtime.progress import reporting
 from sbert_search.training.loop.gradients import StepContext
 from sbert_search.training.loop.log import read_log
 from sbert_search.training.loop.loop import train

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from sbert_search.base import locks
+from sbert_search.base.distributed import Ranks
 from sbert_search.errors import CheckpointError
 from sbert_search.heads.training.classify import train_classifier
-from sbert_search.runtime.disk import locks
-from sbert_search.runtime.distributed import Ranks
 from sbert_search.training.loop.checkpoint import checkpoints
 from sbert_search.training.pretraining.pretrain import pretrain
 from sbert_search.training.run_lock import sole_run

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from sbert_search.base.progress import note
 from sbert_search.cli.console import emit, say, show_table
 from sbert_search.cli.options.shared import shared_options
-from sbert_search.runtime.progress import note
 
 if TYPE_CHECKING:
     from sbert_search.evaluation.compare import Comparison
@@ -60,8 +60,8 @@ def compare(
     queries (for STS, over the pairs). Holm's method corrects the p-values for the number of tasks
     and metrics that are compared.
     """
+    from sbert_search.base.folders import require_apart
     from sbert_search.evaluation.compare import compare_runs
-    from sbert_search.runtime.disk.same_file import require_apart
 
     comparisons = compare_runs(run_a, run_b, metrics=metrics, draws=draws, seed=seed)
     if svg:
@@ -91,8 +91,8 @@ def _records(run: Path) -> list[Path]:
 
 
 def _draw(comparison: Comparison, path: Path) -> None:
+    from sbert_search.base.files import replace_file
     from sbert_search.evaluation.plots import draw_sorted
-    from sbert_search.runtime.disk.files import replace_file
 
     path.parent.mkdir(parents=True, exist_ok=True)
     title = f"{comparison.task} {comparison.metric}: gain of B over A on every item"

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from sbert_search.base.progress import note
 from sbert_search.cli.options.shared import (
     HEAD_PRECISIONS,
     PRECISIONS,
@@ -18,12 +19,11 @@ from sbert_search.cli.options.shared import (
     choice,
     shared_options,
 )
-from sbert_search.runtime.progress import note
 
 if TYPE_CHECKING:
+    from sbert_search.base.device import Precision
     from sbert_search.embedding.engines.protocol import EngineName
     from sbert_search.embedding.protocol import TextEmbedder
-    from sbert_search.runtime.device import Precision
     from sbert_search.search.rerankers.reranker import Reranker
 
 FILE = click.Path(exists=True, dir_okay=False, path_type=Path)

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 import click
 
+from sbert_search.base.progress import note
 from sbert_search.cli.console import emit, say, show_table
 from sbert_search.cli.evaluate.options import EvalOptions
 from sbert_search.cli.options.shared import refuse_typed
 from sbert_search.errors import EvaluationError
-from sbert_search.runtime.progress import note
 
 if TYPE_CHECKING:
     from sbert_search.evaluation.manifest import Evaluation

@@ -225,8 +225,8 @@ def _long_texts(report: IndexInfo) -> str:
 
 
 def _model_facts(report: IndexInfo) -> dict[str, object]:
+    from sbert_search.base.verdicts import Verdict
     from sbert_search.models.loading.identity import ModelIdentity
-    from sbert_search.runtime.processor.verdicts import Verdict
 
     model = report.model
     if model["engine"] == ModelIdentity.NO_ENGINE:

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 import click
 from click.core import ParameterSource
 
+from sbert_search.base.progress import note, reporting
 from sbert_search.cli.console import REJECTED_ROWS, emit, say
 from sbert_search.cli.index.update import index_options, with_overrides
 from sbert_search.cli.options.shared import embedder_options, shared_options, typed
 from sbert_search.cli.options.source import column_type_option, model_options, with_read_options
 from sbert_search.config import to_mapping
-from sbert_search.runtime.progress import note, reporting
 
 if TYPE_CHECKING:
     from sbert_search.embedding.lazy import LazyEmbedder

@@ -67,11 +67,11 @@ def tune(
     time is not built. With --memory, the FAISS files together may not be larger than the limit
     either, although they are mapped.
     """
+    from sbert_search.base import files
+    from sbert_search.base.folders import require_apart, require_possible_output
     from sbert_search.corpus.labelled.beir import queries_file
     from sbert_search.index.tuning.report import COLUMNS, draw, remarks, tables, verdict
     from sbert_search.index.tuning.settings import TuneSettings
-    from sbert_search.runtime.disk import files
-    from sbert_search.runtime.disk.same_file import require_apart, require_possible_output
     from sbert_search.shards.index import open_index
 
     of_model = {"model", "device", "engine", "precision", "calibrate", "allow_inexact"}

@@ -13,11 +13,11 @@ from pathlib import Path
 import click
 from click.core import ParameterSource
 
+from sbert_search.base.progress import shown_url
 from sbert_search.cli.console import emit, show_table
 from sbert_search.cli.options.shared import SHARED_NAMES, ModelOfIndex, NarrowPrecision
 from sbert_search.config import read_toml, unknown_name
 from sbert_search.errors import ConfigError
-from sbert_search.runtime.visible import shown_url
 
 
 class ConfigFile:

@@ -14,10 +14,10 @@ from typing import Any, Protocol, TypeVar
 import click
 from click.core import ParameterSource
 
+from sbert_search.base.options import device_names
+from sbert_search.base.progress import set_quiet, show_notes
 from sbert_search.config import MAX_SEED
 from sbert_search.errors import ConfigError
-from sbert_search.runtime.device_names import device_names
-from sbert_search.runtime.progress import set_quiet, show_notes
 
 F = TypeVar("F", bound=Callable[..., object])
 

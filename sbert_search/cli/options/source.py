@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
 import click
 
+from sbert_search.base.progress import note
 from sbert_search.cli.console import REJECTED_ROWS, emit, say
 from sbert_search.cli.options.shared import Decorator, F, given, typed
 from sbert_search.config import to_mapping
-from sbert_search.runtime.progress import note
 
 if TYPE_CHECKING:
     from sbert_search.embedding.arguments import EmbedderOptions

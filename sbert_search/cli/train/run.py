@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar, get_args
 
 import click
 
+from sbert_search.base.progress import duration
 from sbert_search.cli.console import emit, show_facts
 from sbert_search.cli.options.shared import (
     TRAINING_PRECISIONS,
@@ -21,7 +22,6 @@ from sbert_search.cli.options.shared import (
 from sbert_search.cli.train.recipe_help import RecipeCommand
 from sbert_search.config import MissingSettingError
 from sbert_search.errors import ConfigError
-from sbert_search.runtime.progress import duration
 from sbert_search.training.recipe import Kind, load_recipe, shipped_recipes
 
 if TYPE_CHECKING:

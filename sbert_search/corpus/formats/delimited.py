@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from itertools import chain
 from typing import BinaryIO
 
+from sbert_search.base.memory import MAX_ROW_BYTES
 from sbert_search.corpus.formats.limits import NO_BUDGET, RowLimit
 from sbert_search.corpus.formats.lines import Line, read_lines
 from sbert_search.corpus.formats.rows import BadRow, RawRow, Reject, check_text
 from sbert_search.errors import CorpusError
-from sbert_search.runtime.memory import MAX_ROW_BYTES
 
 _DELIMITERS = ",;\t|"
 _CSV_PROBLEMS = {  # what some messages of the csv module mean, by a part of the message

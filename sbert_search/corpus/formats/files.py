@@ -18,13 +18,13 @@ from typing import Literal
 
 import xxhash
 
+from sbert_search.base.memory import mib
 from sbert_search.corpus.formats import markup
 from sbert_search.corpus.formats.limits import NO_BUDGET, RowLimit
 from sbert_search.corpus.formats.lines import BOM
 from sbert_search.corpus.formats.pdf import read_pdf
 from sbert_search.corpus.formats.rows import BadRow, RawRow, Reject, decode, printable
 from sbert_search.errors import CorpusError
-from sbert_search.runtime.memory import mib
 
 Kind = Literal["text", "markdown", "rst", "html", "notebook", "pdf"]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from sbert_search.base.memory import MAX_ROW_BYTES, mib, shares
 from sbert_search.corpus.formats.rows import BadRow
-from sbert_search.runtime.memory import MAX_ROW_BYTES, mib, shares
 
 MAX_DECOMPRESSOR_BYTES = 512 << 20  # used if there is no memory budget
 

@@ -7,10 +7,10 @@ from pathlib import Path
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from sbert_search.base.memory import mib
 from sbert_search.corpus.formats.limits import RowLimit
 from sbert_search.corpus.formats.parquet_pages import ColumnPages
 from sbert_search.corpus.formats.rows import BadRow
-from sbert_search.runtime.memory import mib
 
 BLOCK_ROWS = 1024  # maximum number of rows to decode at a time
 BUFFER_BYTES = 1 << 20  # bytes read from the file at a time, for each column

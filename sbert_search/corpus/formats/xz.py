@@ -9,8 +9,8 @@ import io
 import lzma
 from typing import TYPE_CHECKING, BinaryIO
 
+from sbert_search.base.memory import mib
 from sbert_search.errors import CorpusError
-from sbert_search.runtime.memory import mib
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer

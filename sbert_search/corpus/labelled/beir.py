@@ -11,6 +11,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from sbert_search.base.memory import mib
 from sbert_search.corpus.fields import FieldNames, row_parts
 from sbert_search.corpus.formats.limits import RowLimit
 from sbert_search.corpus.formats.rows import BadRow, Reject
@@ -20,7 +21,6 @@ from sbert_search.corpus.sources import COMPRESSIONS, classify, field_names, ope
 from sbert_search.corpus.spool import source_files
 from sbert_search.errors import ConfigError, CorpusError
 from sbert_search.records import Document, Qrels, Query
-from sbert_search.runtime.memory import mib
 
 _GRADE = re.compile(r"[-+]?[0-9]{1,9}")
 _TREC_FORM = (

@@ -16,12 +16,12 @@ from pathlib import Path
 
 import numpy as np
 
+from sbert_search.base.files import replacing
 from sbert_search.corpus.formats.rows import BadRow, Reject
 from sbert_search.corpus.formats.text import read_text_lines
 from sbert_search.corpus.sources import open_bytes
 from sbert_search.errors import CorpusError
 from sbert_search.records import Run
-from sbert_search.runtime.disk.files import replacing
 
 CELL = re.compile(r"[^ \t\n\v\f\r]+")
 """A cell of a line in TREC's formats; only ASCII white space separates cells."""

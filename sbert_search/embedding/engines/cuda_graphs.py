@@ -19,9 +19,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from sbert_search.base.device import send
+from sbert_search.base.progress import warn
 from sbert_search.encoder.packed import PackedTokens
-from sbert_search.runtime.device import send
-from sbert_search.runtime.progress import warn
 
 # Largest number of tokens in a bucket. With a few thousand tokens, running the kernels takes longer
 # than launching them.

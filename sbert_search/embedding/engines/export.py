@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from sbert_search.base import files
+from sbert_search.base.out_of_memory import ran_out_of_memory
 from sbert_search.errors import ConfigError, ModelError
 from sbert_search.models.bi_encoder import BiEncoder
 from sbert_search.models.padded_bi_encoder import PaddedBiEncoder
-from sbert_search.runtime.disk import files
-from sbert_search.runtime.out_of_memory import ran_out_of_memory
 
 if TYPE_CHECKING:
     from onnx import ModelProto

@@ -19,6 +19,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from sbert_search.base import files
+from sbert_search.base.cache import ABANDONED_S, cache_folder, digest_of
+from sbert_search.base.processor import thread_count
+from sbert_search.base.progress import note, warn
 from sbert_search.embedding.engines.protocol import Engine, EngineName, OpenedModel
 from sbert_search.embedding.protocol import TokenizedTexts, Vectors
 from sbert_search.embedding.selfcheck import SELF_CHECK_TEXTS
@@ -26,10 +30,6 @@ from sbert_search.errors import ConfigError, ModelError
 from sbert_search.models.loading.folder import ModelFolder, load_tokenizer, read_folder
 from sbert_search.models.loading.identity import sha256_of
 from sbert_search.models.loading.resolve import resolve_model
-from sbert_search.runtime.cache import ABANDONED_S, cache_folder, digest_of
-from sbert_search.runtime.disk import files
-from sbert_search.runtime.processor.cores import thread_count
-from sbert_search.runtime.progress import note, warn
 
 if TYPE_CHECKING:
     from sbert_search.models.bi_encoder import BiEncoder

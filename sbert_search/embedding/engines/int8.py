@@ -20,6 +20,9 @@ from typing import Protocol, TypeVar, cast
 import safetensors.torch
 import torch
 
+from sbert_search.base.cache import cache_folder, digest_of, write_cached
+from sbert_search.base.device import DTYPES, Precision, resolve_device
+from sbert_search.base.progress import note, progress, warn
 from sbert_search.embedding.arguments import CalibrationTexts
 from sbert_search.embedding.engines.native import PackedEngine
 from sbert_search.embedding.engines.protocol import EngineName, OpenedModel
@@ -30,9 +33,6 @@ from sbert_search.encoder.precision import fastest_with_int8
 from sbert_search.errors import ConfigError, CorpusError
 from sbert_search.models.loading.folder import ModelFolder
 from sbert_search.models.loading.resolve import ResolvedModel
-from sbert_search.runtime.cache import cache_folder, digest_of, write_cached
-from sbert_search.runtime.device import DTYPES, Precision, resolve_device
-from sbert_search.runtime.progress import note, progress, warn
 
 FOLDER = "calibrations"  # in the user's cache
 FORMAT = 1  # increase it whenever the method of calibration changes

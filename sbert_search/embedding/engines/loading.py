@@ -11,14 +11,14 @@ from typing import Generic, NamedTuple, Protocol, TypeVar
 import torch
 from torch import nn
 
+from sbert_search.base.device import DTYPES, Precision, resolve_device, resolve_precision
+from sbert_search.base.progress import warn
+from sbert_search.base.verdicts import Verdict
 from sbert_search.embedding.engines.protocol import EngineName, OpenedModel
 from sbert_search.errors import ConfigError, ModelError
 from sbert_search.models.loading.folder import ModelDescription
 from sbert_search.models.loading.identity import IN_MEMORY
 from sbert_search.models.loading.weights_hash import state_sha256
-from sbert_search.runtime.device import DTYPES, Precision, resolve_device, resolve_precision
-from sbert_search.runtime.processor.verdicts import Verdict
-from sbert_search.runtime.progress import warn
 from sbert_search.tokens.tokenizer import TextTokenizer
 
 PRECISIONS = {torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16"}

@@ -6,6 +6,10 @@ from collections.abc import Callable, Iterator, Sequence
 
 import torch
 
+from sbert_search.base.device import fetch, plain_memory_errors
+from sbert_search.base.memory import let_freed_memory_stay
+from sbert_search.base.progress import warn
+from sbert_search.base.verdicts import Verdict
 from sbert_search.embedding.engines.cuda_graphs import Compute, Ids, Replayed
 from sbert_search.embedding.engines.protocol import EngineName
 from sbert_search.embedding.protocol import Vectors
@@ -17,10 +21,6 @@ from sbert_search.encoder.precision import inference_precision
 from sbert_search.models.bi_encoder import BiEncoder
 from sbert_search.models.sequence_classifier import SequenceClassifier
 from sbert_search.models.token_classifier import PerTokenModel
-from sbert_search.runtime.device import fetch, plain_memory_errors
-from sbert_search.runtime.memory import let_freed_memory_stay
-from sbert_search.runtime.processor.verdicts import Verdict
-from sbert_search.runtime.progress import warn
 
 # Largest size of a batch's states between the two linear layers of the feed-forward network, on
 # devices other than CUDA.

@@ -9,6 +9,7 @@ from typing import Protocol, TypeVar, get_args
 
 import torch
 
+from sbert_search.base.device import Precision
 from sbert_search.embedding.arguments import CalibrationTexts
 from sbert_search.embedding.engines.int8 import choose_fastest, open_int8
 from sbert_search.embedding.engines.loading import (
@@ -21,7 +22,6 @@ from sbert_search.embedding.engines.protocol import EngineName, OpenedModel
 from sbert_search.errors import ConfigError
 from sbert_search.models.loading.folder import ModelFolder, read_folder
 from sbert_search.models.loading.resolve import ResolvedModel, resolve_model
-from sbert_search.runtime.device import Precision
 
 E = TypeVar("E", bound=MovableEngine)
 C = TypeVar("C", bound=MovableEngine, contravariant=True)

@@ -10,6 +10,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
+from sbert_search.base.device import Precision, plain_memory_errors
+from sbert_search.base.progress import note, warn
+from sbert_search.base.verdicts import Verdict
 from sbert_search.embedding.arguments import CalibrationTexts
 from sbert_search.embedding.engines.int8 import packed_batches
 from sbert_search.embedding.engines.loading import describe_object
@@ -28,9 +31,6 @@ from sbert_search.models.bi_encoder import BiEncoder
 from sbert_search.models.loading.folder import ModelFolder
 from sbert_search.models.loading.interchange import LibraryEncoder, load_sentence_transformer
 from sbert_search.models.loading.native_support import require_kind, require_sane, why_not_native
-from sbert_search.runtime.device import Precision, plain_memory_errors
-from sbert_search.runtime.processor.verdicts import Verdict
-from sbert_search.runtime.progress import note, warn
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer

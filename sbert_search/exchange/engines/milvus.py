@@ -11,6 +11,7 @@ from typing import IO, cast
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from sbert_search.base.files import NewFile, write_new
 from sbert_search.errors import ExchangeError
 from sbert_search.exchange.engines.values import records, scalar
 from sbert_search.exchange.extras import needs
@@ -20,7 +21,6 @@ from sbert_search.exchange.plan import ID, VECTOR, ExportPlan
 from sbert_search.exchange.snippets import question_vector
 from sbert_search.exchange.url import cannot_be_opened
 from sbert_search.index.storage.manifest import Metric
-from sbert_search.runtime.disk.files import NewFile, write_new
 
 METRICS: Mapping[Metric, str] = {"cosine": "COSINE", "dot": "IP", "euclidean": "L2"}
 MAX_BYTES = 65_535  # largest text in Milvus, in bytes

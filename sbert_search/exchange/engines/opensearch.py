@@ -7,6 +7,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from sbert_search.base.files import NewFile, write_new
+from sbert_search.base.progress import shown_url
 from sbert_search.errors import ConfigError, ExchangeError
 from sbert_search.exchange.engines.values import records, typed
 from sbert_search.exchange.extras import needs
@@ -14,8 +16,6 @@ from sbert_search.exchange.passages import Passages
 from sbert_search.exchange.plan import VECTOR, ExportPlan
 from sbert_search.exchange.snippets import QUESTION, question_vector
 from sbert_search.index.storage.manifest import Metric
-from sbert_search.runtime.disk.files import NewFile, write_new
-from sbert_search.runtime.visible import shown_url
 
 SPACES: Mapping[Metric, str] = {"cosine": "cosinesimil", "dot": "innerproduct", "euclidean": "l2"}
 BULK_BYTES = 10 << 20  # of a bulk request; OpenSearch advises 5 to 15 MB, and refuses over 100 MB

@@ -10,6 +10,7 @@ from typing import Unpack, cast
 
 import numpy as np
 
+from sbert_search.base.progress import note, warn
 from sbert_search.corpus.fields import FieldNames
 from sbert_search.corpus.vectors import RowVectors
 from sbert_search.embedding.arguments import EmbedderOptions, ModelLike
@@ -30,7 +31,6 @@ from sbert_search.index.ingestion.build import (
 )
 from sbert_search.index.ingestion.model_check import as_embedder
 from sbert_search.index.ingestion.recorded_model import require_recorded_model
-from sbert_search.runtime.progress import note, warn
 
 _FAISS = (".faiss", ".index")
 _OF_COLUMNS = {"metadata_fields": "--metadata-fields", "column_types": "--column-type"}

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from sbert_search.base.progress import note
 from sbert_search.errors import CorpusError
 from sbert_search.exchange.importing.found import FIELDS, Asked, Found
 from sbert_search.exchange.parquet_file import DTYPE_KEY, METRIC_KEY
@@ -21,7 +22,6 @@ from sbert_search.index.ingestion.export import MODEL_KEY
 from sbert_search.index.ingestion.recorded_model import recorded_model
 from sbert_search.index.storage.columns import unlike
 from sbert_search.index.storage.manifest import Metric, VectorType
-from sbert_search.runtime.progress import note
 
 VECTOR_FIELDS = (VECTOR, "embedding", "embeddings", "vectors")
 DOCUMENT = "document"  # metadata column with the id of a passage's document

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
+from sbert_search.base.progress import note
 from sbert_search.cli.console import REJECTED_ROWS, emit, say
 from sbert_search.cli.options.shared import (
     HEAD_PRECISIONS,
@@ -14,11 +15,10 @@ from sbert_search.cli.options.shared import (
     narrow_precision,
     shared_options,
 )
-from sbert_search.runtime.progress import note
 
 if TYPE_CHECKING:
+    from sbert_search.base.device import Precision
     from sbert_search.heads.files import PredictedRow
-    from sbert_search.runtime.device import Precision
 
 
 @click.command()

@@ -13,6 +13,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from sbert_search.base.device import resolve_device
+from sbert_search.base.distributed import Ranks
+from sbert_search.base.progress import note
+from sbert_search.base.seed import seed_all
 from sbert_search.corpus.labelled.texts import LabelKind, classes_of, read_labelled_texts
 from sbert_search.encoder.packed import PackedTokens
 from sbert_search.errors import ConfigError, CorpusError
@@ -43,10 +47,6 @@ from sbert_search.models.loading.resolve import resolve_model
 from sbert_search.models.sequence_classifier import SequenceClassifier, trained_pooling
 from sbert_search.models.side_file import Pooling, SideFile, read_side_file, write_side_file
 from sbert_search.records import LabelledText
-from sbert_search.runtime.device import resolve_device
-from sbert_search.runtime.distributed import Ranks
-from sbert_search.runtime.progress import note
-from sbert_search.runtime.seed import seed_all
 from sbert_search.training.data.gold_scores import METRICS, GoldScores
 from sbert_search.training.data.token_table import TokenTable
 from sbert_search.training.loop.batching import Batches, BatchingConfig, Rows

@@ -11,9 +11,10 @@ import xxhash
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from sbert_search.base import arrays as npy
+from sbert_search.base import files
+from sbert_search.base.progress import progress
 from sbert_search.encoder.encoder import Encoder
-from sbert_search.runtime.disk import files, npy
-from sbert_search.runtime.progress import progress
 from sbert_search.tokens.batching import TOKENS_AT_ONCE, token_batches
 from sbert_search.training.loop.batching import Rows
 

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from sbert_search.base.progress import warn
 from sbert_search.corpus.labelled.texts import LabelKind
 from sbert_search.errors import CorpusError, TrainingError
 from sbert_search.metrics.classification import (
@@ -21,7 +22,6 @@ from sbert_search.metrics.classification import (
 )
 from sbert_search.models.sequence_classifier import SequenceClassifier
 from sbert_search.records import LabelledText
-from sbert_search.runtime.progress import warn
 from sbert_search.tokens.batching import TOKENS_AT_ONCE, token_batches
 from sbert_search.training.data.token_table import TokenTable
 

@@ -15,6 +15,9 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
+from sbert_search.base.device import resolve_device
+from sbert_search.base.distributed import Ranks
+from sbert_search.base.seed import seed_all
 from sbert_search.corpus.labelled.tags import read_tagged_tokens
 from sbert_search.errors import ConfigError, CorpusError, TrainingError
 from sbert_search.heads.training import adversarial
@@ -38,9 +41,6 @@ from sbert_search.models.loading.resolve import resolve_model
 from sbert_search.models.side_file import SideFile, read_side_file, write_side_file
 from sbert_search.models.token_classifier import TokenClassifier
 from sbert_search.records import TaggedTokens
-from sbert_search.runtime.device import resolve_device
-from sbert_search.runtime.distributed import Ranks
-from sbert_search.runtime.seed import seed_all
 from sbert_search.tag_schemes import (
     OUTSIDE,
     Entity,

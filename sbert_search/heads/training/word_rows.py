@@ -11,11 +11,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from sbert_search.base.progress import warn
 from sbert_search.encoder.packed import PackedTokens
 from sbert_search.metrics.entities import entity_scores
 from sbert_search.models.token_classifier import TokenClassifier
 from sbert_search.records import TaggedTokens
-from sbert_search.runtime.progress import warn
 from sbert_search.tag_schemes import OUTSIDE
 from sbert_search.tokens.batching import TOKENS_AT_ONCE, token_batches
 from sbert_search.tokens.word_spans import TRUNCATED, encode_words, join_words

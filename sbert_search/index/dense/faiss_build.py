@@ -8,6 +8,9 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from sbert_search.base import files, memory
+from sbert_search.base.folders import Folder
+from sbert_search.base.progress import Advance, note, progress
 from sbert_search.errors import ConfigError
 from sbert_search.index.dense import faiss_gpu
 from sbert_search.index.dense.faiss_runtime import FaissIndex, import_faiss, single_threaded
@@ -15,10 +18,6 @@ from sbert_search.index.norms import Vectors
 from sbert_search.index.spec import IndexSpec
 from sbert_search.index.storage.manifest import FileRecord, Metric, StoreSettings
 from sbert_search.index.storage.segment_writer import record_of
-from sbert_search.runtime import memory
-from sbert_search.runtime.disk import files
-from sbert_search.runtime.disk.folders import Folder
-from sbert_search.runtime.progress import Advance, note, progress
 
 ADD_ROWS = 16_384  # vectors added to FAISS at a time
 ROWS_PER_LIST = 64  # training vectors per centroid; more take time and hardly improve recall

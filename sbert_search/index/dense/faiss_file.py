@@ -1,7 +1,7 @@
 """Approximate search of a segment by a FAISS index, whose file can be rebuilt from the vectors.
 
 FAISS neither writes nor opens the file itself. The file writer of FAISS can lose data on a full
-disk and report success, and its file reader parses damaged bytes. Therefore `runtime.disk` writes
+disk and report success, and its file reader parses damaged bytes. Therefore `base` writes
 the bytes, and their hash is checked before FAISS parses them. A segment is a part of the index. A
 position is the index of a vector in the segment.
 """
@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from sbert_search.base.cache import typed_lru_cache
+from sbert_search.base.folders import Folder
 from sbert_search.errors import ConfigError, CorruptIndex
 from sbert_search.index.dense.faiss_runtime import (
     FaissIndex,
@@ -27,8 +29,6 @@ from sbert_search.index.dense.query_plan import Plan, Selection
 from sbert_search.index.spec import IndexSpec
 from sbert_search.index.storage.manifest import FileRecord
 from sbert_search.index.storage.segments import REMAKE, check_hash, open_checked
-from sbert_search.runtime.disk.folders import Folder
-from sbert_search.runtime.lru import typed_lru_cache
 
 if TYPE_CHECKING:
     from sbert_search.index.dense.faiss_gpu import GpuIndex

@@ -17,10 +17,10 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from sbert_search.base.progress import Advance, note, warn
 from sbert_search.index.dense.faiss_runtime import FaissIndex, import_faiss
 from sbert_search.index.dense.query_plan import Plan, Selection
 from sbert_search.index.norms import Vectors
-from sbert_search.runtime.progress import Advance, note, warn
 
 MOST = 2048  # largest n_candidates and largest nprobe that FAISS accepts on a GPU
 CHUNK_ROWS = 65_536  # vectors sent to the device at a time

@@ -28,8 +28,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from sbert_search.base.cache import typed_lru_cache
 from sbert_search.index.spec import IndexSpec
-from sbert_search.runtime.lru import typed_lru_cache
 
 NEARLY_ALL = 0.8  # lowest share of selected rows for which FAISS searches without a bitmap
 SPARE = 4.0  # extra candidates, in standard deviations of the number of dropped candidates

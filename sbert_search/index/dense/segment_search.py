@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from sbert_search.base.progress import warn
 from sbert_search.index.dense import faiss_file
 from sbert_search.index.dense.exact import TopK, exact_scores, scan
 from sbert_search.index.dense.faiss_runtime import FaissIndex
@@ -18,7 +19,6 @@ from sbert_search.index.dense.query_plan import Plan, Selection, plan
 from sbert_search.index.norms import Vectors
 from sbert_search.index.storage.manifest import StoreSettings
 from sbert_search.index.storage.segments import Segment
-from sbert_search.runtime.progress import warn
 
 if TYPE_CHECKING:
     from sbert_search.index.dense.faiss_gpu import GpuIndex

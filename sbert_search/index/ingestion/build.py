@@ -9,6 +9,8 @@ from functools import partial
 from pathlib import Path
 from typing import Unpack
 
+from sbert_search.base.folders import require_apart
+from sbert_search.base.progress import note
 from sbert_search.config import to_mapping
 from sbert_search.corpus.documents import CorpusReader, Survey
 from sbert_search.corpus.spool import Sources
@@ -44,8 +46,6 @@ from sbert_search.index.storage.manifest import (
 )
 from sbert_search.index.store import IndexStore, StoreMaker
 from sbert_search.index.writer import IndexWriter
-from sbert_search.runtime.disk.same_file import require_apart
-from sbert_search.runtime.progress import note
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+from sbert_search.base.progress import progress
 from sbert_search.corpus.id_column import IdsLike
 from sbert_search.corpus.rejects import RejectLog
 from sbert_search.corpus.vectors import RowVectors
@@ -19,7 +20,6 @@ from sbert_search.index.ingestion.ingest import IngestReport
 from sbert_search.index.maintenance.merge_policy import SEGMENT_ROWS
 from sbert_search.index.storage.manifest import BuildCursor
 from sbert_search.index.writer import IndexWriter
-from sbert_search.runtime.progress import progress
 
 
 def build_from_vectors(

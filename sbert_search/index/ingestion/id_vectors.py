@@ -14,6 +14,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from sbert_search.base.arrays import MAX_NORM
+from sbert_search.base.progress import progress
 from sbert_search.corpus.documents import Reject, Survey
 from sbert_search.corpus.formats.rows import BadRow, excerpt
 from sbert_search.corpus.id_column import IdsLike, id_column, numbered
@@ -25,8 +27,6 @@ from sbert_search.index.storage.columns import textless_table
 from sbert_search.index.storage.manifest import StoreSettings
 from sbert_search.index.storage.segment_writer import SegmentPart
 from sbert_search.records import Document, RowCounts
-from sbert_search.runtime.arrays import MAX_NORM
-from sbert_search.runtime.progress import progress
 
 SHOWN = "vectors"  # the first row has ``vectors:1`` as its `Document.source`
 BLOCK_ROWS = 1024

@@ -15,6 +15,8 @@ from typing import Literal, Protocol
 
 import numpy as np
 
+from sbert_search.base import memory
+from sbert_search.base.progress import Advance, note, progress
 from sbert_search.corpus.column_types import ColumnType
 from sbert_search.corpus.documents import (
     CorpusReader,
@@ -38,8 +40,6 @@ from sbert_search.index.snapshot import Snapshot
 from sbert_search.index.storage.manifest import BuildCursor
 from sbert_search.index.writer import Outcome
 from sbert_search.records import Document, RowCounts
-from sbert_search.runtime import memory
-from sbert_search.runtime.progress import Advance, note, progress
 from sbert_search.tokens.chunking import AT_BORDERS, Chunking
 
 Mode = Literal["add", "upsert"]

@@ -10,6 +10,9 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from sbert_search.base.cache import digest_of, remembered
+from sbert_search.base.options import if_offered
+from sbert_search.base.progress import note, warn
 from sbert_search.embedding.arguments import EmbedderOptions, ModelLike, TorchModel
 from sbert_search.embedding.protocol import TextEmbedder
 from sbert_search.embedding.selfcheck import INT8_COSINE, SELF_CHECK_TEXTS
@@ -17,12 +20,9 @@ from sbert_search.errors import ConfigError, ModelMismatch
 from sbert_search.index.norms import normalised
 from sbert_search.index.storage.manifest import SelfCheck, StoreSettings
 from sbert_search.models.loading.identity import ModelIdentity
-from sbert_search.runtime.cache import digest_of, remembered
-from sbert_search.runtime.progress import note, warn
-from sbert_search.runtime.remedies import if_offered
 
 if TYPE_CHECKING:
-    from sbert_search.runtime.device import Precision
+    from sbert_search.base.device import Precision
 
 MIN_COSINE = 0.999  # lowest cosine accepted for the same model in any engine and precision
 SAME_COSINE = 0.99999  # lowest cosine accepted if hashes of model files cannot be compared
@@ -119,7 +119,7 @@ def with_kept_choices(
     measured = stored.engine in _ENGINES and not str(model).startswith("hashing")
     if options.get("engine", "native") != "native" or not measured:
         return options
-    from sbert_search.runtime.device import computes_on_cpu  # torch loads here
+    from sbert_search.base.device import computes_on_cpu  # torch loads here
 
     if not computes_on_cpu(options.get("device", "auto"), stored.precision):
         return options

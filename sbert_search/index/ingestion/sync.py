@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from sbert_search.base.progress import note, progress
 from sbert_search.corpus.documents import CorpusReader, Survey
 from sbert_search.corpus.formats.files import (
     fingerprint,
@@ -36,7 +37,6 @@ from sbert_search.index.snapshot import Snapshot
 from sbert_search.index.storage.manifest import BuildCursor
 from sbert_search.index.store import IndexStore
 from sbert_search.index.writer import IndexWriter
-from sbert_search.runtime.progress import note, progress
 
 COMMIT_ROWS = 1024  # documents of a block, which are committed together
 

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
+from sbert_search.base import files
+from sbert_search.base.folders import Folder
 from sbert_search.errors import CorruptIndex
 from sbert_search.index.lexical import vocabulary
 from sbert_search.index.lexical.postings import (
@@ -29,8 +31,6 @@ from sbert_search.index.storage import npy
 from sbert_search.index.storage.manifest import LexicalRecord, Manifest
 from sbert_search.index.storage.passages import read_documents
 from sbert_search.index.storage.segments import REMAKE, Segment, check_hash, open_checked
-from sbert_search.runtime.disk import files
-from sbert_search.runtime.disk.folders import Folder
 
 if TYPE_CHECKING:  # a search does not load the code that writes segments
     from sbert_search.index.storage.transaction import Transaction

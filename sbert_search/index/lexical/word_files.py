@@ -8,14 +8,14 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from sbert_search.base import files
+from sbert_search.base.folders import Entry
 from sbert_search.errors import CorruptIndex
 from sbert_search.index.lexical.analyzer import STOP_WORD, term_reader
 from sbert_search.index.lexical.vocabulary import BATCH_WORDS, SCHEMA, WordList
 from sbert_search.index.lexical_settings import LexicalSettings
 from sbert_search.index.storage.manifest import FileRecord
 from sbert_search.index.storage.segments import REMAKE, check_hash
-from sbert_search.runtime.disk import files
-from sbert_search.runtime.disk.folders import Entry
 
 LISTED_FROM = 256  # smallest number of documents of a segment with a file of words
 

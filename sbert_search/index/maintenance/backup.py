@@ -8,12 +8,12 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
+from sbert_search.base import files
+from sbert_search.base.folders import Entry, Folder
 from sbert_search.errors import CorruptIndex, IndexStoreError
 from sbert_search.index.storage import manifest as manifests
 from sbert_search.index.storage.manifest import FOLDERS, FileRecord, Manifest
 from sbert_search.index.storage.segments import REMAKE, open_checked
-from sbert_search.runtime.disk import files
-from sbert_search.runtime.disk.folders import Entry, Folder
 
 DERIVED_FOLDERS = ("ann/", "lex/")
 

@@ -9,6 +9,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from sbert_search.base.folders import Folder
+from sbert_search.base.progress import progress
 from sbert_search.errors import CorruptIndex, IndexStoreError
 from sbert_search.index.snapshot import Snapshot
 from sbert_search.index.storage import (
@@ -23,8 +25,6 @@ from sbert_search.index.storage import (
 )
 from sbert_search.index.storage.manifest import OPEN_TRIES, FileRecord, Manifest
 from sbert_search.index.storage.segments import REMAKE, Segment, check_hash, open_checked
-from sbert_search.runtime.disk.folders import Folder
-from sbert_search.runtime.progress import progress
 
 BLOCK_ROWS = 65_536  # vectors read at a time
 

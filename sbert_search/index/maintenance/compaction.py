@@ -16,6 +16,7 @@ from itertools import chain
 import numpy as np
 import pyarrow as pa
 
+from sbert_search.base.progress import Advance, progress
 from sbert_search.index.dense import faiss_build
 from sbert_search.index.dense.faiss_runtime import FaissIndex
 from sbert_search.index.lexical.posting_files import texts_of, write_lexical
@@ -31,7 +32,6 @@ from sbert_search.index.storage.manifest import ColumnType, Manifest, SegmentRec
 from sbert_search.index.storage.segment_writer import SegmentPart, write_segment
 from sbert_search.index.storage.segments import BATCH_ROWS, Segment
 from sbert_search.index.storage.transaction import Transaction
-from sbert_search.runtime.progress import Advance, progress
 
 BATCH_BYTES = 64 << 20  # bytes of rows that are written together
 PIECE_BYTES = 16 << 20  # bytes of rows that are read together

@@ -11,10 +11,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from sbert_search.base.cache import typed_lru_cache
 from sbert_search.errors import IndexStoreError
 from sbert_search.index.storage.manifest import ColumnType
 from sbert_search.records import Document, MetadataValue, ScalarValue
-from sbert_search.runtime.lru import typed_lru_cache
 
 PREFIX = "meta."  # before the names of metadata columns in a docs file (seg/*.docs.arrow)
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from sbert_search.base.folders import Folder
+from sbert_search.base.locks import Lock
 from sbert_search.errors import IndexStoreError
 from sbert_search.index.storage import manifest as manifests
 from sbert_search.index.storage.manifest import Manifest
-from sbert_search.runtime.disk.folders import Folder
-from sbert_search.runtime.disk.locks import Lock
 
 Stamp = tuple[int, int, int]  # inode, modification time and size of a file
 

@@ -18,6 +18,9 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from sbert_search.base import files
+from sbert_search.base.cache import typed_lru_cache
+from sbert_search.base.folders import Folder
 from sbert_search.config import UnknownSettingError, from_mapping, to_mapping
 from sbert_search.errors import (
     CommitUnknown,
@@ -30,9 +33,6 @@ from sbert_search.index.lexical_settings import LexicalSettings
 from sbert_search.index.spec import IndexSpec
 from sbert_search.index.trials import Tuning
 from sbert_search.records import RowCounts
-from sbert_search.runtime.disk import files
-from sbert_search.runtime.disk.folders import Folder
-from sbert_search.runtime.lru import typed_lru_cache
 
 NAME = "MANIFEST.json"
 SHARDS = "shards.json"  # the manifest of a sharded index, whose folder has no MANIFEST.json
@@ -101,7 +101,7 @@ class StoreSettings:
         spec: How vectors are searched.
         lexical: Settings of lexical search; None: an index without lexical data.
         verdict: The measurement that chose the precision of the vectors, a
-            `runtime.processor.verdicts.Verdict`; empty: the precision was given or is the only one.
+            `base.verdicts.Verdict`; empty: the precision was given or is the only one.
         batch_tokens: Tokens per batch that "auto" chose in a build on a CPU; 0: it chose none.
         unrelated_cosine: Mean cosine of unrelated texts, by which hybrid search maps the cosines of
             the model; 0: not measured, as for vectors that were given without a model.

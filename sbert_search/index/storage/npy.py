@@ -6,9 +6,9 @@ from typing import Any
 
 from numpy.typing import DTypeLike, NDArray
 
+from sbert_search.base import arrays as npy
+from sbert_search.base.arrays import header, write
 from sbert_search.errors import CorruptIndex
-from sbert_search.runtime.disk import npy
-from sbert_search.runtime.disk.npy import header, write
 
 __all__ = ["header", "read", "write"]
 

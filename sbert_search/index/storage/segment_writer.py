@@ -9,13 +9,13 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from sbert_search.base import files
+from sbert_search.base.folders import Entry, Folder
 from sbert_search.index.norms import largest_norm
 from sbert_search.index.storage import columns as columns_of
 from sbert_search.index.storage import ids, npy
 from sbert_search.index.storage.manifest import ColumnType, FileRecord, SegmentRecord, StoreSettings
 from sbert_search.index.storage.segments import BATCH_ROWS, with_batch_rows
-from sbert_search.runtime.disk import files
-from sbert_search.runtime.disk.folders import Entry, Folder
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,13 +11,13 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import DTypeLike, NDArray
 
+from sbert_search.base import files
+from sbert_search.base.folders import Folder
 from sbert_search.errors import CorruptIndex, IndexStoreError
 from sbert_search.index.storage import columns as columns_of
 from sbert_search.index.storage import ids, npy
 from sbert_search.index.storage.columns import exact_as_float
 from sbert_search.index.storage.manifest import FileRecord, SegmentRecord, StoreSettings
-from sbert_search.runtime.disk import files
-from sbert_search.runtime.disk.folders import Folder
 
 BATCH_ROWS = 1024  # rows of one Arrow batch, unless the schema of the file records a smaller number
 ROW_BYTES = 1024  # estimated memory of a row without its texts

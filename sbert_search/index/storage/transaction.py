@@ -16,14 +16,14 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 from numpy.typing import NDArray
 
+from sbert_search.base import files
+from sbert_search.base.folders import Folder
 from sbert_search.errors import CommitUnknown, CorruptIndex, IndexStoreError
 from sbert_search.index.storage import manifest as manifests
 from sbert_search.index.storage import npy
 from sbert_search.index.storage.held_folder import HeldFolder
 from sbert_search.index.storage.manifest import FOLDERS, Manifest, TombstoneRecord
 from sbert_search.index.storage.segment_writer import record_of
-from sbert_search.runtime.disk import files
-from sbert_search.runtime.disk.folders import Folder
 
 GRACE_S = 600.0  # minimum age in seconds of unreferenced files that are removed
 

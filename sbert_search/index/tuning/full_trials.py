@@ -10,6 +10,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
+from sbert_search.base.machine import library_versions, machine
+from sbert_search.base.progress import note, progress
 from sbert_search.index.snapshot import Snapshot
 from sbert_search.index.spec import IndexSpec
 from sbert_search.index.storage.manifest import Manifest
@@ -19,8 +21,6 @@ from sbert_search.index.tuning.recall import GroundTruth, Search, find_ground_tr
 from sbert_search.index.tuning.sampling import QuerySplit
 from sbert_search.index.tuning.settings import Budget
 from sbert_search.index.tuning.sweep import climb, measure, unmeasured
-from sbert_search.runtime.progress import note, progress
-from sbert_search.runtime.provenance import library_versions, machine
 
 FEWEST_QUERIES = 50  # fewest queries that are taken of each half if time is short
 TRUTH_SHARE = 0.2  # share of the remaining time for finding exact neighbours over all rows

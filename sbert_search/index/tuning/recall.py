@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from sbert_search.base.progress import Advance
 from sbert_search.index.dense.exact import QUERY_BLOCK
 from sbert_search.index.dense.faiss_runtime import single_threaded
-from sbert_search.runtime.progress import Advance
 
 Floats = NDArray[np.float32]
 Search = Callable[[Floats, int], tuple[Floats, NDArray[np.int64]]]

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from sbert_search.base import svg
 from sbert_search.index.spec import IndexSpec
 from sbert_search.index.trials import Trial, Tuning
 from sbert_search.index.tuning.choice import Candidate, pareto
 from sbert_search.index.tuning.sweep import MeasuredFamily
 from sbert_search.index.tuning.tune import TuneReport
-from sbert_search.runtime import svg
 
 COLUMNS = ("index", "recall", "p50/p99 ms", "queries/s", "bytes/vector", "build s")
 _TOP, _HEIGHT = 26, 380  # pixels of the plot's panel

@@ -6,11 +6,11 @@ import math
 import time
 from dataclasses import dataclass, field
 
+from sbert_search.base import memory
 from sbert_search.config import require_types
 from sbert_search.errors import ConfigError
 from sbert_search.index.dense.faiss_build import build_bytes
 from sbert_search.index.spec import MIN_ANN_ROWS, IndexSpec
-from sbert_search.runtime import memory
 
 MAX_K = 1000  # largest k of recall@k
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from sbert_search.base.progress import Advance
 from sbert_search.index.dense import faiss_build
 from sbert_search.index.dense.exact import QUERY_BLOCK, TopK
 from sbert_search.index.dense.faiss_runtime import FaissIndex, import_faiss
@@ -24,7 +25,6 @@ from sbert_search.index.tuning.candidates import Family, between
 from sbert_search.index.tuning.predictions import BuildTime, assign_seconds, predict
 from sbert_search.index.tuning.recall import Floats, GroundTruth, Search, recall_of, speed_of
 from sbert_search.index.tuning.settings import Budget
-from sbert_search.runtime.progress import Advance
 
 TINY_BUILD_ROWS = 4096  # rows of a tiny build, whose time predicts that of a build on the sample
 TINY_BUILDS = 2  # tiny builds of each family, of which the fastest counts

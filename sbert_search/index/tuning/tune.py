@@ -11,6 +11,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from sbert_search.base.progress import note, progress
 from sbert_search.errors import IndexStoreError
 from sbert_search.index.maintenance import compaction, merge_policy
 from sbert_search.index.snapshot import Snapshot
@@ -27,7 +28,6 @@ from sbert_search.index.tuning.sampling import QuerySplit, draw
 from sbert_search.index.tuning.settings import Budget, TuneSettings
 from sbert_search.index.tuning.sweep import MeasuredFamily, Sample, searching, sweep
 from sbert_search.index.writer import IndexWriter
-from sbert_search.runtime.progress import note, progress
 
 CommitBest: TypeAlias = Callable[[IndexWriter, FullTrials, Sequence[Candidate], int | None], None]
 """Builds finalists over all rows with a writer, and commits the best one. The last argument is the

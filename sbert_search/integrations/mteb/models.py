@@ -12,12 +12,12 @@ from mteb.similarity_functions import select_pairwise_similarity, select_similar
 from mteb.types import PromptType
 from numpy.typing import NDArray
 
+from sbert_search.base.cache import digest_of
 from sbert_search.embedding.arguments import ModelLike
 from sbert_search.embedding.protocol import TextEmbedder
 from sbert_search.errors import ConfigError
 from sbert_search.index.ingestion.model_check import as_embedder
 from sbert_search.models.loading.identity import ModelIdentity
-from sbert_search.runtime.cache import digest_of
 from sbert_search.search.rerankers.reranker import Reranker
 
 if TYPE_CHECKING:

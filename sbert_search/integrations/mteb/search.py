@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from mteb._create_dataloaders import create_dataloader  # noqa: PLC2701 (no public name)
 from mteb.types import PromptType
 
+from sbert_search.base.cache import digest_of
 from sbert_search.config import to_mapping
 from sbert_search.corpus.labelled.trec import strictly_falling
 from sbert_search.embedding.arguments import ModelLike
@@ -19,7 +20,6 @@ from sbert_search.integrations.conditions import Conditions, all_of
 from sbert_search.integrations.mteb.models import meta_of
 from sbert_search.metrics.ranking import ties_by_hash
 from sbert_search.records import Query, Run
-from sbert_search.runtime.cache import digest_of
 from sbert_search.search.engine import SearchEngine
 from sbert_search.search.options import SearchOptions
 from sbert_search.search.rerankers.maxp import BestWindow

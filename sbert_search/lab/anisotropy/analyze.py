@@ -9,6 +9,9 @@ from typing import TypedDict, Unpack
 
 import numpy as np
 
+from sbert_search.base.device import resolve_device
+from sbert_search.base.machine import code, machine
+from sbert_search.base.progress import note, warn
 from sbert_search.embedding.cache import CachedEmbedder
 from sbert_search.embedding.embedder import Embedder
 from sbert_search.embedding.protocol import TextEmbedder, Vectors
@@ -33,9 +36,6 @@ from sbert_search.metrics.isotropy import (
 )
 from sbert_search.metrics.uniformity import uniformity
 from sbert_search.models.bi_encoder import BiEncoder
-from sbert_search.runtime.device import resolve_device
-from sbert_search.runtime.progress import note, warn
-from sbert_search.runtime.provenance import code, machine
 from sbert_search.search.options import SearchOptions
 
 FEWEST = 10  # fewest texts; the remedies are fitted on one half and measured on the other half

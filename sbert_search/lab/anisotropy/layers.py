@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from sbert_search.base.progress import progress
 from sbert_search.embedding.protocol import Vectors
 from sbert_search.encoder.inference_layers import freeze
 from sbert_search.encoder.packed import PackedTokens
@@ -18,7 +19,6 @@ from sbert_search.lab.anisotropy.layer_sums import BatchTokens, LayerFigures, La
 from sbert_search.lab.sampling import special_ids
 from sbert_search.models.bi_encoder import BiEncoder
 from sbert_search.models.pooling import pool
-from sbert_search.runtime.progress import progress
 from sbert_search.tokens.batching import token_batches
 
 FEWEST_TEXTS = 5  # words that occur in fewer texts are not sampled

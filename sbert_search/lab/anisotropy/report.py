@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from sbert_search.base.files import replace_file
+from sbert_search.base.machine import Code, Machine
+from sbert_search.base.svg import Axis, Panel, colour_of, document, legend
 from sbert_search.config import to_mapping
 from sbert_search.lab.anisotropy.layer_sums import LayerFigures
 from sbert_search.lab.anisotropy.remedies import LinearMap
-from sbert_search.runtime.disk.files import replace_file
-from sbert_search.runtime.provenance import Code, Machine
-from sbert_search.runtime.svg import Axis, Panel, colour_of, document, legend
 
 UNCHANGED = "none"  # name of the case without a remedy: the vectors of the model
 _HEIGHT, _GAP = 170, 56  # pixels: height of a panel; height of its title and tick labels

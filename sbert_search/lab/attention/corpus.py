@@ -10,6 +10,9 @@ from typing import TypedDict, Unpack
 
 import torch
 
+from sbert_search.base.device import resolve_device
+from sbert_search.base.files import replace_file
+from sbert_search.base.progress import note, progress
 from sbert_search.config import to_mapping
 from sbert_search.corpus.labelled.pairs import read_pairs
 from sbert_search.encoder.encoder import Encoder
@@ -24,9 +27,6 @@ from sbert_search.lab.sampling import framing_ids, sample_texts
 from sbert_search.models.bi_encoder import BiEncoder
 from sbert_search.models.loading.resolve import resolve_model
 from sbert_search.models.pretraining import MaskedLanguageModel
-from sbert_search.runtime.device import resolve_device
-from sbert_search.runtime.disk.files import replace_file
-from sbert_search.runtime.progress import note, progress
 from sbert_search.tokens.batching import token_batches
 from sbert_search.tokens.tokenizer import TextTokenizer
 

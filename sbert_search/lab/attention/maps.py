@@ -12,6 +12,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from sbert_search.base.device import resolve_device
+from sbert_search.base.files import replace_file
+from sbert_search.base.progress import note, warn
 from sbert_search.config import to_mapping
 from sbert_search.encoder.encoder import Encoder
 from sbert_search.encoder.packed import PackedTokens
@@ -22,9 +25,6 @@ from sbert_search.lab.attention.page import make_page
 from sbert_search.lab.sampling import framing_ids
 from sbert_search.models.loading.folder import load_tokenizer, read_folder
 from sbert_search.models.loading.resolve import resolve_model
-from sbert_search.runtime.device import resolve_device
-from sbert_search.runtime.disk.files import replace_file
-from sbert_search.runtime.progress import note, warn
 from sbert_search.tokens.readable import readable_tokens
 from sbert_search.tokens.tokenizer import TextTokenizer
 

@@ -17,6 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from sbert_search.base.arrays import Ints
 from sbert_search.corpus.documents import CorpusReader
 from sbert_search.encoder.encoder import Encoder
 from sbert_search.encoder.packed import PackedTokens
@@ -24,7 +25,6 @@ from sbert_search.errors import EvaluationError
 from sbert_search.metrics.correlation import spearman
 from sbert_search.models.bi_encoder import BiEncoder
 from sbert_search.models.pretraining import MaskedBatch, MaskedLanguageModel
-from sbert_search.runtime.arrays import Ints
 from sbert_search.tokens.masking import MaskSettings
 from sbert_search.tokens.mlm_dataset import MaskedCorpus
 from sbert_search.tokens.pretokenize import write_token_shards

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from sbert_search.base.progress import note
 from sbert_search.cli.console import emit, say, show_table
 from sbert_search.cli.options.shared import refuse_typed, shared_options
 from sbert_search.lab.commands.options import (
@@ -15,7 +16,6 @@ from sbert_search.lab.commands.options import (
     text_field_option,
     texts_option,
 )
-from sbert_search.runtime.progress import note
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

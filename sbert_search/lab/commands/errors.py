@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import click
 
+from sbert_search.base.progress import note
 from sbert_search.cli.console import emit, say, show_table
 from sbert_search.cli.options.shared import shared_options
 from sbert_search.lab.commands.options import FOLDER, out_option
-from sbert_search.runtime.progress import note
 
 if TYPE_CHECKING:
     from sbert_search.lab.errors.record import ErrorReport

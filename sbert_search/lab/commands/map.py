@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from sbert_search.base.progress import note
 from sbert_search.cli.console import emit, say, show_table
 from sbert_search.cli.options.shared import Finite, shared_options
-from sbert_search.runtime.progress import note
 
 if TYPE_CHECKING:
     from sbert_search.lab.map.record import CorpusMap

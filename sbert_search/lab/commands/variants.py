@@ -6,10 +6,10 @@ from pathlib import Path
 
 import click
 
+from sbert_search.base.progress import note
 from sbert_search.cli.console import emit, say, show_table
 from sbert_search.cli.options.shared import Finite, shared_options
 from sbert_search.lab.commands.options import FOLDER
-from sbert_search.runtime.progress import note
 
 
 @click.command()

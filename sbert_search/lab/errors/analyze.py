@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TypedDict, Unpack
 
+from sbert_search.base.progress import progress
 from sbert_search.config import from_mapping
 from sbert_search.corpus.documents import CorpusReader
 from sbert_search.corpus.labelled.beir import read_qrels, read_queries
@@ -24,7 +25,6 @@ from sbert_search.lab.errors.slices import slice_items
 from sbert_search.lab.errors.words import WordReader
 from sbert_search.models.loading.identity import sha256_of
 from sbert_search.records import Document
-from sbert_search.runtime.progress import progress
 
 KINDS = ("retrieval", "sts")
 

@@ -6,11 +6,11 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
+from sbert_search.base.files import replace_file
+from sbert_search.base.svg import COLOUR, COLOURS, Axis, Panel, document
 from sbert_search.errors import ConfigError
 from sbert_search.lab.errors.page import make_page
 from sbert_search.lab.errors.record import ErrorReport
-from sbert_search.runtime.disk.files import replace_file
-from sbert_search.runtime.svg import COLOUR, COLOURS, Axis, Panel, document
 
 # Pixels: height of a row; space above, below and to the left of the rows.
 _ROW, _TOP, _BELOW, _LEFT = 20, 40, 40, 330

@@ -7,9 +7,9 @@ from importlib.util import find_spec
 import numpy as np
 from numpy.typing import NDArray
 
+from sbert_search.base.progress import Advance
 from sbert_search.errors import ConfigError
 from sbert_search.lab.map.neighbours import Neighbours
-from sbert_search.runtime.progress import Advance
 
 EARLY_STEPS, LATE_STEPS = 250, 500  # openTSNE's defaults
 EXAGGERATION = 12.0  # factor of all attraction in the early steps

@@ -10,6 +10,8 @@ from typing import Unpack
 import numpy as np
 from numpy.typing import NDArray
 
+from sbert_search.base import memory
+from sbert_search.base.progress import note, progress
 from sbert_search.errors import EvaluationError
 from sbert_search.index.index import Index
 from sbert_search.index.lexical_settings import LexicalSettings
@@ -28,8 +30,6 @@ from sbert_search.lab.map.record import CorpusMap, Floats, MarkedQuery
 from sbert_search.lab.map.settings import FEWEST_DOCUMENTS, MapKeywords, MapSettings
 from sbert_search.lab.map.words import WordCounts
 from sbert_search.records import MetadataValue
-from sbert_search.runtime import memory
-from sbert_search.runtime.progress import note, progress
 from sbert_search.shards.index import open_index
 
 TEXT_CHARACTERS = 24_000_000  # characters of all texts on a page

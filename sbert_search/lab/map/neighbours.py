@@ -9,10 +9,10 @@ from hashlib import blake2b
 import numpy as np
 from numpy.typing import NDArray
 
+from sbert_search.base.progress import Advance
 from sbert_search.index.dense.exact import QUERY_BLOCK, TopK, exact_scores, scan
 from sbert_search.index.norms import largest_norm, least_score
 from sbert_search.index.storage.manifest import Metric
-from sbert_search.runtime.progress import Advance
 from sbert_search.search.pairs import Pairs, at_most_one, clusters
 
 MOST_COPIES = 64  # if more vectors are equal, each different vector is searched only once

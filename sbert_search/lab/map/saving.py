@@ -8,12 +8,12 @@ from typing import IO, cast
 
 import pyarrow.parquet as pq
 
+from sbert_search.base.files import replace_file, replacing
+from sbert_search.base.folders import require_apart
 from sbert_search.errors import ConfigError
 from sbert_search.lab.map.page import write_page
 from sbert_search.lab.map.record import CorpusMap
 from sbert_search.lab.map.table import summary, to_table
-from sbert_search.runtime.disk.files import replace_file, replacing
-from sbert_search.runtime.disk.same_file import require_apart
 
 PAGE, SUMMARY, TABLE = "map.html", "map.json", "map.parquet"
 

@@ -8,6 +8,8 @@ from pathlib import Path
 
 from torch import nn
 
+from sbert_search.base.device import resolve_device
+from sbert_search.base.files import remove_tree
 from sbert_search.corpus.documents import CorpusReader, FieldNames
 from sbert_search.corpus.labelled.pairs import read_pairs
 from sbert_search.embedding.embedder import Embedder
@@ -24,8 +26,6 @@ from sbert_search.lab.variants.recipe import TEACHER, Tuning, VariantsRecipe, pr
 from sbert_search.models.bi_encoder import BiEncoder
 from sbert_search.models.loading.folder import read_folder
 from sbert_search.models.pretraining import MaskedLanguageModel
-from sbert_search.runtime.device import resolve_device
-from sbert_search.runtime.disk.files import remove_tree
 from sbert_search.search.options import SearchOptions
 from sbert_search.tokens.wordpiece.training import BATCH_ROWS, VocabularySettings, train_tokenizer
 from sbert_search.training.bi_encoder.train import BiEncoderRecipe, train_bi_encoder

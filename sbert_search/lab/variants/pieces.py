@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypedDict
 
+from sbert_search.base.files import replace_file
 from sbert_search.lab.variants.recipe import Measure, VariantsRecipe
-from sbert_search.runtime.disk.files import replace_file
 
 Budget = Literal["tokens", "seconds"]
 Part = Literal["pretrain"] | Measure

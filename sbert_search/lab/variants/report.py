@@ -6,9 +6,9 @@ import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from sbert_search.base.files import replace_file
+from sbert_search.base.svg import Axis, Panel, colour_of, document, legend
 from sbert_search.lab.variants.table import Figure, VariantsReport
-from sbert_search.runtime.disk.files import replace_file
-from sbert_search.runtime.svg import Axis, Panel, colour_of, document, legend
 
 TITLES = {
     "tokens": "At equal tokens",

@@ -7,6 +7,10 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TypedDict, Unpack
 
+from sbert_search.base.files import replace_file
+from sbert_search.base.machine import made_with
+from sbert_search.base.processor import cpu
+from sbert_search.base.progress import duration, note
 from sbert_search.config import to_mapping, to_toml
 from sbert_search.errors import ConfigError
 from sbert_search.lab.variants.estimates import estimator, operations
@@ -21,10 +25,6 @@ from sbert_search.lab.variants.recipe import (
 )
 from sbert_search.lab.variants.report import write_variants
 from sbert_search.lab.variants.table import VariantsReport, collect
-from sbert_search.runtime.disk.files import replace_file
-from sbert_search.runtime.processor.cpu import cpu
-from sbert_search.runtime.progress import duration, note
-from sbert_search.runtime.provenance import made_with
 from sbert_search.training.loop.log import LOG
 
 

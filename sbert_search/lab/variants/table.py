@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import mean
 
+from sbert_search.base.machine import MadeWith
 from sbert_search.config import to_mapping
 from sbert_search.lab.variants.pieces import BUDGETS, Budget, Piece, Reading, Result, at_budget
 from sbert_search.metrics.significance import mean_interval
-from sbert_search.runtime.provenance import MadeWith
 
 Found = Callable[[Piece], Result | None]
 

@@ -14,9 +14,8 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import ClassVar
 
+from sbert_search.base.cache import remembered, typed_lru_cache
 from sbert_search.config import from_mapping, to_mapping
-from sbert_search.runtime.cache import remembered
-from sbert_search.runtime.lru import typed_lru_cache
 
 IN_MEMORY = "state:"  # prefix of the hash of a model that was passed as an object
 

@@ -7,6 +7,7 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import TypedDict, Unpack
 
+from sbert_search.base.progress import note
 from sbert_search.errors import ConfigError, ModelError
 from sbert_search.models.loading.card import (
     CardKind,
@@ -17,7 +18,6 @@ from sbert_search.models.loading.card import (
 )
 from sbert_search.models.loading.folder import ModelFolder
 from sbert_search.models.loading.resolve import HUB_FILES, IGNORED_FILES
-from sbert_search.runtime.progress import note
 
 CARD = "README.md"
 

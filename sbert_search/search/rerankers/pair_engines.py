@@ -10,6 +10,9 @@ from typing import TYPE_CHECKING, Protocol
 import torch
 from torch import nn
 
+from sbert_search.base.device import Precision, plain_memory_errors
+from sbert_search.base.progress import note
+from sbert_search.base.verdicts import Verdict
 from sbert_search.embedding.arguments import CalibrationTexts
 from sbert_search.embedding.engines.int8 import packed_batches
 from sbert_search.embedding.engines.loading import describe_object
@@ -28,9 +31,6 @@ from sbert_search.models.loading.native_support import (
     require_sane,
     why_no_native_pairs,
 )
-from sbert_search.runtime.device import Precision, plain_memory_errors
-from sbert_search.runtime.processor.verdicts import Verdict
-from sbert_search.runtime.progress import note
 from sbert_search.tokens.tokenizer import EncodedPairs, TextTokenizer
 
 if TYPE_CHECKING:

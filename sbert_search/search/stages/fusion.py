@@ -14,8 +14,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from sbert_search.base.cache import typed_lru_cache
 from sbert_search.errors import QueryError
-from sbert_search.runtime.lru import typed_lru_cache
 from sbert_search.search.ranking import UNRANKED, Ranking
 
 Method = Literal["weighted", "rrf"]

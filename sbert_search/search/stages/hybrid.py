@@ -7,11 +7,11 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from sbert_search.base.arrays import distinct
 from sbert_search.index.dense.query_plan import RowMask
 from sbert_search.index.lexical.analyzer import NearWords
 from sbert_search.index.norms import equal_as_ones
 from sbert_search.index.snapshot import Snapshot
-from sbert_search.runtime.arrays import distinct
 from sbert_search.search.ranking import Ranking
 from sbert_search.search.stages.dense import nearest_documents
 from sbert_search.search.stages.fusion import Candidates, dense_part, lexical_part

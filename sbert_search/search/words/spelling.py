@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import unicodedata
 
+from sbert_search.base.cache import typed_lru_cache
 from sbert_search.index.lexical.analyzer import STOP_WORD, NearWords
 from sbert_search.index.lexical.vocabulary import NearWord, is_listed
 from sbert_search.index.lexical.words import folded, word_spans
 from sbert_search.index.snapshot import Snapshot
-from sbert_search.runtime.lru import typed_lru_cache
 
 MOST_EDITS = 2
 MOST_NEAR = 50  # near words that fuzzy search adds to a word of the query

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from sbert_search.base.progress import progress
 from sbert_search.errors import NoLexicalData
 from sbert_search.index.dense.query_plan import RowMask
 from sbert_search.index.lexical.analyzer import STOP_WORD, NearWords
 from sbert_search.index.lexical.phrases import Phrase, documents_with
 from sbert_search.index.snapshot import Snapshot
-from sbert_search.runtime.progress import progress
 from sbert_search.search.ranking import Ranking
 from sbert_search.search.words.operators import Clause
 

@@ -6,10 +6,10 @@ import gc
 import threading
 from collections.abc import Callable
 
+from sbert_search.base.progress import warn
 from sbert_search.embedding.delegation import DelegatingEmbedder
 from sbert_search.embedding.protocol import TextEmbedder, TokenizedTexts, Vectors
 from sbert_search.errors import SbertSearchError
-from sbert_search.runtime.progress import warn
 
 # A batch with more tokens makes torch load. With the graph, a batch of several texts has at most
 # 256 tokens. With a larger number here, only a single long text could make torch load.

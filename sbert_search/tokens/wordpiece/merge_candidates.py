@@ -11,7 +11,7 @@ from collections import defaultdict
 import numpy as np
 from numpy.typing import NDArray
 
-from sbert_search.runtime.arrays import Ints
+from sbert_search.base.arrays import Ints
 
 Floats = NDArray[np.float64]
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from sbert_search.runtime.arrays import Ints
+from sbert_search.base.arrays import Ints
 from sbert_search.tokens.vocabulary import CONTINUATION
 from sbert_search.tokens.wordpiece.merge_candidates import Floats, PairTable, pair_keys
 

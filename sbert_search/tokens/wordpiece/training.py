@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from sbert_search.base.progress import Advance, note, progress
 from sbert_search.corpus.documents import CorpusReader
 from sbert_search.corpus.rejects import RejectLog
 from sbert_search.errors import ConfigError
-from sbert_search.runtime.progress import Advance, note, progress
 from sbert_search.tokens.vocabulary import (
     SPECIAL_TOKENS,
     check_new,

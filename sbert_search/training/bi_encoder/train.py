@@ -9,6 +9,10 @@ from pathlib import Path
 
 from torch import nn
 
+from sbert_search.base.distributed import Ranks
+from sbert_search.base.files import remove_tree
+from sbert_search.base.progress import note, warn
+from sbert_search.base.seed import seed_all
 from sbert_search.encoder.encoder import Encoder
 from sbert_search.encoder.presets import PRESETS
 from sbert_search.errors import CheckpointError, ConfigError
@@ -16,10 +20,6 @@ from sbert_search.models.bi_encoder import BiEncoder
 from sbert_search.models.heads import Dense, Normalize
 from sbert_search.models.loading.folder import load_tokenizer, read_folder
 from sbert_search.models.loading.resolve import resolve_model
-from sbert_search.runtime.disk.files import remove_tree
-from sbert_search.runtime.distributed import Ranks
-from sbert_search.runtime.progress import note, warn
-from sbert_search.runtime.seed import seed_all
 from sbert_search.tokens.tokenizer import TextTokenizer
 from sbert_search.training.bi_encoder.dev_metrics import dev_evaluator
 from sbert_search.training.bi_encoder.losses import (

@@ -9,6 +9,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Literal, get_args
 
+from sbert_search.base.progress import note, warn
 from sbert_search.config import unknown_name
 from sbert_search.corpus.documents import CorpusReader, FieldNames
 from sbert_search.corpus.labelled.beir import read_qrels, read_queries
@@ -17,7 +18,6 @@ from sbert_search.corpus.labelled.triplets import negative_columns, read_groups,
 from sbert_search.corpus.sources import classify, field_names
 from sbert_search.errors import ConfigError, CorpusError
 from sbert_search.records import Document
-from sbert_search.runtime.progress import note, warn
 from sbert_search.training.data.section_triplets import section_triplets
 
 Form = Literal["pairs", "nli", "triplets", "sections", "groups", "texts", "classes", "beir"]

@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from sbert_search.base.progress import warn
 from sbert_search.errors import TrainingError
-from sbert_search.runtime.progress import warn
 from sbert_search.training.data.text_dataset import NO_TEXT, RowTokens, TextRows, equal_texts
 
 

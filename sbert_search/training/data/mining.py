@@ -11,6 +11,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from sbert_search.base import files
+from sbert_search.base.cache import digest_of
+from sbert_search.base.progress import progress, warn
+from sbert_search.base.seed import generator
 from sbert_search.config import to_mapping
 from sbert_search.corpus.documents import CorpusReader
 from sbert_search.errors import ConfigError
@@ -18,10 +22,6 @@ from sbert_search.index.index import Index
 from sbert_search.models.loading.folder import read_folder
 from sbert_search.models.loading.resolve import resolve_model
 from sbert_search.records import Query
-from sbert_search.runtime.cache import digest_of
-from sbert_search.runtime.disk import files
-from sbert_search.runtime.progress import progress, warn
-from sbert_search.runtime.seed import generator
 from sbert_search.search.engine import SearchEngine
 from sbert_search.search.rerankers.reranker import Reranker
 from sbert_search.tokens.tokenizer import TextTokenizer

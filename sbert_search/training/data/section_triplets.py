@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from sbert_search.runtime.seed import generator
+from sbert_search.base.seed import generator
 from sbert_search.tokens.sections import split_sections
 
 _MIN_WORDS = 5  # per sentence

@@ -11,9 +11,9 @@ import xxhash
 from numpy.typing import NDArray
 from torch import Tensor
 
+from sbert_search.base.distributed import Ranks
+from sbert_search.base.progress import warn
 from sbert_search.encoder.packed import PackedTokens
-from sbert_search.runtime.distributed import Ranks
-from sbert_search.runtime.progress import warn
 from sbert_search.tokens.tokenizer import TextTokenizer
 
 _TOKENIZED_AT_ONCE = 4096

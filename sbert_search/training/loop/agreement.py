@@ -8,8 +8,8 @@ import socket
 from collections.abc import Mapping
 from pathlib import Path
 
+from sbert_search.base.distributed import Ranks
 from sbert_search.errors import TrainingError
-from sbert_search.runtime.distributed import Ranks
 from sbert_search.training.loop.checkpoint import checkpoints
 from sbert_search.training.loop.resume import differing
 

@@ -13,8 +13,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from sbert_search.base.seed import generator
 from sbert_search.errors import ConfigError, TrainingError
-from sbert_search.runtime.seed import generator
 from sbert_search.training.loop.objective import Batch
 
 Rows = NDArray[np.int64]
@@ -59,7 +59,7 @@ class Batches:
         Args:
             lengths: Number of tokens of each row, in all its texts without padding, (n,).
             collate: Makes the batch of given rows in an epoch. It must be a pure function: its
-                random draws come from `runtime.seed.generator` of (seed, purpose, epoch, row).
+                random draws come from `base.seed.generator` of (seed, purpose, epoch, row).
             config: How to group the rows.
             seed: Seed of the order.
             fingerprint: Checksum of the data. To resume exactly, it must be that of the checkpoint.

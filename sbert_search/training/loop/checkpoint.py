@@ -26,10 +26,10 @@ import xxhash
 from safetensors import safe_open
 from torch import Tensor
 
+from sbert_search.base import files
+from sbert_search.base.progress import warn
+from sbert_search.base.tensors import write_tensors
 from sbert_search.errors import CheckpointError, ConfigError
-from sbert_search.runtime.disk import files
-from sbert_search.runtime.disk.tensors import write_tensors
-from sbert_search.runtime.progress import warn
 
 FORMAT = 1  # version of this file format
 _NAME = re.compile(r"ckpt-(\d{8})")
@@ -90,7 +90,7 @@ def save_checkpoint(
         tensors: Tensors needed to resume, named ``model/NAME`` and ``optim/STATE/NAME``.
         state: Further JSON values needed to resume.
         recipe: The resolved recipe, TOML.
-        save_model: Writes the model into a new folder, durably through `runtime.disk.files`; None:
+        save_model: Writes the model into a new folder, durably through `base.files`; None:
             the checkpoint has no folder ``model``.
 
     Raises:

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 from torch import nn
 
+from sbert_search.base.cache import digest_of
 from sbert_search.config import to_mapping, unknown_name
 from sbert_search.errors import ConfigError
-from sbert_search.runtime.cache import digest_of
 from sbert_search.training.loop.state import RunState
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from sbert_search.runtime.distributed import Ranks
+from sbert_search.base.distributed import Ranks
 from sbert_search.training.loop.gradients import LossTotals, StepContext
 from sbert_search.training.loop.objective import Batch, InBatchObjective
 

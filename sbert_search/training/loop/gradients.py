@@ -14,10 +14,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from sbert_search.base.device import autocast
+from sbert_search.base.distributed import Ranks
+from sbert_search.base.seed import seed_all
 from sbert_search.errors import TrainingError
-from sbert_search.runtime.device import autocast
-from sbert_search.runtime.distributed import Ranks
-from sbert_search.runtime.seed import seed_all
 from sbert_search.training.loop.objective import Batch, Losses, Objective
 
 

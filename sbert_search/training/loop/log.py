@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal, Required, TypedDict, cast
 
+from sbert_search.base import files
 from sbert_search.errors import TrainingError
-from sbert_search.runtime.disk import files
 
 LOG = "log.jsonl"
 

@@ -12,11 +12,11 @@ from typing import Literal, NoReturn, TypeVar
 import torch
 from torch import nn
 
+from sbert_search.base.device import resolve_device
+from sbert_search.base.distributed import Ranks, join_ranks
+from sbert_search.base.threads import prefetch
 from sbert_search.config import MAX_SEED, to_mapping, to_toml
 from sbert_search.errors import ConfigError
-from sbert_search.runtime.device import resolve_device
-from sbert_search.runtime.distributed import Ranks, join_ranks
-from sbert_search.runtime.overlap import prefetch
 from sbert_search.training.loop.agreement import require_agreement
 from sbert_search.training.loop.batching import Batches, BatchingConfig
 from sbert_search.training.loop.checkpoint import (

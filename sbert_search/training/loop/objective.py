@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from sbert_search.runtime.device import to_device
+from sbert_search.base.device import to_device
 
 Sum = tuple[Tensor, Tensor | int]
 """A sum over rows, pairs or tokens, and the number of its terms; both add up over batches."""

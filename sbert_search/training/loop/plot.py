@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from sbert_search.runtime.svg import Axis, Panel, document
+from sbert_search.base.svg import Axis, Panel, document
 from sbert_search.training.loop.log import LogLine
 
 PANEL, TOP = 190, 26  # pixels: height of a panel, and of its title

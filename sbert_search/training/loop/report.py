@@ -10,10 +10,10 @@ from typing import Protocol
 
 from torch import nn
 
+from sbert_search.base import files
+from sbert_search.base.device import matmul_rate, memory_bytes
+from sbert_search.base.progress import duration, progress, tell_progress, warn
 from sbert_search.errors import ConfigError
-from sbert_search.runtime.device import matmul_rate, memory_bytes
-from sbert_search.runtime.disk import files
-from sbert_search.runtime.progress import duration, progress, tell_progress, warn
 from sbert_search.training.loop.failure_checks import (
     ConstantLossDetector,
     EqualScoresDetector,

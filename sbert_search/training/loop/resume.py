@@ -16,10 +16,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from sbert_search.base.folders import same_file
+from sbert_search.base.progress import warn
 from sbert_search.config import from_mapping
 from sbert_search.errors import CheckpointError, ConfigError
-from sbert_search.runtime.disk.same_file import same_file
-from sbert_search.runtime.progress import warn
 from sbert_search.training.loop.checkpoint import Checkpoint, checkpoints
 from sbert_search.training.loop.gradients import StepContext
 from sbert_search.training.loop.optim import restore_optimizer

@@ -12,9 +12,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from sbert_search.base.memory import FreedMemory
+from sbert_search.base.progress import warn
 from sbert_search.errors import TrainingError
-from sbert_search.runtime.memory import FreedMemory
-from sbert_search.runtime.progress import warn
 from sbert_search.training.loop.batching import Batches, Rows, cut
 from sbert_search.training.loop.failure_checks import non_finite_error, not_finite, out_of_memory
 from sbert_search.training.loop.gradcache import add_in_batch_gradients

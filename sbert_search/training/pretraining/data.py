@@ -12,13 +12,13 @@ from pathlib import Path
 import numpy as np
 from torch import nn
 
+from sbert_search.base import files
+from sbert_search.base.distributed import Ranks
+from sbert_search.base.seed import seed_all
 from sbert_search.corpus.documents import CorpusReader, FieldNames
 from sbert_search.corpus.shards import TokenShards
 from sbert_search.errors import ConfigError, CorpusError
 from sbert_search.models.pretraining import MaskedBatch
-from sbert_search.runtime.disk import files
-from sbert_search.runtime.distributed import Ranks
-from sbert_search.runtime.seed import seed_all
 from sbert_search.tokens.masking import MaskSettings
 from sbert_search.tokens.mlm_dataset import MaskedCorpus
 from sbert_search.tokens.pretokenize import write_token_shards

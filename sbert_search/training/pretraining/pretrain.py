@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 
+from sbert_search.base.progress import note, warn
+from sbert_search.base.seed import seed_all
 from sbert_search.config import to_mapping
 from sbert_search.encoder.config import EncoderConfig
 from sbert_search.encoder.encoder import Encoder
@@ -17,8 +19,6 @@ from sbert_search.models.pretraining import MaskedLanguageModel
 from sbert_search.models.replaced_token_detection import GENERATOR, ReplacedTokenModel
 from sbert_search.models.student_init import make_student
 from sbert_search.models.vocabulary_extension import extend_vocabulary
-from sbert_search.runtime.progress import note, warn
-from sbert_search.runtime.seed import seed_all
 from sbert_search.tokens.masking import MaskSettings
 from sbert_search.tokens.segments import SegmentSettings
 from sbert_search.tokens.specials import SpecialTokens

@@ -9,6 +9,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
+from sbert_search.base.device import DTYPES, Precision
 from sbert_search.cli.options.shared import (
     HEAD_PRECISIONS,
     PRECISIONS,
@@ -18,7 +19,6 @@ from sbert_search.cli.options.shared import (
     shared_options,
     size,
 )
-from sbert_search.runtime.device import DTYPES, Precision
 from sbert_search.search.options import MODES, SearchOptions
 from sbert_search.search.stages.fusion import Fusion, Method
 from sbert_search.training.loop.loop import TrainConfig

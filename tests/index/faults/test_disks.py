@@ -16,6 +16,7 @@ import pytest
 from sbert_search.errors import CorruptIndex, IndexStoreError, NotAnIndex
 from sbert_search.index.maintenance.check import check
 from sbert_search.index.store import IndexStore
+from tests.base.limits import limited, open_descriptors
 from tests.faults import FULL, keep_result
 from tests.index.faults.model import (
     SETTINGS,
@@ -26,7 +27,6 @@ from tests.index.faults.model import (
     assert_holds,
     new_index,
 )
-from tests.runtime.limits import limited, open_descriptors
 
 DISKS_MIB = (2, 8, 32) if FULL else (2,)
 

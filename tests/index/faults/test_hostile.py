@@ -16,6 +16,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from sbert_search.base import files
+from sbert_search.base.folders import Folder
 from sbert_search.errors import CorruptIndex, IndexStoreError
 from sbert_search.index import spec
 from sbert_search.index.dense import faiss_file, faiss_runtime
@@ -24,8 +26,6 @@ from sbert_search.index.spec import IndexSpec
 from sbert_search.index.storage import manifest as manifests
 from sbert_search.index.storage.manifest import NAME, FileRecord, StoreSettings
 from sbert_search.index.store import IndexStore
-from sbert_search.runtime.disk import files
-from sbert_search.runtime.disk.folders import Folder
 from tests.faults import FULL, keep_result
 from tests.index.batches import make_batch, some_documents, some_vectors
 

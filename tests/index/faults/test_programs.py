@@ -12,10 +12,10 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from sbert_search.base import files
 from sbert_search.errors import IndexStoreError
 from sbert_search.index.maintenance.check import check
 from sbert_search.index.store import IndexStore
-from sbert_search.runtime.disk import files
 from tests.faults import FAULTS, FULL, FaultDisk, Killed, keep_result
 from tests.index.faults.model import (
     Model,

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from sbert_search.runtime.disk import files
-from sbert_search.runtime.disk.files import Disk
-from sbert_search.runtime.disk.folders import Folder
+from sbert_search.base import files
+from sbert_search.base.files import Disk
+from sbert_search.base.folders import Folder
 
 
 class Trap(Disk):

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from sbert_search.base.files import use_disk
 from sbert_search.corpus.vectors import RowVectors, VectorRule
 from sbert_search.embedding.hashing import HashingEmbedder
 from sbert_search.errors import ConfigError, CorpusError, IndexStoreError
@@ -20,7 +21,6 @@ from sbert_search.index.index import Index
 from sbert_search.index.ingestion import bulk, id_vectors
 from sbert_search.index.ingestion.id_vectors import IdVectors, fast_norms
 from sbert_search.records import RowCounts
-from sbert_search.runtime.disk.files import use_disk
 from sbert_search.search.engine import SearchEngine
 from tests.faults import FaultDisk, Killed
 

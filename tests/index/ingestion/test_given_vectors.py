@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from sbert_search.base.files import use_disk
 from sbert_search.corpus.documents import FieldNames
 from sbert_search.corpus.vectors import RowVectors
 from sbert_search.embedding.hashing import HashingEmbedder
@@ -21,7 +22,6 @@ from sbert_search.errors import ConfigError, CorpusError, ModelMismatch
 from sbert_search.index.index import Index
 from sbert_search.index.ingestion.build import BuildSettings, build_index
 from sbert_search.records import RowCounts
-from sbert_search.runtime.disk.files import use_disk
 from sbert_search.search.engine import SearchEngine
 from tests.faults import FaultDisk, Killed
 

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 from sbert_search import BuildSettings, Document, Index
+from sbert_search.base import memory
 from sbert_search.embedding.hashing import HashingEmbedder
 from sbert_search.embedding.protocol import TokenizedTexts, Vectors
 from sbert_search.index.ingestion import ingest
@@ -24,7 +25,6 @@ from sbert_search.index.lexical_settings import LexicalSettings
 from sbert_search.index.maintenance import merge_policy
 from sbert_search.index.storage.manifest import Manifest
 from sbert_search.index.writer import IndexWriter
-from sbert_search.runtime import memory
 from tests.cli.process import ROOT, environment
 
 N_ROWS = 2600  # two whole blocks of 1,024 rows and a part of one

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 
+from sbert_search.base import options as remedies
 from sbert_search.config import to_mapping
 from sbert_search.embedding.arguments import EmbedderOptions
 from sbert_search.embedding.embedder import Embedder
@@ -31,7 +32,6 @@ from sbert_search.index.ingestion.model_check import (
 from sbert_search.index.storage.manifest import SelfCheck, StoreSettings
 from sbert_search.models.heads import Normalize
 from sbert_search.models.loading.identity import IN_MEMORY, ModelIdentity
-from sbert_search.runtime import remedies
 from tests.encoder.measured import bf16_is_faster, fp32_is_faster, verdict
 from tests.models.tiny import TEXTS, tiny_bi_encoder
 
@@ -280,9 +280,7 @@ def test_the_precision_of_an_index_is_kept_on_a_cpu(
 ) -> None:
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     monkeypatch.setattr("torch.backends.mps.is_available", lambda: False)
-    monkeypatch.setattr(
-        "sbert_search.runtime.device.has_onednn", lambda dtype: dtype != torch.float16
-    )
+    monkeypatch.setattr("sbert_search.base.device.has_onednn", lambda dtype: dtype != torch.float16)
     settings = StoreSettings(dim=3, identity=stored.to_mapping(), batch_tokens=2048)
     kept = with_kept_choices(None, options, settings)
     assert kept.get("precision") == expected
@@ -303,7 +301,7 @@ def test_a_build_that_resumes_and_an_update_keep_the_measured_precision(
     measured = "sbert_search.embedding.engines.native.inference_precision"
     monkeypatch.setattr(measured, bf16_is_faster)
     # The test also runs on CPUs without bf16, where queries would be embedded in fp32.
-    monkeypatch.setattr("sbert_search.runtime.device.has_onednn", lambda dtype: True)
+    monkeypatch.setattr("sbert_search.base.device.has_onednn", lambda dtype: True)
     path, model = tmp_path / "my.index", tmp_path / "model"
     index = Index.from_texts(["the cat sat"], out=path, model=model, device="cpu")
     assert index.identity.precision == "bf16"

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from sbert_search.base import files
+from sbert_search.base.folders import Entry, Place
 from sbert_search.errors import CorruptIndex, IndexStoreError
 from sbert_search.index.index import Index
 from sbert_search.index.maintenance.check import check
 from sbert_search.index.store import IndexStore
-from sbert_search.runtime.disk import files
-from sbert_search.runtime.disk.folders import Entry, Place
 from tests.index.faults.model import Model, Operation, apply, contents, new_index
 from tests.index.faults.test_disks import mounted, remounted_read_only
 from tests.index.faults.test_steps import BEFORE

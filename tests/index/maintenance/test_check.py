@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from sbert_search.base.folders import Folder
 from sbert_search.errors import IndexStoreError
 from sbert_search.index.maintenance import check as check_module
 from sbert_search.index.maintenance.check import CheckReport, check
@@ -17,7 +18,6 @@ from sbert_search.index.snapshot import Snapshot
 from sbert_search.index.storage import manifest as manifests
 from sbert_search.index.storage.manifest import Manifest, StoreSettings
 from sbert_search.index.store import IndexStore
-from sbert_search.runtime.disk.folders import Folder
 from tests.index.batches import make_batch, some_documents
 from tests.index.faults.model import Operation, apply, new_index
 from tests.index.faults.test_steps import BEFORE

@@ -16,6 +16,8 @@ import pyarrow as pa
 import pytest
 from numpy.typing import NDArray
 
+from sbert_search.base import files, memory
+from sbert_search.base.folders import Place
 from sbert_search.errors import ConfigError, CorruptIndex, IndexStoreError
 from sbert_search.index import spec
 from sbert_search.index.dense import faiss_build, faiss_runtime
@@ -28,9 +30,6 @@ from sbert_search.index.storage.segment_writer import SegmentPart
 from sbert_search.index.storage.segments import Segment
 from sbert_search.index.store import IndexStore
 from sbert_search.records import Document
-from sbert_search.runtime import memory
-from sbert_search.runtime.disk import files
-from sbert_search.runtime.disk.folders import Place
 from tests.index.batches import make_batch, some_documents, some_vectors
 
 

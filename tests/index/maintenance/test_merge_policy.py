@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from sbert_search import Index
+from sbert_search.base import files
 from sbert_search.errors import ConfigError
 from sbert_search.index import spec
 from sbert_search.index.dense import exact, faiss_build, faiss_runtime
@@ -21,7 +22,6 @@ from sbert_search.index.spec import IndexSpec
 from sbert_search.index.storage import segment_writer
 from sbert_search.index.storage.manifest import Metric, StoreSettings
 from sbert_search.index.store import IndexStore
-from sbert_search.runtime.disk import files
 from tests.index.batches import make_batch, some_documents, some_vectors
 
 

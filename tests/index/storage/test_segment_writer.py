@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
+from sbert_search.base.folders import Folder
 from sbert_search.index.storage.manifest import StoreSettings
 from sbert_search.index.storage.segment_rows import make_part
 from sbert_search.index.storage.segment_writer import SegmentPart, write_segment
 from sbert_search.records import Document
-from sbert_search.runtime.disk.folders import Folder
 from tests.index.batches import make_batch, some_vectors
 
 TEXT_BYTES, PART_ROWS, N_PARTS = 1 << 20, 3, 4

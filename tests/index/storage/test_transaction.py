@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from sbert_search.base.folders import Folder
 from sbert_search.index.storage import manifest as manifests
 from sbert_search.index.storage.manifest import Manifest, StoreSettings
 from sbert_search.index.store import IndexStore
-from sbert_search.runtime.disk.folders import Folder
 from tests.index.batches import make_batch, some_documents, some_vectors
 
 

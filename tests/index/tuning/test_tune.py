@@ -10,6 +10,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
+from sbert_search.base import memory
 from sbert_search.errors import ConfigError, IndexLocked, IndexStoreError
 from sbert_search.index.dense import faiss_build
 from sbert_search.index.index import Index
@@ -23,7 +24,6 @@ from sbert_search.index.tuning.report import COLUMNS, draw, remarks, tables, ver
 from sbert_search.index.tuning.settings import TuneSettings
 from sbert_search.index.tuning.sweep import sweep
 from sbert_search.index.tuning.tune import TuneReport, tune
-from sbert_search.runtime import memory
 from tests.index.batches import make_batch, some_documents
 from tests.index.tuning.conftest import DIM, clustered
 

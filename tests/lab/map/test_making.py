@@ -5,6 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from sbert_search.base import memory
+from sbert_search.base.memory import anonymous_bytes
 from sbert_search.errors import ConfigError, CorruptIndex, EvaluationError, SbertSearchError
 from sbert_search.index.index import Index
 from sbert_search.index.storage.manifest import Metric
@@ -12,8 +14,6 @@ from sbert_search.lab.map import making
 from sbert_search.lab.map.making import map_index
 from sbert_search.lab.map.record import CorpusMap
 from sbert_search.lab.map.table import summary
-from sbert_search.runtime import memory
-from sbert_search.runtime.memory import anonymous_bytes
 from sbert_search.search.pairs import close_pairs, clusters
 from tests.lab.map.conftest import TOPICS, N, clustered, rows
 

@@ -2,6 +2,7 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+from sbert_search.base.machine import made_with
 from sbert_search.lab.variants.pieces import Reading
 from sbert_search.lab.variants.report import (
     draw_curves,
@@ -13,7 +14,6 @@ from sbert_search.lab.variants.report import (
     write_variants,
 )
 from sbert_search.lab.variants.table import VariantsReport, figure, figures_of
-from sbert_search.runtime.provenance import made_with
 
 READING = Reading(step=4, tokens=2000, processor_seconds=1.5, figures={"mlm": 5.0})
 TABLE = figures_of(

@@ -2,10 +2,10 @@ import math
 
 import pytest
 
+from sbert_search.base.machine import made_with
 from sbert_search.lab.variants.pieces import Piece, Result
 from sbert_search.lab.variants.table import collect, figure, figures_of
 from sbert_search.metrics.significance import mean_interval
-from sbert_search.runtime.provenance import made_with
 
 
 def test_a_figure_over_seeds_by_hand() -> None:

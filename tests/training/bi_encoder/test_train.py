@@ -16,6 +16,7 @@ from scipy.stats import spearmanr
 from sentence_transformers import SentenceTransformer
 from torch import nn
 
+from sbert_search.base.distributed import Ranks
 from sbert_search.cli.train.group import train
 from sbert_search.embedding.embedder import Embedder
 from sbert_search.errors import CheckpointError, ConfigError, ModelError, TrainingError
@@ -23,7 +24,6 @@ from sbert_search.index.index import Index
 from sbert_search.models.bi_encoder import BiEncoder
 from sbert_search.models.cross_encoder import CrossEncoder
 from sbert_search.models.heads import Dense
-from sbert_search.runtime.distributed import Ranks
 from sbert_search.training.bi_encoder import train as bi_encoder_train
 from sbert_search.training.bi_encoder.train import BiEncoderRecipe, open_model, train_bi_encoder
 from sbert_search.training.data.examples import Example

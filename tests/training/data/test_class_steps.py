@@ -7,7 +7,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from sbert_search.runtime.seed import generator
+from sbert_search.base.seed import generator
 from sbert_search.training.data.class_steps import class_steps
 from sbert_search.training.loop.batching import BatchingConfig, Rows, Unit
 

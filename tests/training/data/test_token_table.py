@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from sbert_search.runtime.distributed import Ranks
+from sbert_search.base.distributed import Ranks
 from sbert_search.training.data import token_table
 from sbert_search.training.data.token_table import TokenTable
 from tests.models.tiny import tiny_tokenizer

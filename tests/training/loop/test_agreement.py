@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from sbert_search.base.distributed import Ranks
 from sbert_search.errors import TrainingError
-from sbert_search.runtime.distributed import Ranks
 from sbert_search.training.loop.agreement import require_agreement, resumes
 
 

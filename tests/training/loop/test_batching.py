@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
+from sbert_search.base.seed import generator
 from sbert_search.errors import ConfigError, TrainingError
-from sbert_search.runtime.seed import generator
 from sbert_search.training.loop.batching import Batches, BatchingConfig, Unit, cut, plan_epoch
 from tests.training.small import settings, token_batches
 

@@ -9,10 +9,10 @@ import pytest
 import torch
 from torch import nn
 
+from sbert_search.base.distributed import Ranks
+from sbert_search.base.files import use_disk
+from sbert_search.base.progress import set_quiet
 from sbert_search.errors import ConfigError, TrainingError
-from sbert_search.runtime.disk.files import use_disk
-from sbert_search.runtime.distributed import Ranks
-from sbert_search.runtime.progress import set_quiet
 from sbert_search.training.loop.gradients import StepContext, StepMetrics
 from sbert_search.training.loop.log import Log, LogLine, read_log
 from sbert_search.training.loop.loop import train

