@@ -26,9 +26,9 @@ import faiss
 import numpy as np
 from common import REPOSITORY, Results, arguments, checked_out, paired, repeats_of
 
-from sbert_search.corpus.documents import CorpusReader
 from sbert_search.index.index import Index
 from sbert_search.models.loading.resolve import resolve_model
+from sbert_search.text.documents import CorpusReader
 
 QUERY = "does vitamin D deficiency raise the risk of multiple sclerosis?"
 QUICK_DOCS = 300

@@ -38,13 +38,13 @@ from texts import data_folder, documents, sentences
 
 from sbert_search import Embedder
 from sbert_search.base.device import MatmulRate, Precision, matmul_rate
-from sbert_search.corpus.labelled.pairs import read_pairs
 from sbert_search.embedding.protocol import Vectors
 from sbert_search.encoder.config import EncoderConfig
 from sbert_search.encoder.cost import flops_per_token
 from sbert_search.encoder.weights import load_encoder
 from sbert_search.metrics.correlation import spearman
 from sbert_search.models.loading.resolve import resolve_model
+from sbert_search.text.labelled.pairs import read_pairs
 
 PEER_BATCHES = (8, 16, 32, 64, 128)  # batch sizes tried to find the fastest
 PRECISIONS: tuple[Precision, ...] = ("fp32", "bf16", "auto", "int8")

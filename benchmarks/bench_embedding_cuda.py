@@ -35,7 +35,7 @@ from sbert_search.encoder.weights import load_encoder
 from sbert_search.models.bi_encoder import BiEncoder
 from sbert_search.models.heads import Normalize
 from sbert_search.models.loading.resolve import resolve_model
-from sbert_search.tokens.tokenizer import TextTokenizer
+from sbert_search.text.tokens.tokenizer import TextTokenizer
 
 TOKENS = 512
 CPU_TEXTS = 4

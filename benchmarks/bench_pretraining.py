@@ -42,9 +42,9 @@ from sbert_search.encoder.encoder import Encoder
 from sbert_search.encoder.packed import PackedTokens
 from sbert_search.models.loading.resolve import resolve_model
 from sbert_search.models.pretraining import MaskedBatch, MaskedLanguageModel
-from sbert_search.tokens.tokenizer import TextTokenizer
-from sbert_search.tokens.vocabulary import SPECIAL_TOKENS, save_vocabulary
-from sbert_search.tokens.words import WordRules
+from sbert_search.text.tokens.tokenizer import TextTokenizer
+from sbert_search.text.tokens.vocabulary import SPECIAL_TOKENS, save_vocabulary
+from sbert_search.text.tokens.words import WordRules
 from sbert_search.training.loop.batching import Batches, BatchingConfig, Rows
 from sbert_search.training.loop.gradients import StepContext
 from sbert_search.training.loop.objective import Batch

@@ -28,7 +28,7 @@ from sbert_search.base.device import Precision
 from sbert_search.encoder.weights import load_encoder
 from sbert_search.models.cross_encoder import CrossEncoder
 from sbert_search.models.loading.resolve import resolve_model
-from sbert_search.tokens.tokenizer import TextTokenizer
+from sbert_search.text.tokens.tokenizer import TextTokenizer
 
 PRECISIONS: tuple[Precision, ...] = ("fp32", "bf16", "auto", "int8")
 TOP = 10  # documents compared between the two rankings

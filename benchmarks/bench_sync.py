@@ -22,7 +22,7 @@ from texts import documents
 from sbert_search.embedding.protocol import TextEmbedder
 from sbert_search.index.index import Index
 from sbert_search.index.ingestion.model_check import as_embedder
-from sbert_search.tokens.chunking import AT_BORDERS
+from sbert_search.text.tokens.chunking import AT_BORDERS
 
 FILES, QUICK_FILES = 10_000, 500
 SHARE = 0.01  # of the files that change before each measurement

@@ -18,9 +18,9 @@ from typing import NamedTuple
 
 from common import ChildRun, Figure, Results, arguments, paired, repeats_of, run_child
 
-from sbert_search.corpus.documents import CorpusReader
-from sbert_search.tokens.vocabulary import bert_tokenizer, read_vocabulary
-from sbert_search.tokens.words import count_words
+from sbert_search.text.documents import CorpusReader
+from sbert_search.text.tokens.vocabulary import bert_tokenizer, read_vocabulary
+from sbert_search.text.tokens.words import count_words
 
 
 def main() -> None:

@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sbert_search import Embedder, Index
-from sbert_search.corpus.labelled.beir import read_queries
 from sbert_search.embedding.cache import CachedEmbedder
 from sbert_search.index.store import IndexStore
+from sbert_search.text.labelled.retrieval import read_queries
 
 DISTRACTORS, SHORTEST = 100_000, 150  # paragraphs of Wikipedia, and minimum characters of each
 

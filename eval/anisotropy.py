@@ -27,7 +27,6 @@ from kept import kept
 
 from sbert_search.base.files import replace_file
 from sbert_search.base.machine import made_with
-from sbert_search.corpus.documents import CorpusReader, FieldNames
 from sbert_search.embedding.cache import CachedEmbedder
 from sbert_search.embedding.embedder import Embedder
 from sbert_search.evaluation.compare import compare_runs
@@ -40,6 +39,7 @@ from sbert_search.lab.anisotropy.remedies import LinearMap, MappedEmbedder
 from sbert_search.lab.anisotropy.report import UNCHANGED, AnisotropyReport
 from sbert_search.lab.sampling import texts_of
 from sbert_search.search.options import SearchOptions
+from sbert_search.text.documents import CorpusReader, FieldNames
 
 SENTENCES = "mnli/train_subset.jsonl.gz"
 STS_DEV, STS_TEST = "stsb-dev", "stsb"

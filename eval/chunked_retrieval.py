@@ -46,7 +46,7 @@ from sbert_search.metrics.ranking import score_run
 from sbert_search.metrics.significance import Difference, compare_means, holm, mean_interval
 from sbert_search.models.loading.identity import sha256_of
 from sbert_search.search.options import SearchMode, SearchOptions
-from sbert_search.tokens.chunking import WHOLE_WORDS
+from sbert_search.text.tokens.chunking import WHOLE_WORDS
 
 COLLECTIONS = ("cranfield", "scifact")
 CUT_REPORTS = Path("eval/reports/search")  # made by eval/search_table.py with texts that are cut

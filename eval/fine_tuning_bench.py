@@ -21,7 +21,6 @@ from sbert_search.base.files import replace_file
 from sbert_search.base.progress import note
 from sbert_search.base.seed import seed_all
 from sbert_search.config import to_mapping
-from sbert_search.corpus.labelled.pairs import read_pairs
 from sbert_search.embedding.embedder import Embedder
 from sbert_search.encoder.encoder import Encoder
 from sbert_search.evaluation.sts import evaluate_sts, unseen_pairs
@@ -32,6 +31,7 @@ from sbert_search.models.bi_encoder import BiEncoder
 from sbert_search.models.loading.folder import read_folder
 from sbert_search.models.loading.resolve import resolve_model
 from sbert_search.search.rerankers.reranker import Reranker
+from sbert_search.text.labelled.pairs import read_pairs
 from sbert_search.training.bi_encoder.train import (
     BiEncoderRecipe,
     open_model,

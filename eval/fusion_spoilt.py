@@ -30,8 +30,6 @@ from kept import kept
 from sbert_search.base.files import replace_file
 from sbert_search.base.machine import made_with
 from sbert_search.base.progress import note
-from sbert_search.corpus.documents import CorpusReader
-from sbert_search.corpus.labelled.beir import read_queries
 from sbert_search.embedding.cache import CachedEmbedder
 from sbert_search.embedding.embedder import Embedder
 from sbert_search.embedding.protocol import TextEmbedder
@@ -41,6 +39,8 @@ from sbert_search.index.ingestion.model_check import unrelated_cosine
 from sbert_search.lab.anisotropy.remedies import LinearMap, MappedEmbedder
 from sbert_search.metrics.significance import compare_means
 from sbert_search.search.options import SearchOptions
+from sbert_search.text.documents import CorpusReader
+from sbert_search.text.labelled.retrieval import read_queries
 
 COLLECTIONS = ("scifact", "cranfield", "lisa", "npl")
 LENGTH, SEED = 2.0, 0

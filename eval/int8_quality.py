@@ -28,9 +28,6 @@ from sbert_search.base.device import Precision
 from sbert_search.base.files import replace_file
 from sbert_search.base.machine import made_with
 from sbert_search.base.progress import note
-from sbert_search.corpus.documents import CorpusReader
-from sbert_search.corpus.labelled.beir import read_queries
-from sbert_search.corpus.labelled.pairs import read_pairs
 from sbert_search.embedding.cache import CachedEmbedder
 from sbert_search.embedding.embedder import Embedder
 from sbert_search.embedding.protocol import Vectors
@@ -41,6 +38,9 @@ from sbert_search.metrics.correlation import spearman
 from sbert_search.metrics.significance import Difference, compare_correlations, compare_means, holm
 from sbert_search.search.options import SearchOptions
 from sbert_search.search.rerankers.reranker import Reranker
+from sbert_search.text.documents import CorpusReader
+from sbert_search.text.labelled.pairs import read_pairs
+from sbert_search.text.labelled.retrieval import read_queries
 from sbert_search.training.cross_encoder.train import CrossEncoderRecipe, train_cross_encoder
 from sbert_search.training.loop.checkpoint import checkpoints
 from sbert_search.training.model_card import MODEL

@@ -40,10 +40,6 @@ from sbert_search.base.files import replace_file
 from sbert_search.base.machine import made_with
 from sbert_search.base.progress import note
 from sbert_search.config import to_mapping
-from sbert_search.corpus.documents import CorpusReader
-from sbert_search.corpus.labelled.beir import read_qrels, read_queries
-from sbert_search.corpus.labelled.candidates import judged_candidates
-from sbert_search.corpus.labelled.trec import read_run, write_run
 from sbert_search.embedding.cache import CachedEmbedder
 from sbert_search.embedding.embedder import Embedder
 from sbert_search.evaluation.fusion_selection import choose_fusion
@@ -54,6 +50,9 @@ from sbert_search.records import Qrels, Run
 from sbert_search.search.engine import SearchEngine
 from sbert_search.search.rerankers.maxp import BestWindow
 from sbert_search.search.rerankers.reranker import Reranker
+from sbert_search.text.documents import CorpusReader
+from sbert_search.text.labelled.candidates import judged_candidates
+from sbert_search.text.labelled.retrieval import read_qrels, read_queries, read_run, write_run
 from sbert_search.training.cross_encoder.train import CrossEncoderRecipe, train_cross_encoder
 from sbert_search.training.loop.checkpoint import checkpoints
 from sbert_search.training.model_card import MODEL

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from sbert_search.base.progress import note
-from sbert_search.corpus.sources import open_bytes
+from sbert_search.text.sources import open_bytes
 
 NAME = "squad-wikipedia-101k"
 DISTRACTORS = 100_000

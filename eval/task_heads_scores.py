@@ -8,9 +8,6 @@ from pathlib import Path
 import numpy as np
 from task_heads_trials import Task
 
-from sbert_search.corpus.labelled.questions import read_questions
-from sbert_search.corpus.labelled.tags import read_tagged_tokens
-from sbert_search.corpus.labelled.texts import read_labelled_texts
 from sbert_search.heads.training.answer_scores import answer_metrics
 from sbert_search.heads.training.labelled_rows import (
     dev_metrics,
@@ -23,6 +20,8 @@ from sbert_search.metrics.calibration import expected_calibration_error, probabi
 from sbert_search.models.question_answerer import QuestionAnswerer
 from sbert_search.models.sequence_classifier import SequenceClassifier
 from sbert_search.models.token_classifier import TokenClassifier
+from sbert_search.text.labelled.spans import read_questions, read_tagged_tokens
+from sbert_search.text.labelled.texts import read_labelled_texts
 
 KNOWN_ARTICLES = "squad/dev_a.jsonl.gz"  # articles that training has seen
 

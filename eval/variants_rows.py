@@ -32,7 +32,6 @@ from sbert_search.base.distributed import join_ranks
 from sbert_search.base.files import replace_file
 from sbert_search.base.machine import made_with
 from sbert_search.config import from_mapping, to_mapping, with_overrides
-from sbert_search.corpus.documents import CorpusReader, FieldNames
 from sbert_search.embedding.baselines import open_baselines
 from sbert_search.evaluation.perplexity import evaluate_masked
 from sbert_search.evaluation.sts import evaluate_sts
@@ -48,6 +47,7 @@ from sbert_search.lab.variants.run import claim
 from sbert_search.metrics.significance import mean_interval
 from sbert_search.models.fill_mask import fill_mask
 from sbert_search.models.pretraining import MaskedLanguageModel
+from sbert_search.text.documents import CorpusReader, FieldNames
 from sbert_search.training.loop.checkpoint import checkpoints
 from sbert_search.training.pretraining.data import dev_evaluation, prepare
 from sbert_search.training.pretraining.objectives import MaskedObjective

@@ -10,7 +10,7 @@ import tempfile
 from pathlib import Path
 
 from sbert_search import BiEncoderRecipe, Embedder, load_recipe, train_bi_encoder
-from sbert_search.corpus.docstrings import stdlib_documents
+from sbert_search.text.docstrings import stdlib_documents
 
 documents = [doc for doc in stdlib_documents() if doc.metadata["kind"] == "function"][::4]
 pairs = [

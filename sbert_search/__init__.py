@@ -17,7 +17,7 @@ if TYPE_CHECKING:  # for type checkers and editors; a test compares the names wi
     from sbert_search.exchange import *  # noqa: F403
     from sbert_search.heads import *  # noqa: F403
     from sbert_search.lab import *  # noqa: F403
-    from sbert_search.corpus.fields import FieldNames as FieldNames
+    from sbert_search.text.fields import FieldNames as FieldNames
     from sbert_search.embedding.arguments import ModelLike as ModelLike
     from sbert_search.embedding.embedder import Embedder as Embedder
     from sbert_search.embedding.protocol import TextEmbedder as TextEmbedder
@@ -92,7 +92,7 @@ if TYPE_CHECKING:  # for type checkers and editors; a test compares the names wi
     from sbert_search.training.recipe import load_recipe as load_recipe
 
 _NAMES_IN = {
-    "corpus.fields": ["FieldNames"],
+    "text.fields": ["FieldNames"],
     "embedding.arguments": ["ModelLike"],
     "embedding.embedder": ["Embedder"],
     "embedding.protocol": ["TextEmbedder"],

@@ -20,13 +20,13 @@ import pyarrow.ipc as ipc
 import pyarrow.parquet as pq
 import xxhash
 
-from sbert_search.corpus.documents import CorpusReader
 from sbert_search.embedding.embedder import open_embedder
 from sbert_search.embedding.engines.protocol import EngineName
 from sbert_search.errors import SbertSearchError
 from sbert_search.index.storage.manifest import NAME, StoreSettings
 from sbert_search.index.store import IndexStore
 from sbert_search.search.rerankers.reranker import Reranker
+from sbert_search.text.documents import CorpusReader
 from sbert_search.training.loop.checkpoint import read_checkpoint, save_checkpoint
 from tests.index.batches import make_batch, some_documents, some_vectors
 from tests.models.tiny import tiny_bi_encoder, tiny_cross_encoder

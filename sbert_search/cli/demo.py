@@ -100,7 +100,7 @@ def _index(corpus: Path, path: Path, open_model: Callable[[], TextEmbedder]) -> 
 def _write_corpus(path: Path) -> int:
     """Write the docstrings of the standard library as JSON lines; return their number."""
     from sbert_search.base.files import replacing
-    from sbert_search.corpus.docstrings import stdlib_documents
+    from sbert_search.text.docstrings import stdlib_documents
 
     path.parent.mkdir(parents=True, exist_ok=True)
     n_docs = 0

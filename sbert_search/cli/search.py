@@ -329,7 +329,7 @@ def _refuse_fuzzy_without_words(ctx: click.Context, options: SearchOptions) -> N
 def _check_run_out(run_out: Path, path: Path, queries: Path, *models: str | None) -> None:
     """Refuse a run file that cannot be written or would overwrite the index, queries or a model."""
     from sbert_search.base.folders import require_apart, require_possible_output
-    from sbert_search.corpus.labelled.beir import queries_file
+    from sbert_search.text.labelled.retrieval import queries_file
 
     require_possible_output(run_out, "--run-out")
     folders = [path, *(Path(model) for model in models if model)]
@@ -460,8 +460,7 @@ def _answer_file(
     *,
     highlight: bool,
 ) -> None:
-    from sbert_search.corpus.labelled.beir import read_queries
-    from sbert_search.corpus.labelled.trec import write_run
+    from sbert_search.text.labelled.retrieval import read_queries, write_run
 
     queries = read_queries(path, memory_bytes=memory_bytes)
     if not len(engine.index):

@@ -13,7 +13,7 @@ from sbert_search.cli.lazy_group import GuidedGroup
 from sbert_search.cli.options.shared import refuse_typed, shared_options
 
 if TYPE_CHECKING:
-    from sbert_search.tokens.wordpiece.training import Algorithm
+    from sbert_search.text.tokens.wordpiece import Algorithm
 
 
 @click.group(cls=GuidedGroup)
@@ -93,13 +93,9 @@ def train(
     if algorithm == "bpe":
         refuse_typed(ctx, {"workers"}, "with --algorithm bpe")
     from sbert_search.base.processor import usable_cores
-    from sbert_search.corpus.documents import CorpusReader, FieldNames
-    from sbert_search.tokens.wordpiece.training import (
-        BATCH_ROWS,
-        VocabularySettings,
-        train_tokenizer,
-    )
-    from sbert_search.tokens.words import WordRules
+    from sbert_search.text.documents import CorpusReader, FieldNames
+    from sbert_search.text.tokens.wordpiece import BATCH_ROWS, VocabularySettings, train_tokenizer
+    from sbert_search.text.tokens.words import WordRules
 
     fields = FieldNames(text=text_field)
     reader = CorpusReader(sources, fields=fields, on_error=on_error, batch_rows=BATCH_ROWS)

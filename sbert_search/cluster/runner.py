@@ -34,7 +34,7 @@ from sbert_search.errors import ClusterError, ConfigError
 from sbert_search.index.snapshot import Snapshot
 from sbert_search.records import Document
 from sbert_search.shards.snapshot import ShardedSnapshot
-from sbert_search.tokens.chunking import AT_BORDERS, Chunking
+from sbert_search.text.tokens.chunking import AT_BORDERS, Chunking
 
 T = TypeVar("T")
 

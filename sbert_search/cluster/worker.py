@@ -22,7 +22,7 @@ from sbert_search.embedding.protocol import TextEmbedder, TokenizedTexts, Vector
 from sbert_search.errors import ClusterError, ModelError, SbertSearchError
 from sbert_search.models.loading.identity import ModelIdentity
 from sbert_search.records import Document
-from sbert_search.tokens.chunking import Chunking
+from sbert_search.text.tokens.chunking import Chunking
 
 
 class OpenModel(NamedTuple):

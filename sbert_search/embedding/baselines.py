@@ -16,7 +16,7 @@ from sbert_search.embedding.protocol import Task, TextEmbedder, TokenizedTexts, 
 from sbert_search.models.loading.folder import load_tokenizer, read_folder
 from sbert_search.models.loading.identity import ModelIdentity
 from sbert_search.models.loading.resolve import resolve_model
-from sbert_search.tokens.chunking import WHOLE_WORDS, Chunking
+from sbert_search.text.tokens.chunking import WHOLE_WORDS, Chunking
 
 _POOLED = {"mean of the last states": "mean", "[CLS] of the last states": "cls"}
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from sbert_search.base.cache import recalled, remembered
 from sbert_search.base.progress import detail
-from sbert_search.tokens.batching import token_batches
+from sbert_search.text.tokens.batching import token_batches
 
 ROUNDS = 2  # number of measurements of each budget; the fastest of them counts
 WORTH = 450  # batches computed before a measurement, which then takes 3 % of the time so far

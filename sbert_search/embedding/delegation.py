@@ -9,7 +9,7 @@ import numpy as np
 
 from sbert_search.embedding.protocol import Task, TextEmbedder, TokenizedTexts, Vectors
 from sbert_search.models.loading.identity import ModelIdentity
-from sbert_search.tokens.chunking import WHOLE_WORDS, Chunking
+from sbert_search.text.tokens.chunking import WHOLE_WORDS, Chunking
 
 
 class DelegatingEmbedder(ABC):

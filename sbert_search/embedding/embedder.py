@@ -38,13 +38,13 @@ from sbert_search.embedding.similarity import similarity
 from sbert_search.embedding.token_budget import BatchLauncher, Started, collect_all, launch_windows
 from sbert_search.errors import ConfigError
 from sbert_search.models.loading.identity import ModelIdentity
-from sbert_search.tokens.chunking import WHOLE_WORDS, Chunking
+from sbert_search.text.tokens.chunking import WHOLE_WORDS, Chunking
 
 if TYPE_CHECKING:
     from sbert_search.base.device import Precision
     from sbert_search.embedding.batch_autotune import BudgetSearch
     from sbert_search.models.loading.publish import PushOptions
-    from sbert_search.tokens.tokenizer import TextTokenizer
+    from sbert_search.text.tokens.tokenizer import TextTokenizer
 
 # Allowed values of these options for the model 'hashing', which has only one way to compute. None
 # is always allowed.

@@ -211,7 +211,7 @@ class EncodeMethods(ABC):
 
 
 def _shown(value: object) -> str:
-    from sbert_search.corpus.formats.rows import excerpt  # only needed for errors
+    from sbert_search.text.formats.rows import excerpt  # only needed for errors
 
     return excerpt(value)
 

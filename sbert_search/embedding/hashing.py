@@ -18,7 +18,7 @@ from sbert_search.config import is_integer
 from sbert_search.embedding.protocol import Task, TokenizedTexts, Vectors
 from sbert_search.errors import ConfigError
 from sbert_search.models.loading.identity import ModelIdentity
-from sbert_search.tokens.chunking import PIECE_CHARS, WHOLE_WORDS, Chunking, Spans, pieces
+from sbert_search.text.tokens.chunking import PIECE_CHARS, WHOLE_WORDS, Chunking, Spans, pieces
 
 _WORD = re.compile(r"\w+")
 # Indexes store a hash of this string as the identity of the embedder. Change the string if and only

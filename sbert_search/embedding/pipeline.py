@@ -19,8 +19,8 @@ from sbert_search.embedding.lazy import LazyEmbedder
 from sbert_search.embedding.protocol import TextEmbedder, TokenizedTexts, Vectors
 from sbert_search.errors import CorpusError
 from sbert_search.records import Document
-from sbert_search.tokens.batching import token_batches
-from sbert_search.tokens.chunking import AT_BORDERS, Chunking
+from sbert_search.text.tokens.batching import token_batches
+from sbert_search.text.tokens.chunking import AT_BORDERS, Chunking
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)

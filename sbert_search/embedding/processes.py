@@ -27,7 +27,7 @@ from sbert_search.embedding.protocol import TokenizedTexts, Vectors
 from sbert_search.errors import ConfigError, ModelError
 from sbert_search.models.loading.folder import read_folder
 from sbert_search.models.loading.resolve import resolve_model
-from sbert_search.tokens.tokenizer import TextTokenizer
+from sbert_search.text.tokens.tokenizer import TextTokenizer
 
 T = TypeVar("T")
 # ``truncate_dim`` of the workers. It exceeds the dimensions of every model, so that workers return

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sbert_search.models.loading.identity import ModelIdentity
-from sbert_search.tokens.chunking import WHOLE_WORDS, Chunking
+from sbert_search.text.tokens.chunking import WHOLE_WORDS, Chunking
 
 Task = Literal["query", "document"]
 Vectors = NDArray[np.float32]

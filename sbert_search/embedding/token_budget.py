@@ -17,7 +17,7 @@ from sbert_search.base.progress import Advance, warn
 from sbert_search.embedding.arguments import check_integer
 from sbert_search.embedding.protocol import Vectors
 from sbert_search.errors import ModelError
-from sbert_search.tokens.batching import token_batches
+from sbert_search.text.tokens.batching import token_batches
 
 W = TypeVar("W")
 Start = Callable[[NDArray[np.int64]], Callable[[], Vectors]]

@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 
 from sbert_search.config import unknown_name
-from sbert_search.corpus.labelled.pairs import read_pairs
 from sbert_search.errors import EvaluationError
 from sbert_search.evaluation.manifest import Evaluation, Stopwatch, make_manifest
 from sbert_search.evaluation.tasks import EvalTask, check_files
 from sbert_search.records import TextPair
 from sbert_search.search.rerankers.reranker import Reranker
+from sbert_search.text.labelled.pairs import read_pairs
 
 NO_LABEL = "-"  # SNLI's label of pairs on which the annotators did not agree
 

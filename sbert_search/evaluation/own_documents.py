@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from itertools import islice
 
-from sbert_search.corpus.labelled.beir import is_own_document
 from sbert_search.index.index import Index
 from sbert_search.records import Qrels, Query, Run
+from sbert_search.text.labelled.retrieval import is_own_document
 
 OWN_DOCUMENTS = "queries whose own document is left out"
 """The count in evaluations."""

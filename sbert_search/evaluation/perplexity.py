@@ -12,18 +12,18 @@ import torch
 
 from sbert_search.base.arrays import Ints
 from sbert_search.base.progress import progress
-from sbert_search.corpus.documents import CorpusReader
-from sbert_search.corpus.shards import TokenShards
 from sbert_search.encoder.packed import PackedTokens
 from sbert_search.errors import ConfigError, EvaluationError
 from sbert_search.losses.token import token_cross_entropy
 from sbert_search.models.pretraining import MaskedBatch, MaskedLanguageModel
-from sbert_search.tokens.masking import MaskSettings
-from sbert_search.tokens.mlm_dataset import MaskedCorpus
-from sbert_search.tokens.pretokenize import write_token_shards
-from sbert_search.tokens.segments import SegmentSettings
-from sbert_search.tokens.specials import SpecialTokens, mask_vocabulary
-from sbert_search.tokens.tokenizer import TextTokenizer
+from sbert_search.text.documents import CorpusReader
+from sbert_search.text.tokens.masking import MaskSettings
+from sbert_search.text.tokens.mlm_dataset import MaskedCorpus
+from sbert_search.text.tokens.pretokenize import write_token_shards
+from sbert_search.text.tokens.segments import SegmentSettings
+from sbert_search.text.tokens.shards import TokenShards
+from sbert_search.text.tokens.specials import SpecialTokens, mask_vocabulary
+from sbert_search.text.tokens.tokenizer import TextTokenizer
 
 _ROWS = 32  # examples in one forward pass
 

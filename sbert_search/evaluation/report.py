@@ -9,12 +9,12 @@ from pathlib import Path
 from sbert_search.base.files import replace_file
 from sbert_search.base.folders import require_apart
 from sbert_search.base.progress import warn
-from sbert_search.corpus.labelled.trec import RunCellError, write_run
 from sbert_search.errors import ConfigError
 from sbert_search.evaluation.manifest import ALIKE, Evaluation
 from sbert_search.evaluation.own_documents import OWN_DOCUMENTS
 from sbert_search.evaluation.plots import draw
 from sbert_search.evaluation.tasks import EvalSuite, EvalTask, Kind
+from sbert_search.text.labelled.retrieval import RunCellError, write_run
 
 _OF_MEAN = (
     "The interval of a mean is the union of Student's and the BCa bootstrap interval over the "

@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 import xxhash
 
-from sbert_search.corpus.labelled.candidates import Candidates, labelled_candidates
 from sbert_search.errors import EvaluationError
 from sbert_search.evaluation.manifest import Evaluation, Stopwatch, make_manifest
 from sbert_search.evaluation.tasks import EvalTask, check_files
@@ -17,6 +16,7 @@ from sbert_search.metrics.ranking import PerQuery, mean, score_run
 from sbert_search.records import Run
 from sbert_search.search.rerankers.maxp import BestWindow
 from sbert_search.search.rerankers.reranker import Reranker
+from sbert_search.text.labelled.candidates import Candidates, labelled_candidates
 
 MEASURES = ("nDCG@10", "MAP", "MRR")
 

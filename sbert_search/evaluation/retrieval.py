@@ -11,7 +11,6 @@ from itertools import islice
 from pathlib import Path
 
 from sbert_search.config import to_mapping
-from sbert_search.corpus.labelled.beir import read_qrels, read_queries
 from sbert_search.embedding.protocol import TextEmbedder
 from sbert_search.errors import EvaluationError, QueryError
 from sbert_search.evaluation.manifest import ALIKE, Evaluation, Stopwatch, make_manifest
@@ -25,6 +24,7 @@ from sbert_search.search.engine import SearchEngine
 from sbert_search.search.options import MAX_RERANK_DEPTH, SearchOptions
 from sbert_search.search.rerankers.maxp import BestWindow
 from sbert_search.shards.index import open_index
+from sbert_search.text.labelled.retrieval import read_qrels, read_queries
 
 # Options that `_settings` does not copy: they have other names there, or they change no score.
 _STATED = {"k", "mode", "fusion", "rerank_depth", "full_text", "answer_depth"}

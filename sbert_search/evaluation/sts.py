@@ -14,8 +14,6 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from sbert_search.corpus.labelled.beir import folded
-from sbert_search.corpus.labelled.pairs import read_pairs
 from sbert_search.embedding.protocol import TextEmbedder
 from sbert_search.errors import EvaluationError
 from sbert_search.evaluation.manifest import Evaluation, Stopwatch, make_manifest
@@ -26,6 +24,8 @@ from sbert_search.metrics.isotropy import unit_rows
 from sbert_search.metrics.uniformity import alignment, uniformity
 from sbert_search.records import TextPair
 from sbert_search.search.rerankers.reranker import Reranker
+from sbert_search.text.labelled.pairs import read_pairs
+from sbert_search.text.labelled.retrieval import folded
 
 SETTING = "all"
 ALIKE = 4.0  # minimum gold score of a positive pair for `alignment`

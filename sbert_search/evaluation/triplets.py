@@ -6,12 +6,12 @@ from pathlib import Path
 
 import numpy as np
 
-from sbert_search.corpus.labelled.triplets import read_triplets
 from sbert_search.embedding.protocol import TextEmbedder
 from sbert_search.evaluation.manifest import Evaluation, Stopwatch, make_manifest
 from sbert_search.evaluation.tasks import EvalTask, check_files
 from sbert_search.evaluation.vectors import encode_finite
 from sbert_search.metrics.isotropy import unit_rows
+from sbert_search.text.labelled.pairs import read_triplets
 
 
 def evaluate_triplets(

@@ -12,7 +12,7 @@ from sbert_search.embedding.protocol import Vectors
 from sbert_search.heads.results import TextAnswer
 from sbert_search.models.question_answerer import QuestionAnswerer
 from sbert_search.models.spans import best_spans
-from sbert_search.tokens.windows import Window
+from sbert_search.text.tokens.windows import Window
 
 Floats = NDArray[np.float64]
 

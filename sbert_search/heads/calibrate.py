@@ -12,8 +12,6 @@ from numpy.typing import NDArray
 from torch import nn
 
 from sbert_search.base.progress import note
-from sbert_search.corpus.labelled.pairs import MissingColumnError
-from sbert_search.corpus.labelled.texts import class_indices, read_labelled_texts
 from sbert_search.errors import ConfigError, CorpusError
 from sbert_search.heads.predictor import Predictor, Text
 from sbert_search.metrics.calibration import (
@@ -29,6 +27,8 @@ from sbert_search.models.loading.native_support import pair_activation
 from sbert_search.models.sequence_classifier import PROBLEM_TYPES, SequenceClassifier
 from sbert_search.models.side_file import read_side_file, write_side_file
 from sbert_search.records import LabelKind, LabelledText
+from sbert_search.text.labelled.pairs import MissingColumnError
+from sbert_search.text.labelled.texts import class_indices, read_labelled_texts
 
 _RELEVANCE = ("0", "1")  # labels of pairs (unrelated, related) for a model with a single score
 

@@ -7,12 +7,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 
-from sbert_search.corpus.column_types import ColumnType
-from sbert_search.corpus.documents import ReadBatch, Survey
 from sbert_search.errors import ConfigError, ModelMismatch
 from sbert_search.heads.predictor import Predictor
 from sbert_search.models.sequence_classifier import SequenceClassifier
 from sbert_search.records import Document, MetadataValue
+from sbert_search.text.column_types import ColumnType
+from sbert_search.text.documents import ReadBatch, Survey
 
 _NO_NAME = re.compile(r"\W")  # characters that "_" replaces in the name of a column
 

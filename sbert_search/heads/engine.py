@@ -29,7 +29,7 @@ from sbert_search.models.loading.resolve import resolve_model
 from sbert_search.models.question_answerer import QuestionAnswerer
 from sbert_search.models.sequence_classifier import SequenceClassifier
 from sbert_search.models.token_classifier import PerTokenModel, TokenClassifier
-from sbert_search.tokens.tokenizer import Ids
+from sbert_search.text.tokens.tokenizer import Ids
 
 Head = SequenceClassifier | TokenClassifier | QuestionAnswerer
 Rows = Sequence[Sequence[int]]

@@ -10,9 +10,6 @@ from pathlib import Path
 
 import numpy as np
 
-from sbert_search.corpus.labelled.questions import read_questions
-from sbert_search.corpus.labelled.tags import read_tagged_tokens
-from sbert_search.corpus.labelled.texts import class_indices, read_labelled_texts
 from sbert_search.errors import EvaluationError
 from sbert_search.evaluation.manifest import Evaluation, Stopwatch, make_manifest
 from sbert_search.evaluation.statistics import CLASSES, COUNTS
@@ -26,6 +23,8 @@ from sbert_search.metrics.entities import EntityScores, scores_by_type, sentence
 from sbert_search.models.sequence_classifier import SequenceClassifier
 from sbert_search.models.token_classifier import TokenClassifier
 from sbert_search.records import LabelledText, Question
+from sbert_search.text.labelled.spans import read_questions, read_tagged_tokens
+from sbert_search.text.labelled.texts import class_indices, read_labelled_texts
 
 PerItem = dict[str, dict[str, float]]
 Scores = dict[str, float]

@@ -15,15 +15,14 @@ from sbert_search.base.files import NewFile, replacing
 from sbert_search.base.folders import require_apart, require_possible_output, same_file
 from sbert_search.base.options import if_offered
 from sbert_search.base.progress import note, progress, warn
-from sbert_search.corpus.formats.rows import BadRow, Reject, check_text
-from sbert_search.corpus.labelled.pairs import MissingColumnError, find_columns, text_of
-from sbert_search.corpus.labelled.texts import COLUMNS as TEXT_COLUMNS
-from sbert_search.corpus.rejects import RejectLog
-from sbert_search.corpus.sources import SourceFile, classify, field_names, read_rows
-from sbert_search.corpus.spool import source_files
 from sbert_search.errors import ConfigError, CorpusError
 from sbert_search.heads.predictor import Predictor, Text
 from sbert_search.heads.results import Prediction, TaskName
+from sbert_search.text.formats.rows import BadRow, Reject, RejectLog, check_text
+from sbert_search.text.labelled.pairs import MissingColumnError, find_columns, text_of
+from sbert_search.text.labelled.texts import COLUMNS as TEXT_COLUMNS
+from sbert_search.text.sources import SourceFile, classify, field_names, read_rows
+from sbert_search.text.spool import source_files
 
 IDS = ("id", "_id", "doc_id")
 COLUMNS: Mapping[TaskName, Mapping[str, tuple[str, ...]]] = {

@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 
 from sbert_search.base.progress import progress
 from sbert_search.base.threads import prefetch
-from sbert_search.corpus.formats.rows import excerpt
 from sbert_search.embedding.arguments import check_batch_tokens, check_integer
 from sbert_search.embedding.protocol import Vectors
 from sbert_search.embedding.token_budget import BatchLauncher, Started, collect_all, launch_windows
@@ -37,9 +36,9 @@ from sbert_search.models.loading.identity import ModelIdentity
 from sbert_search.models.question_answerer import QuestionAnswerer
 from sbert_search.models.sequence_classifier import SequenceClassifier
 from sbert_search.models.token_classifier import TokenClassifier
-from sbert_search.tokens.tokenizer import EncodedPairs
-from sbert_search.tokens.windows import encode_windows
-from sbert_search.tokens.word_spans import join_words
+from sbert_search.text.formats.rows import excerpt
+from sbert_search.text.tokens.tokenizer import EncodedPairs
+from sbert_search.text.tokens.windows import encode_windows, join_words
 
 if TYPE_CHECKING:
     from sbert_search.base.device import Precision

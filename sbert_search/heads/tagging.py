@@ -15,8 +15,8 @@ from sbert_search.heads.results import TextEntities, TextEntity
 from sbert_search.metrics.calibration import probabilities
 from sbert_search.models.token_classifier import TokenClassifier
 from sbert_search.tag_schemes import OUTSIDE, entities
-from sbert_search.tokens.tokenizer import Ids
-from sbert_search.tokens.word_spans import TRUNCATED, CharSpan, encode_words
+from sbert_search.text.tokens.tokenizer import Ids
+from sbert_search.text.tokens.windows import TRUNCATED, CharSpan, encode_words
 
 # A word is a run of letters, digits and underscores. It may begin with "@" or "#", and have signs
 # inside, as in "U.S" or "rock'n'roll". Every other character that is no blank is a word of its own.

@@ -30,9 +30,6 @@ from sbert_search.index.store import IndexStore, StoreMaker
 # A search must not wait for the import of code that reads sources and writes indexes. Only the
 # methods that build and update an index import such code (tests/cli/test_cold.py checks this).
 if TYPE_CHECKING:
-    from sbert_search.corpus.id_column import IdsLike
-    from sbert_search.corpus.spool import Sources
-    from sbert_search.corpus.vectors import VectorsLike
     from sbert_search.embedding.pipeline import EmbedBatches
     from sbert_search.index.ingestion.build import BuildKeywords, BuildSettings
     from sbert_search.index.ingestion.ingest import IngestReport, Mode
@@ -42,6 +39,9 @@ if TYPE_CHECKING:
     from sbert_search.index.tuning.settings import TuneSettings
     from sbert_search.index.tuning.tune import TuneReport
     from sbert_search.index.writer import IndexWriter
+    from sbert_search.text.ids import IdsLike
+    from sbert_search.text.spool import Sources
+    from sbert_search.text.vectors import VectorsLike
 
 TUNING_BYTES = 64 << 20  # bytes of memory that `tune` needs in addition to its sample of vectors
 
@@ -232,7 +232,7 @@ class Index(MaintainedIndex):
             ConfigError: In the same cases as `build`.
             IndexStoreError: In the same cases as `build`.
         """
-        from sbert_search.corpus.spool import text_rows
+        from sbert_search.text.spool import text_rows
 
         rows = text_rows(texts, ids)
         return cls.build(rows, out=out, model=model, vectors=vectors, **keywords)
@@ -323,11 +323,11 @@ class Index(MaintainedIndex):
             IndexStoreError: In the same cases as `build`.
             ModelMismatch: The vectors have another dimension than those of the model.
         """
-        from sbert_search.corpus.vectors import RowVectors
         from sbert_search.index.ingestion.build import BuildKeywords, BuildSettings
         from sbert_search.index.ingestion.bulk import build_from_vectors
         from sbert_search.index.ingestion.given_vectors import refuse_model_options
         from sbert_search.index.ingestion.read_settings import split_keywords
+        from sbert_search.text.vectors import RowVectors
 
         _require_known(keywords, BuildKeywords)
         settings, options = split_keywords(BuildSettings(), keywords)
@@ -585,8 +585,8 @@ class Index(MaintainedIndex):
             CorpusError: The queries cannot be read.
             IndexLocked: Another process is writing.
         """
-        from sbert_search.corpus.labelled.beir import read_queries
         from sbert_search.index.tuning.settings import TuneSettings
+        from sbert_search.text.labelled.retrieval import read_queries
 
         self.require_finished()
         settings = settings or TuneSettings()
@@ -695,12 +695,12 @@ class Index(MaintainedIndex):
         memory_bytes: int | None,
         keywords: ReadKeywords,
     ) -> IngestReport:
-        from sbert_search.corpus.documents import CorpusReader
         from sbert_search.index.ingestion.build import note_resume_on_interrupt
         from sbert_search.index.ingestion.given_vectors import split_vectors, vector_rule
         from sbert_search.index.ingestion.ingest import ingest, note_columns, require_memory
         from sbert_search.index.ingestion.model_check import require_model
         from sbert_search.index.ingestion.read_settings import ReadKeywords, split_keywords
+        from sbert_search.text.documents import CorpusReader
 
         _require_known(keywords, ReadKeywords)
         settings, rest = split_keywords(settings or self.read_settings, keywords)

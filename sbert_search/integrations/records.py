@@ -17,9 +17,9 @@ from datetime import date, datetime
 
 import numpy as np
 
-from sbert_search.corpus.fields import FieldNames
 from sbert_search.errors import CorpusError
 from sbert_search.records import Document
+from sbert_search.text.fields import FieldNames
 
 FIELDS = FieldNames(id="_id", text="_text", title="_title")
 OTHER = "_other"  # the column with the JSON text of the values that fit no column

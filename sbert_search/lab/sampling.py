@@ -5,9 +5,9 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable, Iterator
 
-from sbert_search.corpus.documents import CorpusReader
 from sbert_search.errors import EvaluationError
-from sbert_search.tokens.tokenizer import TextTokenizer
+from sbert_search.text.documents import CorpusReader
+from sbert_search.text.tokens.tokenizer import TextTokenizer
 
 
 def texts_of(reader: CorpusReader) -> Iterator[str]:

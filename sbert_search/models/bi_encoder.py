@@ -31,7 +31,7 @@ from sbert_search.models.pooling import (
     check_modes,
     pool,
 )
-from sbert_search.tokens.tokenizer import TextTokenizer
+from sbert_search.text.tokens.tokenizer import TextTokenizer
 
 
 class BiEncoder(nn.Module):

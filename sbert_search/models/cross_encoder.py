@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 from torch import Tensor, nn
 
-from sbert_search.corpus.labelled.texts import LabelKind
 from sbert_search.encoder.encoder import Encoder
 from sbert_search.encoder.packed import PackedTokens
 from sbert_search.errors import ModelError
@@ -15,7 +14,8 @@ from sbert_search.models.loading.folder import ModelFolder
 from sbert_search.models.loading.native_support import pair_activation, why_no_native_pairs
 from sbert_search.models.sequence_classifier import SequenceClassifier
 from sbert_search.models.side_file import SideFile
-from sbert_search.tokens.tokenizer import TextTokenizer
+from sbert_search.text.labelled.texts import LabelKind
+from sbert_search.text.tokens.tokenizer import TextTokenizer
 
 
 class CrossEncoder(SequenceClassifier):

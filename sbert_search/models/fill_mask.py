@@ -9,7 +9,7 @@ import torch
 from sbert_search.encoder.packed import PackedTokens
 from sbert_search.errors import QueryError
 from sbert_search.models.pretraining import MaskedLanguageModel
-from sbert_search.tokens.specials import SpecialTokens
+from sbert_search.text.tokens.specials import SpecialTokens
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,8 +22,8 @@ from sbert_search.models.bi_encoder import check_tokenizer
 from sbert_search.models.loading.folder import load_tokenizer, read_folder
 from sbert_search.models.mask_decoder import MaskDecoder
 from sbert_search.models.token_heads import TOKEN_HEADS, TokenHead, fill_fresh
-from sbert_search.tokens.mlm_dataset import MaskedExamples
-from sbert_search.tokens.tokenizer import TextTokenizer
+from sbert_search.text.tokens.mlm_dataset import MaskedExamples
+from sbert_search.text.tokens.tokenizer import TextTokenizer
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,7 +8,7 @@ from dataclasses import replace
 from sbert_search.encoder.encoder import Encoder
 from sbert_search.models.side_file import SideFile
 from sbert_search.models.token_classifier import PerTokenModel
-from sbert_search.tokens.tokenizer import TextTokenizer
+from sbert_search.text.tokens.tokenizer import TextTokenizer
 
 _LABELS = ("LABEL_0", "LABEL_1")  # the names that transformers gives to start and end
 

@@ -16,7 +16,7 @@ from sbert_search.encoder.weights import Checkpoint, save_encoder
 from sbert_search.errors import ConfigError
 from sbert_search.models.pretraining import MaskedBatch, MaskedLanguageModel
 from sbert_search.models.token_heads import fill_fresh
-from sbert_search.tokens.tokenizer import TextTokenizer
+from sbert_search.text.tokens.tokenizer import TextTokenizer
 
 _SHARED = (
     "word",

@@ -16,7 +16,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sbert_search.config import unknown_name
-from sbert_search.corpus.labelled.texts import LabelKind
 from sbert_search.encoder.encoder import Encoder
 from sbert_search.encoder.packed import PackedTokens
 from sbert_search.encoder.tensors import first_names
@@ -29,7 +28,8 @@ from sbert_search.models.loading.modules import pooling_modes
 from sbert_search.models.loading.native_support import gets_segment_ids, why_no_native_head
 from sbert_search.models.pooling import AT_ONCE, pool
 from sbert_search.models.side_file import Pooling, SideFile, read_side_file, write_side_file
-from sbert_search.tokens.tokenizer import EncodedPairs, TextTokenizer
+from sbert_search.text.labelled.texts import LabelKind
+from sbert_search.text.tokens.tokenizer import EncodedPairs, TextTokenizer
 
 PROBLEM_TYPES: Mapping[LabelKind, str] = {
     "class": "single_label_classification",

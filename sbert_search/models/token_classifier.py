@@ -37,7 +37,7 @@ from sbert_search.models.side_file import (
 )
 from sbert_search.models.token_heads import fill_fresh
 from sbert_search.tag_schemes import Scheme, detect_scheme, split_tag
-from sbert_search.tokens.tokenizer import TextTokenizer
+from sbert_search.text.tokens.tokenizer import TextTokenizer
 
 
 class PerTokenModel(nn.Module):

@@ -11,7 +11,7 @@ from sbert_search.encoder.encoder import Encoder
 from sbert_search.encoder.weights import Checkpoint
 from sbert_search.errors import ConfigError
 from sbert_search.models.token_heads import TOKEN_HEADS
-from sbert_search.tokens.tokenizer import TextTokenizer
+from sbert_search.text.tokens.tokenizer import TextTokenizer
 
 _TABLE = "embeddings.word.weight"
 

@@ -14,7 +14,7 @@ from sbert_search.index.lexical.analyzer import STOP_WORD
 from sbert_search.index.lexical.words import all_words, folded
 from sbert_search.index.norms import normalised
 from sbert_search.index.snapshot import Snapshot
-from sbert_search.tokens.sentences import split_sentences
+from sbert_search.text.tokens.sentences import split_sentences
 
 SENTENCES = 4  # most sentences of one passage that are embedded
 CHARS = 1 << 17  # characters from the start of a passage that are split into sentences

@@ -13,7 +13,6 @@ from time import monotonic, perf_counter, time
 from typing import TypeVar
 
 from sbert_search.base.progress import note, warn
-from sbert_search.corpus.fields import FieldNames
 from sbert_search.errors import ModelMismatch, SbertSearchError
 from sbert_search.index.index import Index
 from sbert_search.records import Document, RowCounts
@@ -27,6 +26,7 @@ from sbert_search.serving.models.embedder import ServedEmbedder
 from sbert_search.serving.models.reranker import reranking_for
 from sbert_search.serving.models.work import Work
 from sbert_search.serving.problems import Problem, problem_of
+from sbert_search.text.fields import FieldNames
 
 T = TypeVar("T")
 

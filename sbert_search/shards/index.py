@@ -20,9 +20,6 @@ from sbert_search.shards.store import ShardedStore, ShardedStores
 # A search must not wait for the import of code that writes indexes, so the methods that need this
 # code import it.
 if TYPE_CHECKING:
-    from sbert_search.corpus.id_column import IdsLike
-    from sbert_search.corpus.spool import Sources
-    from sbert_search.corpus.vectors import VectorsLike
     from sbert_search.embedding.pipeline import EmbedBatches
     from sbert_search.index.ingestion.build import BuildKeywords, BuildSettings
     from sbert_search.index.maintenance.check import CheckReport
@@ -30,6 +27,9 @@ if TYPE_CHECKING:
     from sbert_search.index.tuning.recall import Floats
     from sbert_search.index.tuning.settings import TuneSettings
     from sbert_search.index.tuning.tune import TuneReport
+    from sbert_search.text.ids import IdsLike
+    from sbert_search.text.spool import Sources
+    from sbert_search.text.vectors import VectorsLike
 
 DEFAULT_SHARDS = 4
 

@@ -12,8 +12,8 @@ import pytest
 from sentence_transformers import SentenceTransformer
 
 from sbert_search.cli.main import run
-from sbert_search.corpus.docstrings import stdlib_documents
 from sbert_search.embedding.embedder import Embedder
+from sbert_search.text.docstrings import stdlib_documents
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

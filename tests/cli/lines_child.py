@@ -58,7 +58,7 @@ def warm_up() -> None:
         if not module.name.endswith("__main__"):
             with contextlib.suppress(ImportError):
                 importlib.import_module(module.name)
-    from sbert_search.corpus import docstrings
+    from sbert_search.text import docstrings
 
     every = docstrings.stdlib_documents
     vars(docstrings)["stdlib_documents"] = lambda: itertools.islice(every(), 20)

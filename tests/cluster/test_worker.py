@@ -12,7 +12,7 @@ from sbert_search.cluster.worker import EmbeddingWorker, OpenModel, Texts
 from sbert_search.embedding.hashing import HashingEmbedder
 from sbert_search.embedding.protocol import TextEmbedder, TokenizedTexts, Vectors
 from sbert_search.errors import ClusterError, CorpusError, ModelError
-from sbert_search.tokens.chunking import AT_BORDERS
+from sbert_search.text.tokens.chunking import AT_BORDERS
 from tests.cluster.processes import VERSIONS
 
 MODEL = HashingEmbedder(16)

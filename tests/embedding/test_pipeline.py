@@ -12,7 +12,7 @@ from sbert_search.embedding.pipeline import EmbeddedBatch, embed_batches
 from sbert_search.embedding.protocol import TokenizedTexts, Vectors
 from sbert_search.errors import CorpusError
 from sbert_search.records import Document
-from sbert_search.tokens.chunking import Chunking
+from sbert_search.text.tokens.chunking import Chunking
 
 Batches = list[tuple[list[Document], int]]
 

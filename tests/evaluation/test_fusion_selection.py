@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from sbert_search.corpus.labelled.beir import read_qrels, read_queries
 from sbert_search.embedding.hashing import HashingEmbedder
 from sbert_search.embedding.protocol import Vectors
 from sbert_search.errors import EvaluationError
@@ -16,6 +15,7 @@ from sbert_search.evaluation.fusion_selection import CANDIDATES, choose_fusion
 from sbert_search.index.index import Index
 from sbert_search.records import Query
 from sbert_search.search.stages.fusion import Fusion
+from sbert_search.text.labelled.retrieval import read_qrels, read_queries
 from tests.cli.process import sbert_search
 
 N_QUERIES = 20

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from sbert_search.corpus.labelled.candidates import Candidates
 from sbert_search.embedding.hashing import HashingEmbedder
 from sbert_search.errors import CorpusError, EvaluationError
 from sbert_search.evaluation.nli import evaluate_nli
@@ -20,6 +19,7 @@ from sbert_search.evaluation.tasks import EvalTask, Kind
 from sbert_search.evaluation.triplets import evaluate_triplets
 from sbert_search.metrics.ranking import score_run
 from sbert_search.search.rerankers.reranker import Reranker
+from sbert_search.text.labelled.candidates import Candidates
 from tests.models.tiny import tiny_cross_encoder
 
 CANDIDATES = [

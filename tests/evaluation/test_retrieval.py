@@ -6,8 +6,6 @@ from pathlib import Path
 import ir_measures
 import pytest
 
-from sbert_search.corpus.labelled.beir import read_qrels, read_queries
-from sbert_search.corpus.labelled.trec import read_run
 from sbert_search.embedding.hashing import HashingEmbedder
 from sbert_search.errors import (
     ConfigError,
@@ -34,6 +32,7 @@ from sbert_search.search.rerankers.maxp import BestWindow
 from sbert_search.search.rerankers.reranker import Reranker
 from sbert_search.search.stages.boosts import Boost
 from sbert_search.search.stages.fusion import Fusion
+from sbert_search.text.labelled.retrieval import read_qrels, read_queries, read_run
 from tests.models.tiny import tiny_cross_encoder
 
 DOCUMENTS = {

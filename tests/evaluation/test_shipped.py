@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from sbert_search.corpus.labelled.pairs import read_pairs
 from sbert_search.embedding.hashing import HashingEmbedder
 from sbert_search.evaluation.sts import evaluate_sts
 from sbert_search.evaluation.tasks import check_files, load_task
+from sbert_search.text.labelled.pairs import read_pairs
 
 EVAL = Path(__file__).parents[2] / "eval"
 MADE = "squad-wikipedia-101k"  # by a script, which has a test of its own

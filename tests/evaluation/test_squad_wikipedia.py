@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from sbert_search.corpus.documents import CorpusReader
-from sbert_search.corpus.labelled.beir import read_qrels, read_queries
 from sbert_search.evaluation.tasks import check_files, load_task
+from sbert_search.text.documents import CorpusReader
+from sbert_search.text.labelled.retrieval import read_qrels, read_queries
 from tests.cli.process import ROOT, environment
 
 LONG = "This paragraph is long enough to be taken into the corpus, because it goes on. " * 2

@@ -5,7 +5,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sbert_search.corpus.labelled.pairs import read_pairs
 from sbert_search.embedding.baselines import open_baselines
 from sbert_search.embedding.hashing import HashingEmbedder
 from sbert_search.embedding.protocol import TokenizedTexts, Vectors
@@ -20,6 +19,7 @@ from sbert_search.metrics.correlation import pearson, spearman
 from sbert_search.models.heads import Normalize
 from sbert_search.records import TextPair
 from sbert_search.search.rerankers.reranker import Reranker
+from sbert_search.text.labelled.pairs import read_pairs
 from tests.models.tiny import tiny_bi_encoder, tiny_cross_encoder
 
 ROWS = [

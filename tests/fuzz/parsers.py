@@ -21,10 +21,6 @@ import pyarrow.ipc as ipc
 import pyarrow.parquet as pq
 import xxhash
 
-from sbert_search.corpus.ids_file import read_ids
-from sbert_search.corpus.labelled.beir import read_qrels, read_queries
-from sbert_search.corpus.labelled.pairs import read_pairs
-from sbert_search.corpus.labelled.trec import read_run
 from sbert_search.errors import ConfigError, CorpusError, IndexStoreError, SbertSearchError
 from sbert_search.index.lexical.posting_files import LexicalFiles
 from sbert_search.index.lexical.postings import merged
@@ -33,9 +29,12 @@ from sbert_search.index.maintenance.check import check
 from sbert_search.index.snapshot import Snapshot
 from sbert_search.index.storage.manifest import NAME, StoreSettings
 from sbert_search.index.store import IndexStore
-from tests.corpus.accounting import read_all, zstd
+from sbert_search.text.ids import read_ids
+from sbert_search.text.labelled.pairs import read_pairs
+from sbert_search.text.labelled.retrieval import read_qrels, read_queries, read_run
 from tests.fuzz.mutations import mutated, mutated_manifest, overwritten
 from tests.index.batches import make_batch, some_documents, some_vectors
+from tests.text.accounting import read_all, zstd
 
 JSONL = (
     '{"_id": "a", "title": "Tea", "text": "Café \\u2615 \\ud834\\udd1e", "n": 1.5e3, "b": true}\n'

@@ -12,7 +12,6 @@ import pytest
 import torch
 from sklearn import metrics as sk
 
-from sbert_search.corpus.labelled.tags import read_tagged_tokens
 from sbert_search.errors import CorpusError, EvaluationError
 from sbert_search.evaluation.compare import compare_runs
 from sbert_search.evaluation.report import write_reports
@@ -21,6 +20,7 @@ from sbert_search.heads.evaluation import evaluate_classify, evaluate_qa, evalua
 from sbert_search.heads.predictor import Predictor
 from sbert_search.metrics.calibration import expected_calibration_error
 from sbert_search.models.sequence_classifier import SequenceClassifier
+from sbert_search.text.labelled.spans import read_tagged_tokens
 from tests.heads.test_predictor import answerer, classifier, tagger
 from tests.models.tiny import TEXTS, WORDS
 

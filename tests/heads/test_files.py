@@ -10,11 +10,11 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from sbert_search.corpus.labelled.texts import read_labelled_texts
 from sbert_search.errors import ConfigError, CorpusError
 from sbert_search.heads import files
 from sbert_search.heads.files import FilePredictor
 from sbert_search.heads.predictor import Predictor
+from sbert_search.text.labelled.texts import read_labelled_texts
 from tests.heads.test_predictor import answerer, classifier, tagger
 
 pytestmark = pytest.mark.usefixtures("one_thread")

@@ -24,7 +24,7 @@ from sbert_search.models.sequence_classifier import SequenceClassifier
 from sbert_search.models.side_file import SideFile
 from sbert_search.models.token_classifier import TokenClassifier
 from sbert_search.records import LabelKind
-from sbert_search.tokens.windows import Window, encode_windows
+from sbert_search.text.tokens.windows import Window, encode_windows
 from tests.models.tiny import PAIRS, TEXTS, tiny_bi_encoder, tiny_encoder, tiny_tokenizer
 
 pytestmark = pytest.mark.usefixtures("one_thread")

@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sbert_search.corpus.documents import FieldNames
 from sbert_search.embedding.arguments import CheckedOptions, EmbedderOptions
 from sbert_search.embedding.hashing import HashingEmbedder
 from sbert_search.embedding.pipeline import embed_batches
@@ -37,6 +36,7 @@ from sbert_search.records import Document
 from sbert_search.search.engine import SearchEngine
 from sbert_search.shards.index import ShardedIndex
 from sbert_search.shards.writer import ShardedWriter
+from sbert_search.text.documents import FieldNames
 from tests.search.corpus import small_index, write_jsonl
 
 

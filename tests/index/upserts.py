@@ -18,7 +18,6 @@ from typing import Any
 import numpy as np
 
 from sbert_search.base.cache import typed_lru_cache
-from sbert_search.corpus.documents import CorpusReader, ReadBatch, Reject, Survey
 from sbert_search.embedding.hashing import HashingEmbedder
 from sbert_search.embedding.pipeline import EmbeddedBatch
 from sbert_search.index.ingestion.ingest import Mode, ingest
@@ -28,6 +27,7 @@ from sbert_search.index.storage.manifest import BuildCursor, ColumnType, StoreSe
 from sbert_search.index.store import IndexStore
 from sbert_search.index.writer import IndexWriter, Outcome
 from sbert_search.records import Document, RowCounts
+from sbert_search.text.documents import CorpusReader, ReadBatch, Reject, Survey
 
 DIM = 4
 

@@ -25,7 +25,7 @@ from sbert_search.errors import ConfigError, ModelError, WeightsError
 from sbert_search.models.bi_encoder import BiEncoder
 from sbert_search.models.heads import Dense, Normalize
 from sbert_search.models.loading.folder import read_folder
-from sbert_search.tokens.tokenizer import TextTokenizer
+from sbert_search.text.tokens.tokenizer import TextTokenizer
 from tests.models.tiny import TEXTS, tiny_bi_encoder, tiny_encoder, tiny_tokenizer
 
 pytestmark = pytest.mark.usefixtures("one_thread")

@@ -15,10 +15,10 @@ from sbert_search.encoder.config import EncoderConfig
 from sbert_search.encoder.encoder import Encoder
 from sbert_search.models.pretraining import MaskedBatch, MaskedLMOutput
 from sbert_search.models.replaced_token_detection import ReplacedTokenModel
-from sbert_search.tokens.masking import MaskSettings, mask_tokens
-from sbert_search.tokens.mlm_dataset import MaskedExamples
-from sbert_search.tokens.specials import mask_vocabulary
-from sbert_search.tokens.tokenizer import TextTokenizer
+from sbert_search.text.tokens.masking import MaskSettings, mask_tokens
+from sbert_search.text.tokens.mlm_dataset import MaskedExamples
+from sbert_search.text.tokens.specials import mask_vocabulary
+from sbert_search.text.tokens.tokenizer import TextTokenizer
 from sbert_search.training.loop.objective import Batch
 from sbert_search.training.pretraining.objectives import ReplacedObjective
 from tests.training.words import WORDS, write_vocabulary

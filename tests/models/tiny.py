@@ -11,7 +11,7 @@ from sbert_search.encoder.config import EncoderConfig
 from sbert_search.encoder.encoder import Encoder
 from sbert_search.models.bi_encoder import BiEncoder
 from sbert_search.models.cross_encoder import CrossEncoder
-from sbert_search.tokens.tokenizer import TextTokenizer
+from sbert_search.text.tokens.tokenizer import TextTokenizer
 
 WORDS = [
     "the",

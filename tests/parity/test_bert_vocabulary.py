@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from sbert_search.tokens.vocabulary import bert_tokenizer, read_vocabulary
+from sbert_search.text.tokens.vocabulary import bert_tokenizer, read_vocabulary
 
 # The library has no types for it, and keeps it out of sight since its version 5.
 LEGACY = import_module("transformers.models.bert.tokenization_bert_legacy").BertTokenizerLegacy

@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 import torch
 
-from sbert_search.corpus.fields import FieldNames
 from sbert_search.embedding.hashing import HashingEmbedder
 from sbert_search.errors import CorpusError, ModelMismatch, NoLexicalData, QueryError
 from sbert_search.index.index import Index
 from sbert_search.records import Hit, Query
 from sbert_search.search.engine import SearchEngine
 from sbert_search.search.queries import load_vectors
+from sbert_search.text.fields import FieldNames
 from tests.search.corpus import small_index
 
 ROWS: list[dict[str, object]] = [

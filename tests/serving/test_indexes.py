@@ -15,7 +15,6 @@ from typing import cast
 import numpy as np
 import pytest
 
-from sbert_search.corpus.fields import FieldNames
 from sbert_search.embedding.hashing import HashingEmbedder
 from sbert_search.embedding.protocol import TokenizedTexts, Vectors
 from sbert_search.index.index import Index
@@ -28,6 +27,7 @@ from sbert_search.serving.models.embedder import ServedEmbedder
 from sbert_search.serving.problems import Problem
 from sbert_search.serving.state import Served, reloading
 from sbert_search.shards.index import ShardedIndex, open_index
+from sbert_search.text.fields import FieldNames
 from tests.cli.conftest import ROWS
 from tests.serving.live import READ, WRITE, Live, live_server
 

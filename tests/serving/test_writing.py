@@ -19,8 +19,8 @@ from sbert_search import (
     open_index,
 )
 from sbert_search.cli.index.update import add, upsert
-from sbert_search.corpus.fields import FieldNames
 from sbert_search.errors import CorpusError
+from sbert_search.text.fields import FieldNames
 from tests.heads.test_predictor import classifier
 from tests.serving.live import WRITE, live_server
 

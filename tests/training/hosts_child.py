@@ -21,10 +21,10 @@ from numpy.typing import NDArray
 from sbert_search.base.arrays import Ints
 from sbert_search.base.distributed import join_ranks
 from sbert_search.base.progress import set_quiet
-from sbert_search.corpus.documents import CorpusReader, ReadBatch
-from sbert_search.corpus.shards import TokenShards
 from sbert_search.models.bi_encoder import BiEncoder
-from sbert_search.tokens.tokenizer import Ids, TextTokenizer
+from sbert_search.text.documents import CorpusReader, ReadBatch
+from sbert_search.text.tokens.shards import TokenShards
+from sbert_search.text.tokens.tokenizer import Ids, TextTokenizer
 from sbert_search.training.bi_encoder.train import BiEncoderRecipe, train_bi_encoder
 from sbert_search.training.loop.gradients import StepMetrics
 from sbert_search.training.loop.state import RunState

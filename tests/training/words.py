@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from sbert_search.tokens.vocabulary import SPECIAL_TOKENS
+from sbert_search.text.tokens.vocabulary import SPECIAL_TOKENS
 
 WORDS = [f"w{n}" for n in range(200)]
 

@@ -46,9 +46,9 @@ def fusion(
     DIR is an index and DATA a BEIR folder with queries and relevance judgements. Measure the
     chosen fusion on other queries, since its score on the queries of DATA is too high.
     """
-    from sbert_search.corpus.labelled.beir import read_qrels, read_queries
     from sbert_search.evaluation.fusion_selection import choose_fusion, name_of
     from sbert_search.shards.index import open_index
+    from sbert_search.text.labelled.retrieval import read_qrels, read_queries
 
     qrels = read_qrels(data, split)
     queries = [query for query in read_queries(data) if query.query_id in qrels]

@@ -59,10 +59,10 @@ def mlm(
     how often each token occurs. Compare losses only between models with the same vocabulary.
     """
     from sbert_search.base.device import resolve_device
-    from sbert_search.corpus.documents import CorpusReader, FieldNames
     from sbert_search.evaluation.perplexity import evaluate_masked
     from sbert_search.models.loading.resolve import resolve_model
     from sbert_search.models.pretraining import MaskedLanguageModel
+    from sbert_search.text.documents import CorpusReader, FieldNames
 
     loaded = MaskedLanguageModel.load(resolve_model(model).path)
     report = evaluate_masked(

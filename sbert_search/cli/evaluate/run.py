@@ -77,8 +77,8 @@ def sts(
         )
     if cross_encoder:
         refuse_typed(ctx, {"model", "no_cache"}, "with --cross-encoder")
-    from sbert_search.corpus.labelled.pairs import read_pairs
     from sbert_search.evaluation.sts import evaluate_sts
+    from sbert_search.text.labelled.pairs import read_pairs
 
     seen = read_pairs(trained_on) if trained_on else []
     options = EvalOptions.of(ctx)

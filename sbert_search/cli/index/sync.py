@@ -67,7 +67,7 @@ def sync(
     one changed. An interrupted sync is finished by the next one. If a file cannot be read, its old
     document stays and the exit code is 3.
     """
-    from sbert_search.corpus.watching import FolderWatch
+    from sbert_search.text.watching import FolderWatch
 
     if watch and ctx.params["dry_run"]:
         raise click.UsageError("--watch has no effect with --dry-run; leave it out.")

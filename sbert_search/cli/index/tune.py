@@ -69,10 +69,10 @@ def tune(
     """
     from sbert_search.base import files
     from sbert_search.base.folders import require_apart, require_possible_output
-    from sbert_search.corpus.labelled.beir import queries_file
     from sbert_search.index.tuning.report import COLUMNS, draw, remarks, tables, verdict
     from sbert_search.index.tuning.settings import TuneSettings
     from sbert_search.shards.index import open_index
+    from sbert_search.text.labelled.retrieval import queries_file
 
     of_model = {"model", "device", "engine", "precision", "calibrate", "allow_inexact"}
     if queries is None and (names := sorted(typed(ctx) & of_model)):

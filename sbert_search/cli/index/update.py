@@ -265,8 +265,8 @@ def delete(
     are skipped. Put an id that contains a comma into a file. Delete an id that contains a line end
     with the Python API: open_index(DIR).delete(["..."]).
     """
-    from sbert_search.corpus.ids_file import read_ids
     from sbert_search.shards.index import open_index
+    from sbert_search.text.ids import read_ids
 
     if sum(option is not None for option in (ids, ids_file, where)) != 1:
         raise click.UsageError("Say what to delete with one of --ids, --ids-file and --where.")

@@ -33,7 +33,7 @@ from sbert_search.models.loading.resolve import resolve_model
 
 if TYPE_CHECKING:
     from sbert_search.models.bi_encoder import BiEncoder
-    from sbert_search.tokens.tokenizer import TextTokenizer
+    from sbert_search.text.tokens.tokenizer import TextTokenizer
 
 FORMAT = 2  # increase it with every change of the export, so that older graphs are not used
 GRAPH, WEIGHTS, MANIFEST = "model.onnx", "model.onnx.data", "manifest.json"

@@ -19,7 +19,7 @@ from sbert_search.errors import ConfigError, ModelError
 from sbert_search.models.loading.folder import ModelDescription
 from sbert_search.models.loading.identity import IN_MEMORY
 from sbert_search.models.loading.weights_hash import state_sha256
-from sbert_search.tokens.tokenizer import TextTokenizer
+from sbert_search.text.tokens.tokenizer import TextTokenizer
 
 PRECISIONS = {torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16"}
 

@@ -12,7 +12,7 @@ from sbert_search.models.loading.resolve import ResolvedModel
 
 if TYPE_CHECKING:
     from sbert_search.base.verdicts import Verdict
-    from sbert_search.tokens.tokenizer import TextTokenizer
+    from sbert_search.text.tokens.tokenizer import TextTokenizer
 
 EngineName = Literal["native", "onnx", "sentence-transformers"]
 

@@ -6,13 +6,13 @@ import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from sbert_search.corpus.fields import FieldNames
 from sbert_search.errors import CorpusError
 from sbert_search.exchange.extras import needs
 from sbert_search.exchange.importing.found import Asked, Found
 from sbert_search.exchange.plan import VECTOR
 from sbert_search.index.storage.columns import PREFIX
 from sbert_search.index.storage.manifest import Metric
+from sbert_search.text.fields import FieldNames
 
 _PAGE = 1000  # records read at a time
 _METRICS: Mapping[str, Metric] = {"cosine": "cosine", "ip": "dot", "l2": "euclidean"}

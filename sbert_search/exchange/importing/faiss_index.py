@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from sbert_search.corpus.vectors import RowVectors
 from sbert_search.errors import CorpusError
 from sbert_search.exchange.importing.found import Asked, Found
 from sbert_search.exchange.importing.ids import with_ids
 from sbert_search.index.dense.faiss_runtime import FaissIndex, import_faiss, limited_to_file
 from sbert_search.index.storage.manifest import Metric
+from sbert_search.text.vectors import RowVectors
 
 
 def found_in_faiss(path: Path, asked: Asked) -> Found:

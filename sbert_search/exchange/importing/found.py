@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from sbert_search.corpus.fields import FieldNames
-from sbert_search.corpus.id_column import IdsLike
-from sbert_search.corpus.spool import Sources
-from sbert_search.corpus.vectors import RowVectors
 from sbert_search.errors import ConfigError
 from sbert_search.index.storage.manifest import Metric, VectorType
+from sbert_search.text.fields import FieldNames
+from sbert_search.text.ids import IdsLike
+from sbert_search.text.spool import Sources
+from sbert_search.text.vectors import RowVectors
 
 FIELDS = ("--id-field", "--text-field", "--title-field")
 

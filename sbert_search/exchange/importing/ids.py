@@ -8,11 +8,10 @@ from pathlib import Path
 import numpy as np
 
 from sbert_search.base.progress import note
-from sbert_search.corpus.id_column import IdsLike
-from sbert_search.corpus.ids_file import read_ids
 from sbert_search.errors import CorpusError
 from sbert_search.exchange.importing.found import Asked, Found
 from sbert_search.exchange.importing.parquet import found_in_parquet
+from sbert_search.text.ids import IdsLike, read_ids
 
 _ENDINGS = (".ids.parquet", ".ids.npy", ".ids.txt")
 

@@ -11,8 +11,6 @@ from typing import Unpack, cast
 import numpy as np
 
 from sbert_search.base.progress import note, warn
-from sbert_search.corpus.fields import FieldNames
-from sbert_search.corpus.vectors import RowVectors
 from sbert_search.embedding.arguments import EmbedderOptions, ModelLike
 from sbert_search.embedding.protocol import TextEmbedder
 from sbert_search.errors import ConfigError, CorpusError
@@ -31,6 +29,8 @@ from sbert_search.index.ingestion.build import (
 )
 from sbert_search.index.ingestion.model_check import as_embedder
 from sbert_search.index.ingestion.recorded_model import require_recorded_model
+from sbert_search.text.fields import FieldNames
+from sbert_search.text.vectors import RowVectors
 
 _FAISS = (".faiss", ".index")
 _OF_COLUMNS = {"metadata_fields": "--metadata-fields", "column_types": "--column-type"}

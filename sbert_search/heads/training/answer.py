@@ -15,7 +15,6 @@ from torch import nn
 from sbert_search.base.device import resolve_device
 from sbert_search.base.distributed import Ranks
 from sbert_search.base.seed import seed_all
-from sbert_search.corpus.labelled.questions import read_questions
 from sbert_search.errors import CorpusError
 from sbert_search.heads.training import adversarial
 from sbert_search.heads.training.answer_scores import find_answers, score_answers
@@ -27,6 +26,7 @@ from sbert_search.models.loading.resolve import resolve_model
 from sbert_search.models.question_answerer import QuestionAnswerer
 from sbert_search.models.side_file import SideFile, read_side_file, write_side_file
 from sbert_search.records import Question
+from sbert_search.text.labelled.spans import read_questions
 from sbert_search.training.data.token_table import TokenTable
 from sbert_search.training.loop.batching import Batches, Rows
 from sbert_search.training.loop.early_stopping import DevMetrics, fingerprint_of

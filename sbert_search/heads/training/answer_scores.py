@@ -15,8 +15,8 @@ from sbert_search.metrics.answers import answer_f1, exact_match
 from sbert_search.models.question_answerer import QuestionAnswerer
 from sbert_search.models.spans import best_spans
 from sbert_search.records import Question
-from sbert_search.tokens.batching import TOKENS_AT_ONCE, token_batches
-from sbert_search.tokens.windows import Window
+from sbert_search.text.tokens.batching import TOKENS_AT_ONCE, token_batches
+from sbert_search.text.tokens.windows import Window
 
 ALWAYS = 1e6  # threshold of "no answer" with which every question is answered
 

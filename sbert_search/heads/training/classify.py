@@ -17,7 +17,6 @@ from sbert_search.base.device import resolve_device
 from sbert_search.base.distributed import Ranks
 from sbert_search.base.progress import note
 from sbert_search.base.seed import seed_all
-from sbert_search.corpus.labelled.texts import LabelKind, classes_of, read_labelled_texts
 from sbert_search.encoder.packed import PackedTokens
 from sbert_search.errors import ConfigError, CorpusError
 from sbert_search.heads.training import adversarial
@@ -47,6 +46,7 @@ from sbert_search.models.loading.resolve import resolve_model
 from sbert_search.models.sequence_classifier import SequenceClassifier, trained_pooling
 from sbert_search.models.side_file import Pooling, SideFile, read_side_file, write_side_file
 from sbert_search.records import LabelledText
+from sbert_search.text.labelled.texts import LabelKind, classes_of, read_labelled_texts
 from sbert_search.training.data.gold_scores import METRICS, GoldScores
 from sbert_search.training.data.token_table import TokenTable
 from sbert_search.training.loop.batching import Batches, BatchingConfig, Rows
@@ -86,7 +86,7 @@ _UNKNOWN_CLASS = (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ClassifyColumns:
-    """Names of columns; None: the usual names, listed in `corpus.labelled.texts`."""
+    """Names of columns; None: the usual names, listed in `text.labelled.texts`."""
 
     text: str | None = None  # the text, or the first text of a pair
     text2: str | None = None  # the second text of a pair

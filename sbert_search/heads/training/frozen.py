@@ -15,7 +15,7 @@ from sbert_search.base import arrays as npy
 from sbert_search.base import files
 from sbert_search.base.progress import progress
 from sbert_search.encoder.encoder import Encoder
-from sbert_search.tokens.batching import TOKENS_AT_ONCE, token_batches
+from sbert_search.text.tokens.batching import TOKENS_AT_ONCE, token_batches
 from sbert_search.training.loop.batching import Rows
 
 

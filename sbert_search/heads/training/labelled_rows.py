@@ -10,7 +10,6 @@ import torch
 from numpy.typing import NDArray
 
 from sbert_search.base.progress import warn
-from sbert_search.corpus.labelled.texts import LabelKind
 from sbert_search.errors import CorpusError, TrainingError
 from sbert_search.metrics.classification import (
     accuracy,
@@ -22,7 +21,8 @@ from sbert_search.metrics.classification import (
 )
 from sbert_search.models.sequence_classifier import SequenceClassifier
 from sbert_search.records import LabelledText
-from sbert_search.tokens.batching import TOKENS_AT_ONCE, token_batches
+from sbert_search.text.labelled.texts import LabelKind
+from sbert_search.text.tokens.batching import TOKENS_AT_ONCE, token_batches
 from sbert_search.training.data.token_table import TokenTable
 
 _AT_ONCE = 4096  # texts tokenised at once

@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from sbert_search.base.progress import note
-from sbert_search.corpus.labelled.texts import LabelKind
 from sbert_search.errors import ConfigError, CorpusError
 from sbert_search.heads.training.adversarial import AdversarialConfig
+from sbert_search.text.labelled.texts import LabelKind
 from sbert_search.training.loop.early_stopping import FEWEST_ROWS
 from sbert_search.training.loop.loop import TrainConfig
 

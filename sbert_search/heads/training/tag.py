@@ -18,7 +18,6 @@ from torch.nn.utils.rnn import pad_sequence
 from sbert_search.base.device import resolve_device
 from sbert_search.base.distributed import Ranks
 from sbert_search.base.seed import seed_all
-from sbert_search.corpus.labelled.tags import read_tagged_tokens
 from sbert_search.errors import ConfigError, CorpusError, TrainingError
 from sbert_search.heads.training import adversarial
 from sbert_search.heads.training.frozen import CachedStates, train_only
@@ -50,6 +49,7 @@ from sbert_search.tag_schemes import (
     tag_names,
     tags_of,
 )
+from sbert_search.text.labelled.spans import read_tagged_tokens
 from sbert_search.training.loop.batching import Batches, Rows
 from sbert_search.training.loop.early_stopping import DevMetrics, fingerprint_of
 from sbert_search.training.loop.loop import Result
@@ -62,7 +62,7 @@ _LOSS = "tags"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TagColumns:
-    """Names of columns; None: the usual names, listed in `corpus.labelled.tags`."""
+    """Names of columns; None: the usual names, listed in `text.labelled.spans`."""
 
     tokens: str | None = None  # list of tokens
     tags: str | None = None  # list of tags

@@ -17,8 +17,8 @@ from sbert_search.metrics.entities import entity_scores
 from sbert_search.models.token_classifier import TokenClassifier
 from sbert_search.records import TaggedTokens
 from sbert_search.tag_schemes import OUTSIDE
-from sbert_search.tokens.batching import TOKENS_AT_ONCE, token_batches
-from sbert_search.tokens.word_spans import TRUNCATED, encode_words, join_words
+from sbert_search.text.tokens.batching import TOKENS_AT_ONCE, token_batches
+from sbert_search.text.tokens.windows import TRUNCATED, encode_words, join_words
 from sbert_search.training.data.token_table import TokenTable
 from sbert_search.training.loop.batching import Rows
 

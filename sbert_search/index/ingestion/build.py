@@ -12,9 +12,6 @@ from typing import Unpack
 from sbert_search.base.folders import require_apart
 from sbert_search.base.progress import note
 from sbert_search.config import to_mapping
-from sbert_search.corpus.documents import CorpusReader, Survey
-from sbert_search.corpus.spool import Sources
-from sbert_search.corpus.vectors import RowVectors
 from sbert_search.embedding.arguments import EmbedderOptions
 from sbert_search.embedding.embedder import Embedder
 from sbert_search.embedding.pipeline import EmbedBatches, OnTruncate, embed_batches
@@ -46,6 +43,9 @@ from sbert_search.index.storage.manifest import (
 )
 from sbert_search.index.store import IndexStore, StoreMaker
 from sbert_search.index.writer import IndexWriter
+from sbert_search.text.documents import CorpusReader, Survey
+from sbert_search.text.spool import Sources
+from sbert_search.text.vectors import RowVectors
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

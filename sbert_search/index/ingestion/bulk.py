@@ -8,9 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from sbert_search.base.progress import progress
-from sbert_search.corpus.id_column import IdsLike
-from sbert_search.corpus.rejects import RejectLog
-from sbert_search.corpus.vectors import RowVectors
 from sbert_search.embedding.protocol import TextEmbedder
 from sbert_search.errors import ConfigError
 from sbert_search.index.ingestion.build import BuildSettings, build_from, refuse_finished
@@ -20,6 +17,9 @@ from sbert_search.index.ingestion.ingest import IngestReport
 from sbert_search.index.maintenance.merge_policy import SEGMENT_ROWS
 from sbert_search.index.storage.manifest import BuildCursor
 from sbert_search.index.writer import IndexWriter
+from sbert_search.text.formats.rows import RejectLog
+from sbert_search.text.ids import IdsLike
+from sbert_search.text.vectors import RowVectors
 
 
 def build_from_vectors(

@@ -6,9 +6,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sbert_search.base.options import if_offered
-from sbert_search.corpus.documents import CorpusReader, ReadBatch, Reject
 from sbert_search.index.storage.ids import hash_contents, hash_ids
 from sbert_search.records import Document
+from sbert_search.text.documents import CorpusReader, ReadBatch, Reject
 
 
 def refuse_conflicting_ids(reader: CorpusReader) -> None:

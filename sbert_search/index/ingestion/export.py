@@ -12,8 +12,6 @@ import pyarrow.parquet as pq
 
 from sbert_search.base.files import replacing
 from sbert_search.base.folders import require_apart, require_possible_output
-from sbert_search.corpus.documents import ColumnType, CorpusReader
-from sbert_search.corpus.spool import Sources
 from sbert_search.embedding.pipeline import EmbedBatches, EmbeddedBatch, embed_batches
 from sbert_search.embedding.protocol import TextEmbedder
 from sbert_search.errors import ConfigError
@@ -23,6 +21,8 @@ from sbert_search.index.storage.columns import ARROW_TYPES, metadata_array, unli
 from sbert_search.index.storage.manifest import BuildCursor
 from sbert_search.index.writer import Outcome
 from sbert_search.records import Document
+from sbert_search.text.documents import ColumnType, CorpusReader
+from sbert_search.text.spool import Sources
 
 # Extensions of other formats: programs would not read the file as Parquet.
 _OTHER_FORMATS = (".arrow", ".csv", ".feather", ".json", ".jsonl", ".npy", ".npz", ".tsv", ".txt")

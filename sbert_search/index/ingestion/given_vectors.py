@@ -8,14 +8,14 @@ from typing import TypeVar
 
 import numpy as np
 
-from sbert_search.corpus.fields import FieldNames
-from sbert_search.corpus.vectors import RowVectors, VectorRule, Vectors, VectorsLike
 from sbert_search.embedding.pipeline import EmbeddedBatch
 from sbert_search.embedding.protocol import TextEmbedder
 from sbert_search.errors import ConfigError, CorpusError, ModelMismatch
 from sbert_search.index.storage.manifest import Metric, VectorType
 from sbert_search.models.loading.identity import ModelIdentity
 from sbert_search.records import Document
+from sbert_search.text.fields import FieldNames
+from sbert_search.text.vectors import RowVectors, VectorRule, Vectors, VectorsLike
 
 T = TypeVar("T")
 

@@ -16,10 +16,6 @@ from numpy.typing import NDArray
 
 from sbert_search.base.arrays import MAX_NORM
 from sbert_search.base.progress import progress
-from sbert_search.corpus.documents import Reject, Survey
-from sbert_search.corpus.formats.rows import BadRow, excerpt
-from sbert_search.corpus.id_column import IdsLike, id_column, numbered
-from sbert_search.corpus.vectors import RowVectors, VectorRule, problems
 from sbert_search.errors import CorpusError
 from sbert_search.index.norms import divide_by_norms, norms_of, stored_units
 from sbert_search.index.storage import ids as ids_of
@@ -27,6 +23,10 @@ from sbert_search.index.storage.columns import textless_table
 from sbert_search.index.storage.manifest import StoreSettings
 from sbert_search.index.storage.segment_writer import SegmentPart
 from sbert_search.records import Document, RowCounts
+from sbert_search.text.documents import Reject, Survey
+from sbert_search.text.formats.rows import BadRow, excerpt
+from sbert_search.text.ids import IdsLike, id_column, numbered
+from sbert_search.text.vectors import RowVectors, VectorRule, problems
 
 SHOWN = "vectors"  # the first row has ``vectors:1`` as its `Document.source`
 BLOCK_ROWS = 1024

@@ -17,14 +17,6 @@ import numpy as np
 
 from sbert_search.base import memory
 from sbert_search.base.progress import Advance, note, progress
-from sbert_search.corpus.column_types import ColumnType
-from sbert_search.corpus.documents import (
-    CorpusReader,
-    ReadBatch,
-    Reject,
-    Survey,
-)
-from sbert_search.corpus.rejects import RejectLog
 from sbert_search.embedding.lazy import LazyEmbedder
 from sbert_search.embedding.pipeline import (
     EmbedBatches,
@@ -40,7 +32,10 @@ from sbert_search.index.snapshot import Snapshot
 from sbert_search.index.storage.manifest import BuildCursor
 from sbert_search.index.writer import Outcome
 from sbert_search.records import Document, RowCounts
-from sbert_search.tokens.chunking import AT_BORDERS, Chunking
+from sbert_search.text.column_types import ColumnType
+from sbert_search.text.documents import CorpusReader, ReadBatch, Reject, Survey
+from sbert_search.text.formats.rows import RejectLog
+from sbert_search.text.tokens.chunking import AT_BORDERS, Chunking
 
 Mode = Literal["add", "upsert"]
 

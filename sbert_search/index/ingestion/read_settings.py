@@ -8,14 +8,14 @@ from types import MappingProxyType
 from typing import Literal, Protocol, TypedDict, TypeVar
 
 from sbert_search.config import require_types, to_mapping, with_fields
-from sbert_search.corpus.column_types import parse_type
-from sbert_search.corpus.documents import FieldNames, ReadBatch, Survey
-from sbert_search.corpus.sources import TextAs
 from sbert_search.embedding.arguments import CheckedOptions
 from sbert_search.embedding.pipeline import OnTruncate
 from sbert_search.embedding.protocol import TextEmbedder
 from sbert_search.errors import ConfigError
-from sbert_search.tokens.chunking import Borders, Chunking
+from sbert_search.text.column_types import parse_type
+from sbert_search.text.documents import FieldNames, ReadBatch, Survey
+from sbert_search.text.sources import TextAs
+from sbert_search.text.tokens.chunking import Borders, Chunking
 from sbert_search.wings import required_part
 
 S = TypeVar("S", bound="ReadSettings")

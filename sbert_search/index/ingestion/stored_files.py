@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from sbert_search.corpus.formats.files import PAGE_MARK
-from sbert_search.corpus.formats.rows import printable
 from sbert_search.index.snapshot import Snapshot
 from sbert_search.index.storage.columns import PREFIX
 from sbert_search.index.storage.segments import Segment
+from sbert_search.text.formats.files import PAGE_MARK
+from sbert_search.text.formats.rows import printable
 
 PATH = "path"  # column with the path of a document's file, a string
 

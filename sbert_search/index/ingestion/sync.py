@@ -15,17 +15,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from sbert_search.base.progress import note, progress
-from sbert_search.corpus.documents import CorpusReader, Survey
-from sbert_search.corpus.formats.files import (
-    fingerprint,
-    fingerprint_before_last,
-    list_files,
-    read_bytes,
-)
-from sbert_search.corpus.formats.limits import RowLimit
-from sbert_search.corpus.formats.rows import BadRow, Reject, printable
-from sbert_search.corpus.rejects import RejectLog
-from sbert_search.corpus.sources import TABLES, SourceFile, files_of, path_below
 from sbert_search.embedding.protocol import TextEmbedder
 from sbert_search.errors import CorpusError, IndexStoreError
 from sbert_search.index.ingestion.build import note_resume_on_interrupt
@@ -37,6 +26,15 @@ from sbert_search.index.snapshot import Snapshot
 from sbert_search.index.storage.manifest import BuildCursor
 from sbert_search.index.store import IndexStore
 from sbert_search.index.writer import IndexWriter
+from sbert_search.text.documents import CorpusReader, Survey
+from sbert_search.text.formats.files import (
+    fingerprint,
+    fingerprint_before_last,
+    list_files,
+    read_bytes,
+)
+from sbert_search.text.formats.rows import BadRow, Reject, RejectLog, RowLimit, printable
+from sbert_search.text.sources import TABLES, SourceFile, files_of, path_below
 
 COMMIT_ROWS = 1024  # documents of a block, which are committed together
 

@@ -18,7 +18,7 @@ from sbert_search.base.cache import typed_lru_cache
 from sbert_search.errors import ConfigError
 from sbert_search.index.lexical.words import indexed_words
 from sbert_search.index.lexical_settings import NO_LANGUAGE, UNSTEMMED, LexicalSettings
-from sbert_search.tokens.chunking import PIECE_CHARS, pieces
+from sbert_search.text.tokens.chunking import PIECE_CHARS, pieces
 
 STOP_WORD = 0  # stands for every stop word; no term has this hash
 

@@ -10,7 +10,6 @@ from mteb.types import PromptType
 
 from sbert_search.base.cache import digest_of
 from sbert_search.config import to_mapping
-from sbert_search.corpus.labelled.trec import strictly_falling
 from sbert_search.embedding.arguments import ModelLike
 from sbert_search.errors import EvaluationError
 from sbert_search.index.index import Index
@@ -25,6 +24,7 @@ from sbert_search.search.options import SearchOptions
 from sbert_search.search.rerankers.maxp import BestWindow
 from sbert_search.search.rerankers.reranker import Reranker
 from sbert_search.search.stages.rerank import PairScorer
+from sbert_search.text.labelled.retrieval import strictly_falling
 
 if TYPE_CHECKING:
     from datasets import Dataset

@@ -12,9 +12,9 @@ from mteb.abstasks.retrieval import AbsTaskRetrieval
 from mteb.abstasks.retrieval_dataset_loaders import RetrievalSplitData
 from mteb.abstasks.task_metadata import TaskMetadata
 
-from sbert_search.corpus.documents import CorpusReader
-from sbert_search.corpus.labelled.beir import is_own_document, read_qrels, read_queries
 from sbert_search.errors import EvaluationError
+from sbert_search.text.documents import CorpusReader
+from sbert_search.text.labelled.retrieval import is_own_document, read_qrels, read_queries
 
 
 class FolderTask(AbsTaskRetrieval):

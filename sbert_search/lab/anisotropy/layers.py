@@ -19,7 +19,7 @@ from sbert_search.lab.anisotropy.layer_sums import BatchTokens, LayerFigures, La
 from sbert_search.lab.sampling import special_ids
 from sbert_search.models.bi_encoder import BiEncoder
 from sbert_search.models.pooling import pool
-from sbert_search.tokens.batching import token_batches
+from sbert_search.text.tokens.batching import token_batches
 
 FEWEST_TEXTS = 5  # words that occur in fewer texts are not sampled
 _WORDS = 200  # largest number of sampled words

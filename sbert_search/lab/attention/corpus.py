@@ -14,7 +14,6 @@ from sbert_search.base.device import resolve_device
 from sbert_search.base.files import replace_file
 from sbert_search.base.progress import note, progress
 from sbert_search.config import to_mapping
-from sbert_search.corpus.labelled.pairs import read_pairs
 from sbert_search.encoder.encoder import Encoder
 from sbert_search.encoder.packed import PackedTokens
 from sbert_search.errors import EvaluationError, ModelError
@@ -27,8 +26,9 @@ from sbert_search.lab.sampling import framing_ids, sample_texts
 from sbert_search.models.bi_encoder import BiEncoder
 from sbert_search.models.loading.resolve import resolve_model
 from sbert_search.models.pretraining import MaskedLanguageModel
-from sbert_search.tokens.batching import token_batches
-from sbert_search.tokens.tokenizer import TextTokenizer
+from sbert_search.text.labelled.pairs import read_pairs
+from sbert_search.text.tokens.batching import token_batches
+from sbert_search.text.tokens.tokenizer import TextTokenizer
 
 _BATCH_TOKENS = 2048
 _LONGEST = 128  # largest number of tokens of a text; attention memory grows with its square

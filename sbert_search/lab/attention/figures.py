@@ -12,7 +12,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from sbert_search.tokens.tokenizer import TextTokenizer
+from sbert_search.text.tokens.tokenizer import TextTokenizer
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -25,8 +25,8 @@ from sbert_search.lab.attention.page import make_page
 from sbert_search.lab.sampling import framing_ids
 from sbert_search.models.loading.folder import load_tokenizer, read_folder
 from sbert_search.models.loading.resolve import resolve_model
-from sbert_search.tokens.readable import readable_tokens
-from sbert_search.tokens.tokenizer import TextTokenizer
+from sbert_search.text.tokens.specials import readable_tokens
+from sbert_search.text.tokens.tokenizer import TextTokenizer
 
 PAGE_NUMBERS = 20_000_000  # largest number of probabilities on a page, which then has 55 MB
 

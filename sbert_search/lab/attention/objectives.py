@@ -18,17 +18,17 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from sbert_search.base.arrays import Ints
-from sbert_search.corpus.documents import CorpusReader
 from sbert_search.encoder.encoder import Encoder
 from sbert_search.encoder.packed import PackedTokens
 from sbert_search.errors import EvaluationError
 from sbert_search.metrics.correlation import spearman
 from sbert_search.models.bi_encoder import BiEncoder
 from sbert_search.models.pretraining import MaskedBatch, MaskedLanguageModel
-from sbert_search.tokens.masking import MaskSettings
-from sbert_search.tokens.mlm_dataset import MaskedCorpus
-from sbert_search.tokens.pretokenize import write_token_shards
-from sbert_search.tokens.segments import SegmentSettings
+from sbert_search.text.documents import CorpusReader
+from sbert_search.text.tokens.masking import MaskSettings
+from sbert_search.text.tokens.mlm_dataset import MaskedCorpus
+from sbert_search.text.tokens.pretokenize import write_token_shards
+from sbert_search.text.tokens.segments import SegmentSettings
 
 _ROWS = 32  # examples or pairs in one forward pass
 _MAX_LEN = 128  # largest number of tokens of an example

@@ -33,7 +33,7 @@ def texts_option(default: int, *, fewest: int) -> Decorator:
 
 def read_texts(sources: tuple[str, ...], text_field: str | None) -> Iterator[str]:
     """Yield the texts of the sources."""
-    from sbert_search.corpus.documents import CorpusReader, FieldNames
     from sbert_search.lab.sampling import texts_of
+    from sbert_search.text.documents import CorpusReader, FieldNames
 
     yield from texts_of(CorpusReader(sources, fields=FieldNames(text=text_field)))

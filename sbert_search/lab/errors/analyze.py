@@ -8,10 +8,6 @@ from typing import TypedDict, Unpack
 
 from sbert_search.base.progress import progress
 from sbert_search.config import from_mapping
-from sbert_search.corpus.documents import CorpusReader
-from sbert_search.corpus.labelled.beir import read_qrels, read_queries
-from sbert_search.corpus.labelled.pairs import read_pairs
-from sbert_search.corpus.labelled.trec import read_run
 from sbert_search.errors import ConfigError, EvaluationError
 from sbert_search.evaluation.compare import read_runs
 from sbert_search.evaluation.manifest import EvaluationRecord
@@ -25,6 +21,9 @@ from sbert_search.lab.errors.slices import slice_items
 from sbert_search.lab.errors.words import WordReader
 from sbert_search.models.loading.identity import sha256_of
 from sbert_search.records import Document
+from sbert_search.text.documents import CorpusReader
+from sbert_search.text.labelled.pairs import read_pairs
+from sbert_search.text.labelled.retrieval import read_qrels, read_queries, read_run
 
 KINDS = ("retrieval", "sts")
 

@@ -10,8 +10,6 @@ from torch import nn
 
 from sbert_search.base.device import resolve_device
 from sbert_search.base.files import remove_tree
-from sbert_search.corpus.documents import CorpusReader, FieldNames
-from sbert_search.corpus.labelled.pairs import read_pairs
 from sbert_search.embedding.embedder import Embedder
 from sbert_search.encoder.weights import load_encoder
 from sbert_search.evaluation.perplexity import evaluate_masked
@@ -27,7 +25,9 @@ from sbert_search.models.bi_encoder import BiEncoder
 from sbert_search.models.loading.folder import read_folder
 from sbert_search.models.pretraining import MaskedLanguageModel
 from sbert_search.search.options import SearchOptions
-from sbert_search.tokens.wordpiece.training import BATCH_ROWS, VocabularySettings, train_tokenizer
+from sbert_search.text.documents import CorpusReader, FieldNames
+from sbert_search.text.labelled.pairs import read_pairs
+from sbert_search.text.tokens.wordpiece import BATCH_ROWS, VocabularySettings, train_tokenizer
 from sbert_search.training.bi_encoder.train import BiEncoderRecipe, train_bi_encoder
 from sbert_search.training.loop.checkpoint import checkpoint_path, checkpoints, read_checkpoint
 from sbert_search.training.loop.log import LOG, read_log

@@ -25,7 +25,7 @@ from sbert_search.models.loading.modules import Module, pooling_modes, read_modu
 from sbert_search.models.loading.text_limits import processing_limit
 
 if TYPE_CHECKING:
-    from sbert_search.tokens.tokenizer import TextTokenizer
+    from sbert_search.text.tokens.tokenizer import TextTokenizer
 
 _EMBEDDING = "sentence_embedding"  # under this name, modules pass on the vector of a text
 # A maximum of this many tokens or more means "no limit", for which transformers writes 1e30.
@@ -246,7 +246,7 @@ def load_tokenizer(folder: ModelFolder) -> TextTokenizer:
     """Read the tokenizer of a model; errors as for `TextTokenizer.from_folder`."""
     # Imported here, since the import loads the library tokenizers. Most functions of this module do
     # not need that library.
-    from sbert_search.tokens.tokenizer import TextTokenizer
+    from sbert_search.text.tokens.tokenizer import TextTokenizer
 
     description = folder.description
     if "max_seq_length" in description.modules[0].settings:

@@ -24,7 +24,7 @@ from sbert_search.models.loading.folder import ModelDescription, note_positions
 from sbert_search.models.loading.modules import Module
 from sbert_search.models.loading.text_limits import processing_limit, require_one_length
 from sbert_search.models.side_file import read_side_file
-from sbert_search.tokens.tokenizer import TextTokenizer
+from sbert_search.text.tokens.tokenizer import TextTokenizer
 
 if TYPE_CHECKING:
     from sentence_transformers import CrossEncoder, SentenceTransformer

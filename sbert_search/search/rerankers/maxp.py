@@ -18,7 +18,7 @@ from sbert_search.models.loading.identity import ModelIdentity
 from sbert_search.search.rerankers.reranker import Pair
 
 if TYPE_CHECKING:
-    from sbert_search.tokens.tokenizer import TextTokenizer
+    from sbert_search.text.tokens.tokenizer import TextTokenizer
 
 # If the query leaves room for fewer tokens than this in a window, the text is not split into
 # windows, but truncated.
@@ -78,7 +78,7 @@ class BestWindow:
             raise ConfigError(f"There must be at least 1 window, not {most}.")
         require_one_label(reranker)
         self.reranker, self.most = reranker, most
-        from sbert_search.tokens.tokenizer import TextTokenizer  # only reranking needs this
+        from sbert_search.text.tokens.tokenizer import TextTokenizer  # only reranking needs this
 
         tokenizer = reranker.tokenizer
         extra = tokenizer.pair.size - tokenizer.single.size  # special tokens that only a pair has

@@ -31,7 +31,7 @@ from sbert_search.models.loading.native_support import (
     require_sane,
     why_no_native_pairs,
 )
-from sbert_search.tokens.tokenizer import EncodedPairs, TextTokenizer
+from sbert_search.text.tokens.tokenizer import EncodedPairs, TextTokenizer
 
 if TYPE_CHECKING:
     import sentence_transformers

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from sbert_search.embedding.engines.protocol import EngineName
     from sbert_search.models.cross_encoder import CrossEncoder
     from sbert_search.models.loading.publish import PushOptions
-    from sbert_search.tokens.tokenizer import EncodedPairs
+    from sbert_search.text.tokens.tokenizer import EncodedPairs
 
 Pair = tuple[str, str]
 

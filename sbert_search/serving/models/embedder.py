@@ -19,7 +19,7 @@ from sbert_search.serving.metrics import Metrics
 from sbert_search.serving.models.queue import Arrival, Computed, WorkQueue
 from sbert_search.serving.models.work import Work, estimated_tokens, in_thread
 from sbert_search.serving.problems import invalid, too_large
-from sbert_search.tokens.tokenizer import TextTokenizer
+from sbert_search.text.tokens.tokenizer import TextTokenizer
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ from sbert_search.serving.metrics import Metrics
 from sbert_search.serving.models.queue import Arrival, Computed, WorkQueue
 from sbert_search.serving.models.work import Work, estimated_tokens, in_thread
 from sbert_search.serving.problems import too_large
-from sbert_search.tokens.tokenizer import EncodedPairs, TextTokenizer
+from sbert_search.text.tokens.tokenizer import EncodedPairs, TextTokenizer
 
 
 @dataclass(slots=True)

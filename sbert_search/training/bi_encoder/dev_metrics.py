@@ -12,11 +12,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from sbert_search.corpus.labelled.pairs import COLUMNS
-from sbert_search.corpus.sources import classify, field_names
 from sbert_search.errors import ConfigError, CorpusError
 from sbert_search.models.bi_encoder import BiEncoder
-from sbert_search.tokens.batching import TOKENS_AT_ONCE, token_batches
+from sbert_search.text.labelled.pairs import COLUMNS
+from sbert_search.text.sources import classify, field_names
+from sbert_search.text.tokens.batching import TOKENS_AT_ONCE, token_batches
 from sbert_search.training.bi_encoder.losses import BINARY, LossConfig, Siamese, pair_logits
 from sbert_search.training.data.examples import (
     DataConfig,

@@ -20,7 +20,7 @@ from sbert_search.models.bi_encoder import BiEncoder
 from sbert_search.models.heads import Dense, Normalize
 from sbert_search.models.loading.folder import load_tokenizer, read_folder
 from sbert_search.models.loading.resolve import resolve_model
-from sbert_search.tokens.tokenizer import TextTokenizer
+from sbert_search.text.tokens.tokenizer import TextTokenizer
 from sbert_search.training.bi_encoder.dev_metrics import dev_evaluator
 from sbert_search.training.bi_encoder.losses import (
     BINARY,

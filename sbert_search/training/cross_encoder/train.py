@@ -16,7 +16,6 @@ from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy,
 from sbert_search.base.distributed import Ranks
 from sbert_search.base.progress import note
 from sbert_search.base.seed import seed_all
-from sbert_search.corpus.labelled.candidates import judged_candidates
 from sbert_search.errors import ConfigError, CorpusError
 from sbert_search.evaluation.rerank import MEASURES, rerank
 from sbert_search.losses.relevance import list_net, list_softmax, pairwise_logistic
@@ -24,7 +23,8 @@ from sbert_search.metrics.ranking import mean
 from sbert_search.models.cross_encoder import CrossEncoder
 from sbert_search.models.loading.resolve import resolve_model
 from sbert_search.search.rerankers.reranker import Reranker
-from sbert_search.tokens.tokenizer import TextTokenizer
+from sbert_search.text.labelled.candidates import judged_candidates
+from sbert_search.text.tokens.tokenizer import TextTokenizer
 from sbert_search.training.data.examples import Example, read_examples
 from sbert_search.training.data.gold_scores import METRICS, GoldScores
 from sbert_search.training.data.left_out import without_false_negatives

@@ -11,13 +11,19 @@ from typing import Literal, get_args
 
 from sbert_search.base.progress import note, warn
 from sbert_search.config import unknown_name
-from sbert_search.corpus.documents import CorpusReader, FieldNames
-from sbert_search.corpus.labelled.beir import read_qrels, read_queries
-from sbert_search.corpus.labelled.pairs import COLUMNS, MissingColumnError, read_pairs
-from sbert_search.corpus.labelled.triplets import negative_columns, read_groups, read_triplets
-from sbert_search.corpus.sources import classify, field_names
 from sbert_search.errors import ConfigError, CorpusError
 from sbert_search.records import Document
+from sbert_search.text.documents import CorpusReader, FieldNames
+from sbert_search.text.labelled.pairs import (
+    COLUMNS,
+    MissingColumnError,
+    negative_columns,
+    read_groups,
+    read_pairs,
+    read_triplets,
+)
+from sbert_search.text.labelled.retrieval import read_qrels, read_queries
+from sbert_search.text.sources import classify, field_names
 from sbert_search.training.data.section_triplets import section_triplets
 
 Form = Literal["pairs", "nli", "triplets", "sections", "groups", "texts", "classes", "beir"]
@@ -36,7 +42,7 @@ ENTAILMENT, CONTRADICTION = "entailment", "contradiction"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ColumnNames:
-    """Names of columns; None: the usual names, which the modules of `corpus.labelled` list."""
+    """Names of columns; None: the usual names, which the modules of `text.labelled` list."""
 
     text1: str | None = None  # first text of a pair, anchor of a triplet
     text2: str | None = None  # second text of a pair, positive of a triplet

@@ -16,7 +16,6 @@ from sbert_search.base.cache import digest_of
 from sbert_search.base.progress import progress, warn
 from sbert_search.base.seed import generator
 from sbert_search.config import to_mapping
-from sbert_search.corpus.documents import CorpusReader
 from sbert_search.errors import ConfigError
 from sbert_search.index.index import Index
 from sbert_search.models.loading.folder import read_folder
@@ -24,7 +23,8 @@ from sbert_search.models.loading.resolve import resolve_model
 from sbert_search.records import Query
 from sbert_search.search.engine import SearchEngine
 from sbert_search.search.rerankers.reranker import Reranker
-from sbert_search.tokens.tokenizer import TextTokenizer
+from sbert_search.text.documents import CorpusReader
+from sbert_search.text.tokens.tokenizer import TextTokenizer
 from sbert_search.training.data.examples import Example
 from sbert_search.training.data.token_table import token_key
 

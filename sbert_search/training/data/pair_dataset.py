@@ -16,18 +16,14 @@ from torch import Tensor
 
 from sbert_search.base.progress import warn
 from sbert_search.base.seed import generator
-from sbert_search.corpus.labelled.beir import folded
-from sbert_search.corpus.labelled.candidates import (
-    Candidates,
-    judged_candidates,
-    labelled_candidates,
-)
-from sbert_search.corpus.labelled.pairs import COLUMNS, MissingColumnError
-from sbert_search.corpus.sources import classify, field_names
 from sbert_search.encoder.packed import PackedTokens
 from sbert_search.errors import ConfigError, CorpusError
 from sbert_search.losses.relevance import ordered_pairs
 from sbert_search.models.cross_encoder import CrossEncoder
+from sbert_search.text.labelled.candidates import Candidates, judged_candidates, labelled_candidates
+from sbert_search.text.labelled.pairs import COLUMNS, MissingColumnError
+from sbert_search.text.labelled.retrieval import folded
+from sbert_search.text.sources import classify, field_names
 from sbert_search.training.data.examples import DataConfig, Example, read_examples
 from sbert_search.training.data.text_dataset import RowTokens, TextBatches, TextRows
 from sbert_search.training.loop.batching import BatchingConfig, Rows

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from sbert_search.base.seed import generator
-from sbert_search.tokens.sections import split_sections
+from sbert_search.text.tokens.sentences import split_sections
 
 _MIN_WORDS = 5  # per sentence
 

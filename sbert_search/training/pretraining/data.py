@@ -15,15 +15,15 @@ from torch import nn
 from sbert_search.base import files
 from sbert_search.base.distributed import Ranks
 from sbert_search.base.seed import seed_all
-from sbert_search.corpus.documents import CorpusReader, FieldNames
-from sbert_search.corpus.shards import TokenShards
 from sbert_search.errors import ConfigError, CorpusError
 from sbert_search.models.pretraining import MaskedBatch
-from sbert_search.tokens.masking import MaskSettings
-from sbert_search.tokens.mlm_dataset import MaskedCorpus
-from sbert_search.tokens.pretokenize import write_token_shards
-from sbert_search.tokens.segments import SegmentSettings
-from sbert_search.tokens.tokenizer import TextTokenizer
+from sbert_search.text.documents import CorpusReader, FieldNames
+from sbert_search.text.tokens.masking import MaskSettings
+from sbert_search.text.tokens.mlm_dataset import MaskedCorpus
+from sbert_search.text.tokens.pretokenize import write_token_shards
+from sbert_search.text.tokens.segments import SegmentSettings
+from sbert_search.text.tokens.shards import TokenShards
+from sbert_search.text.tokens.tokenizer import TextTokenizer
 from sbert_search.training.loop.batching import Batches, BatchingConfig, Rows
 from sbert_search.training.loop.early_stopping import DevMetrics
 from sbert_search.training.loop.objective import Batch

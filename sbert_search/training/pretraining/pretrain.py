@@ -19,10 +19,10 @@ from sbert_search.models.pretraining import MaskedLanguageModel
 from sbert_search.models.replaced_token_detection import GENERATOR, ReplacedTokenModel
 from sbert_search.models.student_init import make_student
 from sbert_search.models.vocabulary_extension import extend_vocabulary
-from sbert_search.tokens.masking import MaskSettings
-from sbert_search.tokens.segments import SegmentSettings
-from sbert_search.tokens.specials import SpecialTokens
-from sbert_search.tokens.tokenizer import TextTokenizer
+from sbert_search.text.tokens.masking import MaskSettings
+from sbert_search.text.tokens.segments import SegmentSettings
+from sbert_search.text.tokens.specials import SpecialTokens
+from sbert_search.text.tokens.tokenizer import TextTokenizer
 from sbert_search.training.loop.early_stopping import (
     DevMetrics,
     EvaluationConfig,

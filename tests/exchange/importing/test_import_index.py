@@ -13,7 +13,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from sbert_search.corpus.fields import FieldNames
 from sbert_search.embedding.hashing import HashingEmbedder
 from sbert_search.errors import ConfigError, CorpusError, ModelMismatch
 from sbert_search.exchange.export import export_index
@@ -24,6 +23,7 @@ from sbert_search.index.ingestion.export import embed_to_parquet
 from sbert_search.index.ingestion.model_check import as_embedder
 from sbert_search.index.ingestion.read_settings import ReadSettings
 from sbert_search.search.engine import SearchEngine
+from sbert_search.text.fields import FieldNames
 from tests.exchange.samples import rows, sample
 
 VECTORS = np.array([[1, 0], [0, 2], [3, 4]], np.float32)

@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from sbert_search.corpus.labelled.texts import LabelKind
 from sbert_search.heads.training.labelled_rows import dev_metrics
+from sbert_search.text.labelled.texts import LabelKind
 
 
 def test_a_class_that_no_row_has_does_not_count_in_the_mean() -> None:

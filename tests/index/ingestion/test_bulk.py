@@ -14,7 +14,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sbert_search.base.files import use_disk
-from sbert_search.corpus.vectors import RowVectors, VectorRule
 from sbert_search.embedding.hashing import HashingEmbedder
 from sbert_search.errors import ConfigError, CorpusError, IndexStoreError
 from sbert_search.index.index import Index
@@ -22,6 +21,7 @@ from sbert_search.index.ingestion import bulk, id_vectors
 from sbert_search.index.ingestion.id_vectors import IdVectors, fast_norms
 from sbert_search.records import RowCounts
 from sbert_search.search.engine import SearchEngine
+from sbert_search.text.vectors import RowVectors, VectorRule
 from tests.faults import FaultDisk, Killed
 
 VECTORS = np.array([[1, 0], [0, 2], [3, 4], [-1, 0]], np.float32)

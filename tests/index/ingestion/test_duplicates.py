@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from sbert_search.corpus.documents import CorpusReader
 from sbert_search.embedding.hashing import HashingEmbedder
 from sbert_search.errors import CorpusError
 from sbert_search.index.index import Index
 from sbert_search.index.ingestion.build import BuildSettings
 from sbert_search.index.ingestion.duplicates import refuse_conflicting_ids
+from sbert_search.text.documents import CorpusReader
 
 
 def source(folder: Path, *rows: dict[str, object]) -> Path:

@@ -15,14 +15,14 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from sbert_search.base.files import use_disk
-from sbert_search.corpus.documents import FieldNames
-from sbert_search.corpus.vectors import RowVectors
 from sbert_search.embedding.hashing import HashingEmbedder
 from sbert_search.errors import ConfigError, CorpusError, ModelMismatch
 from sbert_search.index.index import Index
 from sbert_search.index.ingestion.build import BuildSettings, build_index
 from sbert_search.records import RowCounts
 from sbert_search.search.engine import SearchEngine
+from sbert_search.text.documents import FieldNames
+from sbert_search.text.vectors import RowVectors
 from tests.faults import FaultDisk, Killed
 
 ROWS: list[dict[str, object]] = [

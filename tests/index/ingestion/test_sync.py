@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from sbert_search.corpus.documents import FieldNames
 from sbert_search.embedding.hashing import HashingEmbedder
 from sbert_search.errors import ConfigError, CorpusError, IndexLocked, IndexStoreError
 from sbert_search.index.index import Index
 from sbert_search.index.ingestion import ingest
 from sbert_search.index.ingestion.sync import TAKEN, SyncReport
 from sbert_search.records import RowCounts
+from sbert_search.text.documents import FieldNames
 from tests.index.ingestion.test_ingest import stop_after
 from tests.index.ingestion.test_model_check import SameEngine
 

@@ -13,7 +13,6 @@ import pytest
 import Stemmer
 
 from sbert_search.base.folders import Folder
-from sbert_search.corpus.docstrings import stdlib_documents
 from sbert_search.errors import ConfigError, CorruptIndex, NoLexicalData
 from sbert_search.index.ingestion.build import BuildSettings
 from sbert_search.index.lexical import posting_files, postings
@@ -26,6 +25,7 @@ from sbert_search.index.storage.manifest import LexicalRecord, StoreSettings
 from sbert_search.index.storage.segment_writer import record_of
 from sbert_search.index.store import IndexStore
 from sbert_search.records import Document
+from sbert_search.text.docstrings import stdlib_documents
 from tests.index.batches import make_batch
 
 WORDS = "alpha beta gamma running runs ran the of river mill water turns wheel flour"

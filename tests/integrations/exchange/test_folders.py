@@ -13,10 +13,10 @@ import pyarrow as pa
 import pytest
 from lancedb.index import IvfFlat
 
-from sbert_search.corpus.fields import FieldNames
 from sbert_search.errors import CorpusError
 from sbert_search.exchange.importing import chroma, lance
 from sbert_search.exchange.importing.import_index import import_index
+from sbert_search.text.fields import FieldNames
 
 DRAW = np.random.default_rng(5)
 VECTORS = DRAW.normal(size=(2500, 8)).astype(np.float32)  # three pages of Chroma

@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from sbert_search import BuildSettings, Index, RayRunner, SearchEngine
-from sbert_search.corpus.labelled.beir import read_queries
 from sbert_search.embedding.hashing import HashingEmbedder
 from sbert_search.index.ingestion.build import build_index
 from sbert_search.search.options import SearchMode
+from sbert_search.text.labelled.retrieval import read_queries
 from tests.cli.process import ROOT
 from tests.faults import FULL, keep_result
 from tests.index.ingestion.test_ingest import files_of

@@ -16,7 +16,7 @@ from sbert_search.errors import EvaluationError
 from sbert_search.lab.anisotropy.layers import pass_texts
 from sbert_search.models.bi_encoder import BiEncoder
 from sbert_search.models.heads import Dense, Normalize
-from sbert_search.tokens.tokenizer import TextTokenizer
+from sbert_search.text.tokens.tokenizer import TextTokenizer
 from tests.metrics.test_isotropy import cosine
 from tests.models.tiny import WORDS, tiny_bi_encoder, tiny_encoder
 

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from sbert_search.corpus.fields import FieldNames
 from sbert_search.errors import QueryError
 from sbert_search.index.index import Index
 from sbert_search.lab.map.making import map_index
 from sbert_search.lab.map.neighbours import Neighbours
 from sbert_search.lab.map.record import CorpusMap
 from sbert_search.lab.map.saving import write_map
+from sbert_search.text.fields import FieldNames
 from tests.lab.map.conftest import N, clustered, rows
 
 if TYPE_CHECKING:

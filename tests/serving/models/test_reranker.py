@@ -20,7 +20,7 @@ from sbert_search.serving.limits import ServerLimits
 from sbert_search.serving.metrics import Metrics
 from sbert_search.serving.models.reranker import ServedReranker
 from sbert_search.serving.models.work import Work
-from sbert_search.tokens.tokenizer import EncodedPairs
+from sbert_search.text.tokens.tokenizer import EncodedPairs
 
 QUERY = "dough wheel vaccine"
 

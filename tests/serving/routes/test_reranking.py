@@ -11,7 +11,7 @@ import pytest
 from sbert_search.search.engine import SearchEngine
 from sbert_search.search.rerankers.maxp import BestWindow
 from sbert_search.search.rerankers.reranker import Reranker
-from sbert_search.tokens.tokenizer import TextTokenizer
+from sbert_search.text.tokens.tokenizer import TextTokenizer
 from tests.models.tiny import TEXTS
 from tests.serving.live import Live
 

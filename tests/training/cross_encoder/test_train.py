@@ -13,12 +13,12 @@ import sentence_transformers
 import torch
 
 from sbert_search.config import from_mapping
-from sbert_search.corpus.labelled.candidates import Candidates, judged_candidates
-from sbert_search.corpus.labelled.trec import write_run
 from sbert_search.errors import ConfigError, CorpusError, TrainingError
 from sbert_search.models.bi_encoder import BiEncoder
 from sbert_search.models.cross_encoder import CrossEncoder
 from sbert_search.search.rerankers.reranker import Reranker
+from sbert_search.text.labelled.candidates import Candidates, judged_candidates
+from sbert_search.text.labelled.retrieval import write_run
 from sbert_search.training.cross_encoder.train import CrossEncoderRecipe, train_cross_encoder
 from sbert_search.training.data.pair_dataset import relevance_rows
 from sbert_search.training.loop.log import read_log

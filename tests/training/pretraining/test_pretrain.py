@@ -15,7 +15,6 @@ import transformers
 
 from sbert_search.base.distributed import Ranks
 from sbert_search.base.tensors import write_tensors
-from sbert_search.corpus.documents import CorpusReader
 from sbert_search.encoder.hf_config import to_settings
 from sbert_search.encoder.tensors import read_tensors
 from sbert_search.encoder.weights import read_checkpoint
@@ -31,8 +30,9 @@ from sbert_search.models.pretraining import MaskedLanguageModel
 from sbert_search.models.replaced_token_detection import ReplacedTokenModel
 from sbert_search.models.student_init import alternate
 from sbert_search.models.vocabulary_extension import extend_vocabulary
-from sbert_search.tokens.tokenizer import TextTokenizer
-from sbert_search.tokens.wordpiece.training import VocabularySettings, train_tokenizer
+from sbert_search.text.documents import CorpusReader
+from sbert_search.text.tokens.tokenizer import TextTokenizer
+from sbert_search.text.tokens.wordpiece import VocabularySettings, train_tokenizer
 from sbert_search.training.loop.log import LOG, read_log
 from sbert_search.training.loop.loop import Result
 from sbert_search.training.pretraining.data import prepare

@@ -1,0 +1,245 @@
+"""The type of one value of a metadata column, and the conversion of a value to another type."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, date, datetime
+from typing import Any, Literal, cast, get_args
+
+from sbert_search.config import unknown_name
+from sbert_search.errors import ConfigError
+from sbert_search.records import MetadataValue, ScalarValue
+from sbert_search.text.formats.rows import BadRow, check_text
+
+ColumnType = Literal[
+    "string", "int64", "float64", "bool", "timestamp", "date",
+    "list[string]", "list[int64]", "list[float64]",
+    "list[bool]", "list[timestamp]", "list[date]",
+]  # fmt: skip
+"""Types of metadata columns.
+
+Some values are stored as JSON text, in a ``string`` column: objects, and lists whose values have no
+common type or are themselves lists or objects.
+"""
+
+NUMBERS = {"int64", "float64"}
+
+_TYPE_OF: Mapping[type, ColumnType] = {
+    str: "string",
+    int: "int64",
+    float: "float64",
+    bool: "bool",
+    datetime: "timestamp",
+    date: "date",
+}
+_ALIASES = {"text": "string", "int": "int64", "float": "float64", "list": "list[string]"}
+_INTEGER = re.compile(r"-?(0|[1-9][0-9]*)")  # no leading zeros: "007" is a code, not a number
+_FLOAT = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]+)?")
+_DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
+_MIN_INT64, MAX_INT64 = -(1 << 63), (1 << 63) - 1
+_ALL_EXACT = 1 << 53  # float64 represents all integers up to 2**53 exactly, then only some
+FLAGS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
+
+
+def parse_type(name: str) -> ColumnType:
+    """Return the column type that a user names: ``text``, ``int``, ``list[date]``, ...
+
+    Raises:
+        ConfigError: There is no such type; the message suggests a similar name or lists names.
+    """
+    inner = re.fullmatch(r"list\[(.*)\]", name)
+    stored = f"list[{_ALIASES.get(inner[1], inner[1])}]" if inner else _ALIASES.get(name, name)
+    if stored not in get_args(ColumnType):
+        known = ["text", "int", "float", "bool", "date", "timestamp", "list[text]", "list[int]"]
+        raise ConfigError(unknown_name(name, name, known, "column type"))
+    return cast(ColumnType, stored)
+
+
+def element_type(kind: ColumnType) -> ColumnType | None:
+    """Return the type of the values of a list column; None for any other column."""
+    return cast(ColumnType, kind[5:-1]) if kind.startswith("list[") else None
+
+
+def list_of(kind: ColumnType) -> ColumnType:
+    """Return the type of a list of values of a type."""
+    return cast(ColumnType, f"list[{kind}]")
+
+
+def type_of(value: object, name: str) -> ColumnType:
+    """Return the column type of a typed value, such as one of JSON; CSV cells are not typed.
+
+    A list without values, apart from nulls, is a ``list[string]``. A list that must be stored as
+    JSON text is a ``string`` (see `ColumnType`).
+
+    Raises:
+        BadRow: No column type holds the value.
+    """
+    if isinstance(value, list):
+        return _type_of_list(value, name)
+    kind = _TYPE_OF.get(type(value))
+    if kind is None:
+        raise BadRow(
+            f"column {name!r} contains a {type(value).__name__}, which no column type supports",
+            value,
+        )
+    if kind == "float64" and not math.isfinite(cast(float, value)):
+        raise BadRow(f"column {name!r} has a value that is not finite", value)
+    if kind == "int64" and not _MIN_INT64 <= cast(int, value) <= MAX_INT64:
+        raise BadRow(f"column {name!r} has an integer beyond 64 bits", value)
+    return kind
+
+
+def type_of_cell(cell: str) -> ColumnType:
+    """Return the type of an untyped cell, such as one of CSV, which is a text.
+
+    The result is the first of int64, float64, date and bool that can represent the cell, else
+    string.
+    """
+    if _INTEGER.fullmatch(cell):
+        # An int64 has at most 20 characters. `int` refuses a text of over 4,300 digits.
+        return "int64" if len(cell) < 21 and _MIN_INT64 <= int(cell) <= MAX_INT64 else "string"
+    if _FLOAT.fullmatch(cell) and math.isfinite(float(cell)):
+        return "float64"
+    if _DATE.fullmatch(cell) and parsed(cell, "date") is not None:
+        return "date"
+    return "bool" if cell.lower() in ("true", "false") else "string"
+
+
+def present(values: Sequence[Any]) -> list[Any]:
+    """Return the values of a list without null and NaN, which stand for missing values."""
+    return [v for v in values if v is not None and not (isinstance(v, float) and math.isnan(v))]
+
+
+def exact_as_float(integer: int | str) -> bool:
+    """Whether float64 represents an integer exactly."""
+    whole = int(integer)
+    if -_ALL_EXACT <= whole <= _ALL_EXACT:
+        return True
+    try:
+        return int(float(whole)) == whole
+    except OverflowError:  # above the largest float64
+        return False
+
+
+def as_type(
+    value: object, own: ColumnType, kind: ColumnType, typed: bool, name: str
+) -> MetadataValue:
+    """Convert a value from its own type to the type that was inferred for its column.
+
+    Args:
+        value: The value.
+        own: Type of the value itself, from `type_of` or `type_of_cell`.
+        kind: Type of the column.
+        typed: True: the value has a type, as in JSON. False: it is an untyped cell, as in CSV.
+        name: Name of the column, for messages.
+
+    Raises:
+        BadRow: The value does not fit the column.
+    """
+    if isinstance(value, list):
+        return _list_as_type(value, own, kind, name)
+    if own == kind:
+        if typed or kind == "string":
+            return cast(ScalarValue, value)
+        return parsed(str(value), kind)
+    if kind == "string" and not typed:
+        return str(value)
+    if kind == "float64" and own == "int64":
+        if exact_as_float(cast(int, value)):
+            return float(cast(int, value))
+        raise BadRow(f"column {name!r} is of type float64, which would round this integer", value)
+    if kind == "int64" and own == "float64":
+        reason = "cannot become float64, which would round some of its integers"
+        raise BadRow(f"column {name!r} is of type int64 and {reason}", value)
+    if kind in ("timestamp", "date") and isinstance(value, str) and own in ("string", "date"):
+        moment = parsed(value, kind)
+        if moment is not None:
+            return moment
+    wanted = "" if element_type(kind) is None else "; it must be a list, such as []"
+    raise BadRow(f"column {name!r} is of type {kind}, this value is of type {own}{wanted}", value)
+
+
+def as_text(value: object, name: str) -> str:
+    """Write a value as text: a text unchanged, a date or a time in ISO 8601, others as JSON.
+
+    Raises:
+        BadRow: The value is nested too deep, or its text has a NUL or a lone surrogate.
+    """
+    if isinstance(value, str):
+        return check_text(value, name)
+    if isinstance(value, date):  # or its subclass datetime
+        return value.isoformat()
+    try:
+        return check_text(json.dumps(value, ensure_ascii=False, default=str), name)
+    except RecursionError:
+        raise BadRow(f"{name!r} is nested too deep") from None
+
+
+def _type_of_list(values: list[object], name: str) -> ColumnType:
+    kinds = {_TYPE_OF.get(type(value), "string") for value in present(values)}
+    if kinds == NUMBERS and all(exact_as_float(v) for v in values if isinstance(v, int)):
+        kinds = {"float64"}
+    if len(kinds) > 1 or any(isinstance(value, (list, dict)) for value in values):
+        return "string"
+    try:
+        for value in present(values):
+            type_of(value, name)
+    except BadRow:
+        return "string"
+    return list_of(kinds.pop()) if kinds else "list[string]"
+
+
+def _list_as_type(
+    values: list[object], own: ColumnType, kind: ColumnType, name: str
+) -> MetadataValue:
+    inner, items = element_type(kind), present(values)
+    if inner is None and kind == "string":
+        return as_text(values, name)
+    fits = kind == own or (kind, own) == ("list[float64]", "list[int64]")
+    fits |= kind in ("list[timestamp]", "list[date]") and own in ("list[string]", "list[date]")
+    if inner is not None and (fits or not items):
+        converted = (as_type(item, type_of(item, name), inner, True, name) for item in items)
+        texts = (check_text(item, name) if isinstance(item, str) else item for item in converted)
+        return cast(MetadataValue, list(texts))
+    raise BadRow(f"column {name!r} is of type {kind}, this value is of type {own}", values)
+
+
+def parsed(text: str, kind: ColumnType) -> ScalarValue | None:
+    """Parse a text as a value of a type other than string and list; None if this is impossible."""
+    try:
+        return _PARSE[kind](text.strip())
+    # OverflowError: a time whose year in UTC is outside 1 to 9999. KeyError: text that is no bool.
+    except (ValueError, OverflowError, KeyError):
+        return None
+
+
+def _time(text: str) -> datetime:
+    # `fromisoformat` would read 13 digits, such as a Unix time in ms, as a date and a time.
+    if text.isdecimal() and len(text) > 8:
+        raise ValueError(text)
+    moment = datetime.fromisoformat(text)
+    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+
+
+def _integer(text: str) -> int:
+    if not re.fullmatch(r"[-+]?[0-9]{1,100}", text):
+        raise ValueError(text)
+    return int(text)
+
+
+def _float(text: str) -> float:
+    if not re.fullmatch(r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?", text):
+        raise ValueError(text)
+    return float(text)
+
+
+_PARSE: Mapping[ColumnType, Callable[[str], ScalarValue]] = {
+    "int64": _integer,
+    "float64": _float,
+    "bool": lambda text: FLAGS[text.lower()],
+    "timestamp": _time,
+    "date": date.fromisoformat,
+}

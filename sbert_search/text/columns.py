@@ -1,0 +1,286 @@
+"""Types of metadata columns, inferred or chosen by the user, and the conversion of the values."""
+
+from __future__ import annotations
+
+import copy
+import json
+import re
+from collections.abc import Callable, Mapping
+from datetime import UTC, date, datetime, time
+from typing import Any, cast
+
+from sbert_search.errors import ConfigError
+from sbert_search.records import MetadataValue, ScalarValue
+from sbert_search.text.column_types import (
+    FLAGS,
+    MAX_INT64,
+    NUMBERS,
+    ColumnType,
+    as_text,
+    as_type,
+    element_type,
+    exact_as_float,
+    list_of,
+    parsed,
+    present,
+    type_of,
+    type_of_cell,
+)
+from sbert_search.text.formats.rows import BadRow, check_text
+
+
+def as_declared(value: object, kind: ColumnType, name: str) -> MetadataValue:
+    """Convert a value to the type that the user has chosen for its column.
+
+    Text is parsed. The text of a list is a JSON list, or values separated by semicolons. A single
+    value other than text becomes a list of one value.
+
+    Raises:
+        BadRow: The text cannot be parsed, or another value cannot be converted exactly.
+    """
+    inner = element_type(kind)
+    if inner is not None:
+        return cast(MetadataValue, [as_declared(v, inner, name) for v in _elements(value, name)])
+    if kind == "string":
+        return as_text(value, name)
+    converted = parsed(value, kind) if isinstance(value, str) else _converted(value, kind)
+    if converted is None:
+        raise BadRow(f"column {name!r} is of type {kind}, which this value does not fit", value)
+    type_of(converted, name)  # raises for NaN, infinities and integers beyond 64 bits
+    integer = isinstance(value, str) and re.fullmatch(r"[-+]?[0-9]+", value.strip())
+    if kind == "float64" and integer and not exact_as_float(integer[0]):
+        raise BadRow(f"column {name!r} is of type float64, which would round this integer", value)
+    return converted
+
+
+def _elements(value: object, name: str) -> list[object]:
+    if isinstance(value, list):
+        return present(value)
+    if not isinstance(value, str):
+        return [value]
+    if value.lstrip().startswith("["):
+        try:
+            values = json.loads(value)
+        except (ValueError, RecursionError):
+            raise BadRow(f"column {name!r} has a broken JSON list", value) from None
+        return present(values)
+    return [part.strip() for part in value.split(";") if part.strip()]
+
+
+def _converted(value: object, kind: ColumnType) -> ScalarValue | None:
+    """Convert a value other than text exactly; None if this is impossible."""
+    if type(value) is bool or kind == "bool":
+        return FLAGS.get(str(int(value))) if kind == "bool" and value in (0, 1) else None
+    if isinstance(value, int):
+        if kind == "float64":
+            return float(value) if abs(value) <= MAX_INT64 and exact_as_float(value) else None
+        return value if kind == "int64" else None
+    if isinstance(value, float):
+        if kind == "int64":
+            return int(value) if value.is_integer() else None
+        return value if kind == "float64" else None
+    if isinstance(value, datetime):
+        utc = value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
+        if kind == "timestamp":
+            return utc
+        return utc.date() if kind == "date" and utc.time() == time() else None
+    if isinstance(value, date):
+        midnight = datetime.combine(value, time(), UTC)
+        return value if kind == "date" else midnight if kind == "timestamp" else None
+    return None
+
+
+MAX_COLUMNS = 1000
+
+
+class NewColumnError(Exception):
+    """A row to convert has a column that `Columns.learn` saw in no row."""
+
+
+class Columns:
+    """The types of the metadata columns of a source.
+
+    - A typed value (JSON, Parquet) must fit the type of the first value in its column. An int64
+      column may become float64 if that rounds no integer (docs/decisions.md, "No integer is
+      rounded where a column widens").
+    - The type of a list names the type of its values, such as list[int64]. Lists of int64 and of
+      float64 make a list[float64] column if that rounds no integer. Another mixture of lists, or
+      of lists and texts, makes a string column with the lists as JSON text, unless the column has a
+      known list type. While all lists of a column are empty, its type stays open, also in an index.
+    - CSV cells are untyped. A column of cells gets the narrowest type that fits all its cells:
+      int64, float64, bool or date, otherwise string.
+    - A timestamp column takes texts that are ISO 8601 times or dates, and a date column takes texts
+      that are ISO 8601 dates. Times without a time zone are UTC.
+    - A column with a declared type keeps it: each value is converted to this type, and text is
+      parsed.
+
+    Args:
+        known: Initial types, such as the column types of an existing index.
+        widens: Returns whether a known column can get another type: float64 represents all stored
+            integers of an int64 column exactly, or all stored lists of a list column are empty. It
+            is called with the column name before that column gets the other type.
+        declared: Types that the user has chosen, by column.
+
+    Raises:
+        ConfigError: A declared type differs from the known type of the column. One difference is
+            allowed: a column declared as int64 may be known as float64, since it may have been
+            int64 before it widened. It stays float64.
+    """
+
+    def __init__(
+        self,
+        known: Mapping[str, ColumnType] | None = None,
+        widens: Callable[[str], bool] = lambda name: True,
+        declared: Mapping[str, ColumnType] | None = None,
+    ) -> None:
+        self.types: dict[str, ColumnType] = dict(known or {})
+        self._known = frozenset(self.types)
+        self._widens = widens
+        self._declared = {
+            name: _agreed(name, kind, self.types.get(name, kind))
+            for name, kind in (declared or {}).items()
+        }
+        self._unchecked = {  # known int64 columns for which `widens` has not been called yet
+            name for name, kind in self.types.items() if kind in ("int64", "list[string]")
+        }
+        self._untyped: set[str] = set()  # columns with only untyped cells so far
+        self._empty: set[str] = set()  # list columns with only empty lists so far
+        # Columns that must not become float64 or list[float64]: those with an integer that float64
+        # would round, and the known list columns.
+        self._exact_only: set[str] = {n for n, kind in self.types.items() if element_type(kind)}
+
+    def learn(self, metadata: Mapping[str, Any], *, typed: bool) -> None:
+        """Update the column types with a row; a row that does not fit them changes no type.
+
+        Args:
+            metadata: The values of the row by column.
+            typed: As for `as_type`.
+
+        Raises:
+            BadRow: A value does not fit its column, a column name has a NUL or a lone surrogate, or
+                there are too many columns.
+        """
+        changed, exact_only = {}, set()
+        for name, value in metadata.items():
+            kind = self._type_with(name, value, typed)
+            if kind != self.types.get(name):
+                changed[name] = kind
+            if kind in ("int64", "list[int64]") and name not in self._declared:
+                integers = present(value) if isinstance(value, list) else [value]
+                if not all(map(exact_as_float, integers)):
+                    exact_only.add(name)
+        if added := changed.keys() - self.types.keys():
+            for name in added:
+                check_text(name, name)
+            if len(self.types) + len(added) > MAX_COLUMNS:
+                raise BadRow(f"more than {MAX_COLUMNS} metadata columns", min(added))
+        if typed:
+            self._untyped.difference_update(metadata)
+        else:
+            self._untyped |= added
+        self.types |= changed
+        self._exact_only |= exact_only
+        self._note_empty_lists(metadata, added)
+
+    def copy(self) -> Columns:
+        """Return the columns as they are now; learning from rows does not change the copy."""
+        copied = copy.copy(self)
+        copied.types = dict(self.types)
+        for name in ("_unchecked", "_untyped", "_empty", "_exact_only"):
+            setattr(copied, name, set(getattr(self, name)))
+        return copied
+
+    def convert(self, metadata: Mapping[str, Any], *, typed: bool) -> dict[str, MetadataValue]:
+        """Convert the values of a row to the types of their columns.
+
+        Raises:
+            BadRow: A value does not fit its column.
+            NewColumnError: The row has a column that `learn` saw in no row.
+        """
+        if not metadata.keys() <= self.types.keys():
+            # `learn` raises BadRow again if it rejected this row before. Otherwise the row is new.
+            self.learn(metadata, typed=typed)
+            raise NewColumnError
+        values = {}
+        for name, value in metadata.items():
+            if name in self._declared:
+                values[name] = as_declared(value, self._declared[name], name)
+                continue
+            own = type_of(value, name) if typed else type_of_cell(value)
+            values[name] = as_type(value, own, self.types[name], typed, name)
+        return values
+
+    def _type_with(self, name: str, value: Any, typed: bool) -> ColumnType:
+        """Return the type that a column gets when a value is added; raise BadRow as in `learn`."""
+        if name in self._declared:
+            as_declared(value, self._declared[name], name)
+            return self._declared[name]
+        known = self.types.get(name)
+        own = type_of(value, name) if typed else type_of_cell(value)
+        if known == own or known is None:
+            return own
+        if isinstance(value, list) or element_type(known):
+            known = self._list_type(name, known, own, value)
+        elif {known, own} != NUMBERS:
+            known = join_types(known, own) if name in self._untyped else known
+        elif exact_as_float(value) if own == "int64" else self._may_widen(name):
+            known = "float64"
+        elif name in self._untyped and not typed:
+            known = "string"
+        as_type(value, own, known, typed, name)
+        return known
+
+    def _list_type(self, name: str, known: ColumnType, own: ColumnType, value: Any) -> ColumnType:
+        """Return the type of a column of type ``known`` after a value of another type, ``own``.
+
+        The value is a list, or the column is a list column.
+        """
+        if isinstance(value, list) and not present(value):
+            return known
+        if name in self._unchecked and element_type(own):
+            self._unchecked.discard(name)
+            if self._widens(name):
+                self._empty.add(name)
+                self._exact_only.discard(name)
+        if name in self._known and name not in self._empty:
+            return known
+        if element_type(known) is None:
+            return known  # a string column takes the list as JSON text; any other rejects it
+        if name in self._empty and element_type(own):
+            return own
+        if {known, own} == {"list[int64]", "list[float64]"} and name not in self._exact_only:
+            integers = [item for item in present(value) if isinstance(item, int)]
+            return list_of("float64") if all(map(exact_as_float, integers)) else "string"
+        return "string" if own == "string" or element_type(own) else known
+
+    def _note_empty_lists(self, metadata: Mapping[str, Any], added: set[str]) -> None:
+        for name, value in metadata.items():
+            if not isinstance(value, list) or present(value):
+                self._empty.discard(name)
+            elif name in added:
+                self._empty.add(name)
+
+    def _may_widen(self, name: str) -> bool:
+        """Whether float64 represents all integers of a column exactly."""
+        if name in self._unchecked:
+            self._unchecked.discard(name)
+            if not self._widens(name):
+                self._exact_only.add(name)
+        return name not in self._exact_only
+
+
+def join_types(a: ColumnType, b: ColumnType) -> ColumnType:
+    """Return the narrowest type that fits untyped cells of both types."""
+    if a == b:
+        return a
+    return "float64" if {a, b} == NUMBERS else "string"
+
+
+def _agreed(name: str, declared: ColumnType, known: ColumnType) -> ColumnType:
+    """Check that the declared type of a column agrees with its known type; return the latter."""
+    if declared != known and (declared, known) != ("int64", "float64"):
+        raise ConfigError(
+            f"column_types: the column {name!r} is declared as {declared}, but it is {known} in "
+            "the index. Remove it from column_types (--column-type), or build another index."
+        )
+    return known

@@ -1,0 +1,483 @@
+"""Read documents from files, databases and rows in memory; memory use is bounded.
+
+Each input row becomes a `Document`, or a `Reject` if it cannot be used.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from array import array
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+
+from sbert_search.base import memory
+from sbert_search.base.folders import same_file
+from sbert_search.base.options import if_offered
+from sbert_search.base.progress import Advance, note, progress
+from sbert_search.config import unknown_name
+from sbert_search.errors import CorpusError
+from sbert_search.records import Document
+from sbert_search.text.column_types import ColumnType, parse_type
+from sbert_search.text.columns import Columns, NewColumnError
+from sbert_search.text.fields import FieldNames, Roles, RowParts, late_id_field, row_parts
+from sbert_search.text.formats.rows import BadRow, RawRow, Reject, RowLimit
+from sbert_search.text.sources import (
+    Root,
+    SourceFile,
+    TextAs,
+    content_sha256,
+    field_names,
+    members,
+    read_rows,
+)
+from sbert_search.text.spool import Sources, source_files
+from sbert_search.text.vectors import RowVectors, VectorReader, VectorRule, Vectors
+
+__all__ = ["ColumnType", "CorpusReader", "FieldNames", "ReadBatch", "Reject", "Survey"]
+
+
+_ROWS_A_REPORT = 256  # `CorpusReader.survey` reports its progress after this number of rows
+# Fields of the row that is made of a file whose whole content is a document.
+_OF_FILES = Roles(id="id", text=("text",), title="title")
+
+
+@dataclass(frozen=True, slots=True)
+class ReadBatch:
+    """A batch of consecutive input rows: their documents, and the rejected rows.
+
+    `CorpusReader.batches` explains blocks.
+
+    Attributes:
+        documents: Documents in input order.
+        rejects: Rejected rows in input order.
+        rows_end: Number of input rows from the start of the first source to the end of this batch.
+            A later pass can resume there.
+        vectors: The vectors that the user gave for the documents, float32 (n_documents, dim); None:
+            a model computes them.
+        starts_block: Whether the batch is the first one of its block.
+        ends_block: Whether the batch is the last one of its block.
+    """
+
+    documents: list[Document]
+    rejects: list[Reject]
+    rows_end: int
+    vectors: Vectors | None = None
+    starts_block: bool = True
+    ends_block: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """The result of the first pass over all sources, which checks every row.
+
+    Attributes:
+        rows: Number of input rows, including the rejected ones.
+        rejected: Number of rejected rows.
+        sha256: Hash of the content of all sources (see `sources.content_sha256`), and of the array
+            of vectors if there is one.
+        columns: Type of every metadata column.
+        dim: Number of dimensions of the given vectors; None: no vectors are given, or all their
+            rows were rejected.
+    """
+
+    rows: int
+    rejected: int
+    sha256: str
+    columns: Mapping[str, ColumnType]
+    dim: int | None = None
+
+
+@dataclass(slots=True)
+class _FilePlan:
+    """The fields and row counts of one file, as the survey found them."""
+
+    file: SourceFile
+    stamp: tuple[int, int]  # size and modification time
+    first_row: int  # number of rows of all files before this one
+    roles: Roles | None = None  # None: the file has no valid row
+    names: tuple[str, ...] = ()  # fields of the first rows
+    first_valid: str = ""  # position of the first row that can be read
+    rows: int = 0
+    rejected: int = 0
+    # Hash of the position (`RawRow.source`) of each row, kept only if the rows are whole files (or
+    # pages) and the user gave an array with a vector for each. A file that was added or removed
+    # since the survey would shift the vectors, and the stamp of a folder is not compared.
+    places: array[int] = field(default_factory=partial(array, "q"))
+
+    def is_moved(self, number: int, place: str) -> bool:
+        """Whether row ``number`` of the file, from 0, was at another position in the survey."""
+        return bool(self.places) and self.places[number] != hash(place)
+
+
+class CorpusReader:
+    """Reads documents from files, folders, globs, databases, standard input and rows in memory.
+
+    A row is rejected if it cannot be read, if it has no id although its file has an id field, if
+    its title and text are both blank, or if a value has the wrong type. Blank lines are not rows.
+    If a file has no id field, the id of a row is ``<file name>#<number>``. The number is that of
+    the line in a text format such as JSON lines or CSV, else that of the row; both count from 1.
+    Rows with given vectors need no title and text; such a row is rejected if its vector cannot be
+    used.
+
+    If a file is damaged, such as a truncated gzip file, the part from the damage on counts as one
+    rejected row. In a damaged Parquet row group every row that cannot be decoded counts as one
+    rejected row. With ``on_error="skip"`` the rows before the damage are kept. Standard input, rows
+    in memory and the results of queries are copied to a temporary file, so that they can be read
+    twice.
+
+    Args:
+        sources: A path, a glob or ``-`` (standard input), or several of them; or rows in memory,
+            such as dicts, `Document` objects or a data frame.
+        fields: Names of the id, text, title and vector fields; None: the first three are detected,
+            and no field holds vectors. For `Document` objects only the vector field is used, since
+            they have an id, a text and a title of their own.
+        on_error: "stop": raise at the first bad row. "skip": return bad rows as `Reject` objects.
+        columns: Known types of metadata columns, such as those of an existing index. An int64
+            column may still become float64, and a column of empty lists a list of another type.
+        widens: Returns whether a known column can get another type; see `Columns`.
+        batch_rows: Maximum input rows per batch. A batch ends earlier if its documents and given
+            vectors take 16 MiB, or less with a small memory budget (see `memory.shares`).
+        memory_bytes: Memory budget of the process, from which `memory.shares` computes the limits
+            of a row and of a batch. None: no budget; a row may take 64 MiB of its file.
+        vectors: Given vectors, one for each row in input order, including rejected rows; None:
+            there are none, unless ``fields`` names a vector field.
+        vector_rule: Dimensions and values that given vectors must have.
+        root: Folder; the id of a file that is a document is its path relative to this folder.
+            "common": the deepest folder that contains all sources with such files. None, or a file
+            outside the root: the path is relative to the folder that the source names.
+        text_as: What a document is in a ``.txt`` file that is itself a source: one of its "lines",
+            or the whole "file"; None: a line, and a note says so.
+        stored: Names among ``fields`` that an index stores from its build. A file may lack a stored
+            name that detection may find, and a row may lack a stored vector; a model then embeds
+            its text. None: each file has all named fields.
+        metadata_fields: The fields that become metadata columns; None: all but those of id, text,
+            title and vector. Files that are documents always keep the columns path and page.
+        column_types: Types that the user has chosen for metadata columns, by column, such as
+            ``int`` (see `column_types.parse_type`). The values of these columns are converted.
+        query: The query whose result is the rows of a database; None: a database must have only one
+            table or view, which is read.
+
+    Raises:
+        ConfigError: ``column_types`` has an unknown type, or contradicts ``columns``; or ``query``
+            is given, and no source is a database.
+        CorpusError: There is no source, a source is absent or of unknown format, the query fails,
+            or rows in memory cannot be copied.
+    """
+
+    def __init__(
+        self,
+        sources: Sources | SourceFile,
+        *,
+        fields: FieldNames | None = None,
+        on_error: Literal["stop", "skip"] = "stop",
+        columns: Mapping[str, ColumnType] | None = None,
+        widens: Callable[[str], bool] = lambda name: True,
+        batch_rows: int = 1024,
+        memory_bytes: int | None = None,
+        vectors: RowVectors | None = None,
+        vector_rule: VectorRule = VectorRule(),  # noqa: B008 (frozen)
+        root: Root = "common",
+        text_as: TextAs | None = "lines",
+        stored: FieldNames | None = None,
+        metadata_fields: Collection[str] | None = None,
+        column_types: Mapping[str, str] | None = None,
+        query: str | None = None,
+    ) -> None:
+        if batch_rows < 1:
+            raise ValueError(f"batch_rows is {batch_rows}; it must be at least 1.")
+        self.on_error = on_error
+        self.fields, self._stored = fields or FieldNames(), stored or FieldNames()
+        self._known, self._widens = columns, widens
+        self._batch_rows, self._batch_bytes = batch_rows, memory.shares(memory_bytes).batch
+        self._limit = RowLimit.within(memory_bytes)
+        self._files = source_files(
+            sources, self, root=root, text_as=text_as, vector=self.fields.vector, query=query
+        )
+        self._plans: list[_FilePlan] = []
+        self._reading: _FilePlan | None = None  # the file that `batches` reads
+        self._declared = {n: parse_type(kind) for n, kind in (column_types or {}).items()}
+        self._columns = Columns(columns, widens, self._declared)
+        self._chosen = None if metadata_fields is None else frozenset(metadata_fields)
+        self._unseen: set[str] = set()  # named fields that no row had so far
+        has_vectors = vectors is not None or self.fields.vector is not None
+        self._vectors = VectorReader(vector_rule, vectors) if has_vectors else None
+        is_stored = self.fields.vector is not None and self.fields.vector == self._stored.vector
+        self._embeds = is_stored and vectors is None  # the texts of rows without a vector
+
+    @property
+    def root(self) -> Path | None:
+        """The folder to which the ids of files are relative; None: no id is such a path."""
+        return next((file.root for file in self._files if file.root), None)
+
+    @property
+    def paths(self) -> list[Path]:
+        """All files to read, including each file in a folder of files, and all databases."""
+        files = [path for file in self._files for path, _ in members(file) if path is not None]
+        return files + [file.origin for file in self._files if file.origin is not None]
+
+    def reads(self, path: Path) -> bool:
+        """Whether a path is one of the source files, also through a link or another spelling."""
+        return path.exists() and same_file(path, self.paths) is not None
+
+    def survey(self, *, allow_empty: bool = False) -> Survey:
+        """Check every row once, and decide the fields of each file and all column types.
+
+        Args:
+            allow_empty: Whether the sources may have no rows.
+
+        Raises:
+            CorpusError: There are no rows; a file cannot be read or has no text field; a named
+                field is missing; the numbers of given vectors and rows differ; or, with
+                ``on_error="stop"``, a row is bad. For a bad row, the message has its position, the
+                reason and the bad value.
+        """
+        self._columns = Columns(self._known, self._widens, self._declared)
+        self._unseen = {*self.fields.texts, *(self._chosen or ()), *self._declared}
+        self._plans, rows = [], 0
+        with progress("Checking", None, "rows") as advance:
+            for file in self._files:
+                self._plans.append(self._survey_file(file, rows, advance))
+                rows += self._plans[-1].rows
+        if not (rows or allow_empty):
+            more = f" and {len(self._files) - 1} more" if len(self._files) > 1 else ""
+            raise CorpusError(f"{self._files[0].shown}{more}: holds no rows.")
+        self._require_seen()
+        rejected = sum(plan.rejected for plan in self._plans)
+        sha256, vectors = content_sha256(self._files), self._vectors
+        if vectors and vectors.given:
+            vectors.given.require(rows, vectors.rule)
+            sha256 = hashlib.sha256(f"{sha256} {vectors.given.sha256()}".encode()).hexdigest()
+        dim = vectors.dim if vectors else None
+        return Survey(rows, rejected, sha256, dict(self._columns.types), dim)
+
+    def batches(
+        self, *, skip_rows: int = 0, share: Callable[[Document], float] | None = None
+    ) -> Iterator[ReadBatch]:
+        """Yield the rows in batches, in input order; run `survey` first if it has not run yet.
+
+        The input is cut into blocks. A block ends at each multiple of ``batch_rows`` rows of all
+        sources together, or earlier if its documents and given vectors reach the memory limit of a
+        batch. A block is one batch, or several if ``share`` is given. If rows may lack a stored
+        vector, a block also ends where rows with and without a vector follow each other.
+
+        Args:
+            skip_rows: The ``rows_end`` of a batch of an earlier pass with the same ``share``. Only
+                the rows after that batch are yielded, in the same batches as in the earlier pass.
+                To find the ends of blocks, reading starts at the last multiple of ``batch_rows``.
+            share: Returns which share of a batch a document fills. A batch ends with the document
+                at which the shares add up to 1, or at the end of its block. None: a batch is a
+                whole block.
+
+        Raises:
+            CorpusError: In the same cases as `survey`, or a file was changed after the survey.
+        """
+        if not self._plans:
+            self.survey()
+        documents: list[Document] = []
+        vectors: list[Vectors] = []
+        rejects: list[Reject] = []
+        rows = skip_rows - skip_rows % self._batch_rows
+        all_rows = sum(plan.rows for plan in self._plans)
+        block_bytes, filled, starts_block = 0, 0.0, True
+        for item in self._items(rows):
+            differs = not isinstance(item, Reject) and bool(vectors) != (item[1] is not None)
+            if self._embeds and documents and differs:
+                if rows > skip_rows:
+                    given = self._stacked(documents, vectors)
+                    yield ReadBatch(documents, rejects, rows, given, starts_block)
+                documents, vectors, rejects, filled, starts_block = [], [], [], 0.0, True
+                block_bytes = 0
+            rows += 1
+            if isinstance(item, Reject):
+                rejects.append(item)
+            else:
+                document, vector = item
+                documents.append(document)
+                block_bytes += document.held_bytes
+                filled += share(document) if share else 0.0
+                if vector is not None:
+                    vectors.append(vector)
+                    block_bytes += vector.nbytes
+            ends_block = (
+                rows % self._batch_rows == 0 or block_bytes >= self._batch_bytes or rows == all_rows
+            )
+            if ends_block or rows == skip_rows or filled >= 1:
+                if rows > skip_rows:
+                    self._require_unchanged()
+                    given = self._stacked(documents, vectors)
+                    yield ReadBatch(documents, rejects, rows, given, starts_block, ends_block)
+                documents, vectors, rejects, filled, starts_block = [], [], [], 0.0, ends_block
+                block_bytes = 0 if ends_block else block_bytes
+
+    def _stacked(self, documents: list[Document], vectors: list[Vectors]) -> Vectors | None:
+        if self._vectors is None or (documents and not vectors):
+            return None
+        return np.stack(vectors) if vectors else np.empty((0, self._vectors.dim or 0), np.float32)
+
+    def _survey_file(self, file: SourceFile, first_row: int, advance: Advance) -> _FilePlan:
+        plan = _FilePlan(file, _stamp(file), first_row)
+        self._before = self._columns.copy(), self._vectors.dim if self._vectors else None
+        if file.holds_files:
+            # The command sync finds the documents of a file by the column path.
+            chosen = None if self._chosen is None else self._chosen | {"path", "page"}
+            plan.roles = dataclasses.replace(_OF_FILES, metadata=chosen)
+        elif (names := field_names(file, limit=self._limit)) is not None:
+            plan.names = tuple(names)
+            plan.roles = self._roles(file, names)
+        follows = file.holds_files and self._vectors is not None and self._vectors.given is not None
+        for row in read_rows(file, limit=self._limit):
+            plan.rows += 1
+            if follows:
+                plan.places.append(hash(row.source))
+            reject = row if isinstance(row, Reject) else self._learn(row, plan)
+            if reject is not None:
+                self._refuse(reject)
+                plan.rejected += 1
+            if plan.rows % _ROWS_A_REPORT == 0:
+                advance(_ROWS_A_REPORT)
+        advance(plan.rows % _ROWS_A_REPORT)
+        return plan
+
+    def _roles(self, file: SourceFile, names: list[str]) -> Roles:
+        fields, has_vectors = self.fields.without_absent(self._stored, names), bool(self._vectors)
+        if file.holds_documents:
+            fields = FieldNames(vector=fields.vector)
+        if self._embeds and fields.vector not in names:
+            note(f"{file.shown} has no field {fields.vector!r}; a model embeds its texts.")
+            names, has_vectors = [*names, str(fields.vector)], False
+        roles = fields.resolve(names, file.shown, has_vectors=has_vectors)
+        needs_text = roles.needs_text and not self._embeds  # a later row may have a vector
+        return dataclasses.replace(roles, metadata=self._chosen, needs_text=needs_text)
+
+    def _require_seen(self) -> None:
+        """Refuse a named field that no row has, unless the rows are added to an index.
+
+        The rows that are added may lack a field that other rows of the index have.
+        """
+        if self._unseen and self._known is None:
+            name, shown = min(self._unseen), self._files[0].shown
+            more = f" and {len(self._files) - 1} more" if len(self._files) > 1 else ""
+            kind = "text field" if name in self.fields.texts else "metadata field"
+            known = [*self._plans[0].names, *self._columns.types]
+            raise CorpusError(f"{shown}{more}: {unknown_name(name, name, set(known), kind)}")
+
+    def _learn(self, row: RawRow, plan: _FilePlan) -> Reject | None:
+        assert plan.roles is not None  # set, since the file has a valid row
+        if self._unseen:
+            self._unseen -= row.values.keys()
+        plan.first_valid = plan.first_valid or row.source
+        if plan.roles.id is None and (late := late_id_field(row.values, plan.roles)):
+            # The file has an id field after all, so each of its earlier rows lacks the id, and
+            # what was learnt from them is forgotten.
+            plan.roles = dataclasses.replace(plan.roles, id=late)
+            self._columns, dim = self._before
+            if self._vectors:
+                self._vectors.dim = dim
+            reason = f"the row has no id ({late!r} is missing, but {row.source} has it)"
+            self._refuse(Reject(plan.first_valid, reason))
+            plan.rejected = plan.rows - 1
+        try:
+            parts = row_parts(row, plan.roles, plan.file.name)
+            vector = self._vector(parts, plan.first_row + plan.rows - 1)
+            self._columns.learn(parts.metadata, typed=row.typed)
+        except BadRow as bad:
+            return bad.at(row.source)
+        if self._vectors and vector is not None:
+            self._vectors.dim = len(vector)
+        return None
+
+    def _vector(self, parts: RowParts, number: int) -> Vectors | None:
+        """Return the given vector of a row, or None if a model embeds its text.
+
+        Args:
+            parts: The parts of the row.
+            number: Number of the row in all sources, from 0.
+
+        Raises:
+            BadRow: The vector cannot be used.
+        """
+        if self._vectors is None:
+            return None
+        if self._vectors.given:
+            return self._vectors.of_row(number)
+        assert self.fields.vector is not None
+        if self._embeds and parts.vector is None:
+            if not parts.title and not parts.text:
+                raise BadRow(f"the row has neither a text nor a vector ({self.fields.vector!r})")
+            return None
+        return self._vectors.of_value(parts.vector, self.fields.vector)
+
+    def _items(self, skip: int) -> Iterator[tuple[Document, Vectors | None] | Reject]:
+        for plan in self._plans:
+            if skip >= plan.rows:
+                skip -= plan.rows
+                continue
+            self._reading, read = plan, skip
+            self._require_unchanged()
+            for row in read_rows(plan.file, skip=skip, limit=self._limit):
+                if read == plan.rows or plan.is_moved(read, row.source):
+                    raise _changed(plan.file)
+                number = plan.first_row + read
+                item = row if isinstance(row, Reject) else self._document(row, plan, number)
+                if isinstance(item, Reject):
+                    self._refuse(item)
+                read += 1
+                yield item
+            if read < plan.rows:
+                raise _changed(plan.file)
+            self._require_unchanged()
+            skip = 0
+
+    def _require_unchanged(self) -> None:
+        """Raise an error if the file that is being read was written to since the survey.
+
+        A folder is not checked, since other files, such as those of the index, may be written to it
+        meanwhile.
+        """
+        plan = self._reading
+        if plan and plan.file.format != "folder" and _stamp(plan.file) != plan.stamp:
+            raise _changed(plan.file)
+
+    def _document(
+        self, row: RawRow, plan: _FilePlan, number: int
+    ) -> tuple[Document, Vectors | None] | Reject:
+        assert plan.roles is not None  # set by the survey
+        try:
+            parts = row_parts(row, plan.roles, plan.file.name)
+            vector = self._vector(parts, number)
+            metadata = self._columns.convert(parts.metadata, typed=row.typed)
+        except BadRow as bad:
+            return bad.at(row.source)
+        except NewColumnError as error:  # the survey saw all columns, so the file has changed
+            raise _changed(plan.file) from error
+        document = Document(
+            parts.doc_id, parts.text, parts.title, metadata, row.source, row.fingerprint
+        )
+        return document, vector
+
+    def _refuse(self, reject: Reject) -> None:
+        """Raise the error of a bad row, unless bad rows are to be skipped."""
+        if self.on_error == "stop":
+            skip = "Fix it, or pass --on-error skip."
+            raise reject.error(if_offered("--on-error", skip, "Fix it."))
+
+
+def _changed(file: SourceFile) -> CorpusError:
+    return CorpusError(
+        f"{file.shown}: changed while it was read. Start again; if a program keeps writing to it, "
+        "read a copy."
+    )
+
+
+def _stamp(file: SourceFile) -> tuple[int, int]:
+    try:
+        state = file.path.stat()
+    except OSError as error:
+        raise CorpusError(f"{file.shown}: cannot be read: {error.strerror}.") from error
+    return state.st_size, state.st_mtime_ns

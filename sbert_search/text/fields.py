@@ -1,0 +1,245 @@
+"""Detect the id, text and title fields of a file, and split its rows into these parts."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from sbert_search.base.options import if_offered
+from sbert_search.config import unknown_name
+from sbert_search.errors import ConfigError, CorpusError
+from sbert_search.text.column_types import as_text
+from sbert_search.text.formats.rows import BadRow, RawRow, check_text
+
+ID_FIELDS = ("_id", "id", "doc_id", "docid")
+TEXT_FIELDS = ("text", "contents", "content", "body", "passage", "document", "sentence")
+TITLE_FIELD = "title"
+MAX_ID_CHARS = 1024
+TEXT_SEPARATOR = "\n\n"  # between the values of several text fields
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FieldNames:
+    """Names of the fields that hold the id, the text, the title and the vector of a row.
+
+    Attributes:
+        id: Field of the id. None: the first existing one of ``_id``, ``id``, ``doc_id``, ``docid``.
+        text: Field of the text, or several fields, whose values are joined in this order with a
+            blank line between them; a missing one is left out. None: the first existing one of
+            ``text``, ``contents``, ``content``, ``body``, ``passage``, ``document``, ``sentence``.
+        title: Field of the title. None: ``title``, unless this field is named for another part.
+        vector: Field with a vector of the row, a list of numbers. None: no field; a model embeds
+            the text, unless the user gives an array of vectors.
+
+    Raises:
+        ConfigError: A field is named twice.
+    """
+
+    id: str | None = None
+    text: str | tuple[str, ...] | list[str] | None = None
+    title: str | None = None
+    vector: str | None = None
+
+    def __post_init__(self) -> None:
+        if isinstance(self.text, (tuple, list)):
+            texts = tuple(self.text)
+            object.__setattr__(self, "text", texts[0] if len(texts) == 1 else texts or None)
+        names = [n for n in (self.id, *self.texts, self.title, self.vector) if n is not None]
+        if repeated := sorted({name for name in names if names.count(name) > 1}):
+            weight = if_offered(
+                "--title-weight",
+                " To weight the words of titles in lexical search, use --title-weight "
+                "(LexicalSettings(title_weight=...)).",
+            )
+            raise ConfigError(
+                f"The field {repeated[0]!r} is named twice; name each field once.{weight}"
+            )
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """The named fields of the text; () if the field is to be detected."""
+        return (self.text,) if isinstance(self.text, str) else tuple(self.text or ())
+
+    def without_absent(self, stored: FieldNames, names: Collection[str]) -> FieldNames:
+        """Leave names to detection that an index stores, a file lacks, and detection may find.
+
+        Args:
+            stored: Names that the index stores from its build; other names must exist in the file.
+            names: The field names of the file.
+        """
+        absent = {
+            role: None
+            for role, known in (("id", ID_FIELDS), ("text", TEXT_FIELDS), ("title", (TITLE_FIELD,)))
+            if (name := getattr(self, role)) == getattr(stored, role)
+            and name in known
+            and name not in names
+        }
+        return replace(self, **absent)
+
+    def resolve(
+        self,
+        names: Iterable[str],
+        shown: str,
+        remedy: str | None = None,
+        *,
+        has_vectors: bool = False,
+    ) -> Roles:
+        """Choose the fields of one file from the field names of its first rows.
+
+        A field that is named for one part of a row is not detected as another part.
+
+        Args:
+            names: The field names.
+            shown: Name of the file in messages.
+            remedy: Last sentence of the error message if there is no text field. None: it advises
+                to use --text-field, or to rename a field if the running command has no such option.
+            has_vectors: Whether each row has a given vector. Then it needs no text.
+
+        Raises:
+            CorpusError: There is no text field, although rows need one, or a named field does not
+                exist; the message suggests a similar field name or lists all. If several text
+                fields are named, at least one of them must exist.
+        """
+        names = list(names)
+        texts = [name for name in self.texts if name in names] or self.texts[:1]
+        named = [("id", self.id), *(("text", text) for text in texts)]
+        named += [("title", self.title), ("vector", self.vector)]
+        for role, field in named:
+            if field is not None and field not in names:
+                raise CorpusError(f"{shown}: {unknown_name(field, field, names, f'{role} field')}")
+        taken = {self.id, *self.texts, self.title, self.vector}
+        free = [name for name in names if name not in taken]
+        text = self.texts or tuple(filter(None, [_first(TEXT_FIELDS, free)]))
+        if not text and not has_vectors:
+            remedy = remedy or if_offered(
+                "--text-field",
+                "Name the text field with --text-field.",
+                "Rename the text field to 'text'.",
+            )
+            raise CorpusError(
+                f"{shown}: no text field among {', '.join(map(repr, names))}. {remedy}"
+            )
+        return Roles(
+            id=self.id or _first(ID_FIELDS, free),
+            text=text or tuple(name for name in TEXT_FIELDS if name not in taken)[:1],
+            title=self.title or (None if TITLE_FIELD in taken else TITLE_FIELD),
+            vector=self.vector,
+            needs_text=not has_vectors,
+        )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Roles:
+    """Names of the fields of one file.
+
+    Attributes:
+        id: Field of the id; None: an id is made from the file name and the number of the line or
+            row.
+        text: Fields of the text.
+        title: Field of the title; None: there is none.
+        vector: Field of a given vector; None: there is none.
+        needs_text: Whether a row without title and text is bad.
+        metadata: Fields that are kept as metadata; None: all fields not named above.
+    """
+
+    id: str | None
+    text: tuple[str, ...]
+    title: str | None
+    vector: str | None = None
+    needs_text: bool = True
+    metadata: frozenset[str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RowParts:
+    """The parts of a row: id, title and text are checked; metadata and vector are not converted."""
+
+    doc_id: str
+    title: str
+    text: str
+    metadata: Mapping[str, object]
+    vector: object = None
+
+
+def row_parts(row: RawRow, roles: Roles, file_name: str) -> RowParts:
+    """Check a row and split it into its parts.
+
+    Raises:
+        BadRow: The file has an id field, and the id is missing, blank or too long; the id, title or
+            text has the wrong type; title and text are both blank, although a row needs a text;
+            an object is nested too deep; or a string has a lone surrogate or a NUL.
+    """
+    metadata = dict(row.values)
+    vector = metadata.pop(roles.vector, None) if roles.vector else None
+    title = _text_of(metadata.pop(roles.title, None), roles.title) if roles.title else ""
+    if len(roles.text) == 1:
+        text = _text_of(metadata.pop(roles.text[0], None), roles.text[0])
+    else:
+        parts = (_text_of(metadata.pop(name, None), name) for name in roles.text)
+        text = TEXT_SEPARATOR.join(part for part in parts if part)
+    if roles.id is None:
+        doc_id = f"{file_name}#{row.number}"
+    else:
+        doc_id = checked_id(metadata.pop(roles.id, None), roles.id)
+    if roles.needs_text and not title and not text:
+        raise BadRow(f"blank document: {_all_blank([roles.title, *roles.text])}")
+    if roles.metadata is not None:
+        metadata = {name: metadata[name] for name in metadata if name in roles.metadata}
+    return RowParts(doc_id, title, text, _flat(metadata), vector)
+
+
+def late_id_field(names: Iterable[str], roles: Roles) -> str | None:
+    """Return the first of `ID_FIELDS` that is among the names and has no other role, or None."""
+    taken = (*roles.text, roles.title, roles.vector)
+    return _first(ID_FIELDS, [name for name in names if name not in taken])
+
+
+def _first(candidates: Iterable[str], names: list[str]) -> str | None:
+    return next((name for name in candidates if name in names), None)
+
+
+def _all_blank(names: Iterable[str | None]) -> str:
+    *others, last = [repr(name) for name in names if name is not None]
+    both = "both" if len(others) == 1 else "all"
+    return f"{', '.join(others)} and {last} are {both} blank" if others else f"{last} is blank"
+
+
+def _text_of(value: object, name: str) -> str:
+    if value is None:
+        return ""
+    if not isinstance(value, str):
+        kind = type(value).__name__
+        raise BadRow(f"{name!r} is of type {kind}; it must be a string", value)
+    return check_text(value, name) if value.strip() else ""
+
+
+def checked_id(value: object, name: str) -> str:
+    """Check an id and return it as text.
+
+    Raises:
+        BadRow: The id is missing, blank, too long, or neither a text nor an integer; or it has a
+            lone surrogate or a NUL.
+    """
+    if value is None or value == "":
+        raise BadRow(f"the row has no id ({name!r} is missing or empty)")
+    if isinstance(value, int) and not isinstance(value, bool):
+        return str(value)
+    if not isinstance(value, str):
+        kind = type(value).__name__
+        raise BadRow(f"{name!r} is of type {kind}; an id must be a string or an integer", value)
+    if not value.strip():
+        raise BadRow(f"{name!r} is blank", value)
+    if len(value) > MAX_ID_CHARS:
+        raise BadRow(f"{name!r} is longer than {MAX_ID_CHARS} characters", value)
+    return check_text(value, name)
+
+
+def _flat(metadata: Mapping[str, object]) -> dict[str, object]:
+    """Return metadata without nulls, objects as JSON text; strings outside lists are checked."""
+    flat: dict[str, object] = {}
+    for name, value in metadata.items():
+        if isinstance(value, (str, dict)):
+            flat[name] = as_text(value, name)
+        elif value is not None:
+            flat[name] = value
+    return flat

@@ -1,0 +1,351 @@
+"""Read files whose content is text: Markdown, HTML, source code, notebooks, PDF and the like.
+
+Each file is one document, except that each page of a PDF file is a document.
+"""
+
+from __future__ import annotations
+
+import codecs
+import itertools
+import os
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Literal
+
+import xxhash
+
+from sbert_search.base.memory import mib
+from sbert_search.errors import CorpusError
+from sbert_search.text.formats import markup
+from sbert_search.text.formats.lines import BOM
+from sbert_search.text.formats.markup import read_pdf
+from sbert_search.text.formats.rows import (
+    NO_BUDGET,
+    BadRow,
+    RawRow,
+    Reject,
+    RowLimit,
+    decode,
+    printable,
+)
+
+Kind = Literal["text", "markdown", "rst", "html", "notebook", "pdf"]
+
+CODE = (
+    ".c .cc .clj .cpp .cs .cxx .dart .erl .ex .exs .go .h .hpp .hs .java .jl .js .jsx .kt .lua .m "
+    ".mjs .ml .php .pl .pm .proto .ps1 .py .pyi .r .rb .rs .scala .sh .sql .swift .ts .tsx .zig"
+)
+
+KINDS: Mapping[str, Kind] = {
+    ".txt": "text",
+    ".adoc": "text",
+    ".org": "text",
+    ".tex": "text",
+    ".md": "markdown",
+    ".markdown": "markdown",
+    ".rst": "rst",
+    ".html": "html",
+    ".htm": "html",
+    ".ipynb": "notebook",
+    ".pdf": "pdf",
+    **dict.fromkeys(CODE.split(), "text"),
+}
+"""The kind of a file by its extension. Source code is of the kind "text": the file is the text."""
+
+UNREAD_FOLDERS = frozenset(("__pycache__", "node_modules"))  # not read, like hidden folders
+# A folder with all files of one of these sets is not read: it is a virtual environment of Python,
+# an index of this package or a sharded index.
+_UNREAD_FILES = ({"pyvenv.cfg"}, {"LOCK", "MANIFEST.json"}, {"LOCK", "shards.json"})
+
+PAGE_MARK = "#page="  # in the id of a PDF page, between the path of the file and the page number
+
+_PDF_SHARE = 8  # a PDF file may have this many times the bytes of a document: each page is one
+_EXTRACTION = 3  # increase it when a change of the code changes the title or text of a file
+_UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+_CHARSET = re.compile(rb"""<meta\b[^>]*?charset\s*=\s*["']?\s*([\w-]{1,30})""", re.IGNORECASE)
+_CHARSETS = re.compile(
+    r"utf-?8|(us-)?ascii|latin-?1|iso-?8859-?\d+|(windows|cp)-?125\d|koi8-[ru]|macintosh|gbk|gb2312"
+    r"|gb18030|big5|euc-(jp|kr)|shift[_-]?jis|utf-?16(le|be)?"
+)
+# Browsers decode these encodings as supersets (WHATWG Encoding Standard, section 4.2).
+_EXTENSIONS = {
+    **dict.fromkeys(("latin1", "iso88591", "ascii", "usascii"), "cp1252"),
+    **dict.fromkeys(("gb2312", "gbk"), "gb18030"),
+    "shiftjis": "cp932",
+    "euckr": "cp949",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """The files of a folder and its subfolders that `list_files` does not skip.
+
+    Paths are relative to the folder and have ``/`` between their parts.
+
+    Attributes:
+        names: Sorted paths of the files that are documents. These are read.
+        tables: Sorted paths of the files whose rows are documents, such as ``.csv``. They are not
+            read as part of a folder.
+        others: Number of the other files by extension. They are not read.
+        unlisted: Paths of the subfolders that cannot be listed.
+    """
+
+    names: list[str]
+    tables: list[str]
+    others: Counter[str] = field(default_factory=Counter)
+    unlisted: list[str] = field(default_factory=list)
+
+    def left_out(self, remedy: str) -> str:
+        """Describe the files that are not read; "" if there are none.
+
+        Args:
+            remedy: How to read the tables, such as "name each of them".
+        """
+        parts = []
+        if self.tables:
+            shown = ", ".join(printable(name) for name in self.tables[:3])
+            more = f" and {len(self.tables) - 3:,} more" if len(self.tables) > 3 else ""
+            parts.append(f"tables are not read with a folder; {remedy}: {shown}{more}")
+        if self.others:
+            kinds = ", ".join(f"{suffix} {n:,}" for suffix, n in self.others.most_common(5))
+            more = ", ..." if len(self.others) > 5 else ""
+            parts.append(f"{self.others.total():,} files of other kinds ({kinds}{more})")
+        return "; ".join(parts)
+
+
+@dataclass(frozen=True, slots=True)
+class FileName:
+    """A file to read, and its names.
+
+    Attributes:
+        path: Path of the file.
+        doc_id: The id of its document; ids of PDF pages begin with it.
+        column: The value of the document's metadata column ``path``.
+        shown: Name of the file in messages.
+        outside: Whether the file is a link in a folder to a file outside the folder. Such a link is
+            not read.
+    """
+
+    path: Path
+    doc_id: str
+    column: str
+    shown: str
+    outside: bool = False
+
+
+def list_files(
+    folder: Path,
+    tables: Sequence[str] = (),
+    *,
+    on_unlisted: Callable[[Path, OSError], None] | None = None,
+) -> Listing:
+    """List the files of a folder and its subfolders.
+
+    Hidden files and folders, `UNREAD_FOLDERS`, virtual environments of Python, indexes of this
+    package and links to folders are skipped.
+
+    Args:
+        folder: The folder.
+        tables: Endings of the names of files whose rows are documents, such as ``.csv.gz``.
+        on_unlisted: Called with the path of each folder that cannot be listed, and the error. None:
+            the first such folder raises an error.
+
+    Raises:
+        CorpusError: A folder cannot be listed, and ``on_unlisted`` is None.
+    """
+    listing = Listing([], [])
+
+    def fail(error: OSError) -> None:
+        if on_unlisted is None:
+            shown = printable(error.filename)
+            raise CorpusError(f"{shown}: cannot be listed: {error.strerror}.") from error
+        listing.unlisted.append(Path(error.filename).relative_to(folder).as_posix())
+        on_unlisted(Path(error.filename), error)
+
+    for here, folders, files in os.walk(folder, onerror=fail):
+        if any(of_program <= set(files) for of_program in _UNREAD_FILES):
+            folders.clear()
+            continue
+        folders[:] = filter(is_read, folders)
+        inside = Path(here).relative_to(folder)
+        for name in files:
+            suffix = Path(name).suffix.lower()
+            if name.startswith("."):
+                continue
+            if suffix in KINDS:
+                listing.names.append((inside / name).as_posix())
+            elif name.lower().endswith(tuple(tables)):
+                listing.tables.append((inside / name).as_posix())
+            else:
+                listing.others[suffix or "without extension"] += 1
+    listing.names.sort()
+    listing.tables.sort()
+    return listing
+
+
+def leads_out(folder: Path, name: str) -> bool:
+    """Whether a file in a folder is a symbolic link to a file outside the folder."""
+    path = folder / name
+    return path.is_symlink() and not Path(os.path.realpath(path)).is_relative_to(
+        os.path.realpath(folder)
+    )
+
+
+def read_files(
+    files: Iterator[FileName], *, skip: int = 0, limit: RowLimit = NO_BUDGET
+) -> Iterator[RawRow | Reject]:
+    """Yield a row for each document, after the first ``skip`` rows and rejects.
+
+    The fields of a row are ``id``, ``title``, ``text``, ``path`` and ``modified``. The title is
+    found in the content; otherwise it is the name of the file. A file without title and text is
+    skipped. In a PDF file each page with text is a document: the number of the page is in the field
+    ``page`` and at the end of the id. A PDF file whose pages have no text is rejected.
+    """
+    rows = itertools.chain.from_iterable(_read_file(file, limit) for file in files)
+    return itertools.islice(rows, skip, None)
+
+
+def fingerprint(data: bytes) -> int:
+    """Hash the bytes of a file, seeded with the version of the code that extracts its text."""
+    return xxhash.xxh3_64_intdigest(data, seed=_EXTRACTION)
+
+
+def fingerprint_before_last(of_file: int) -> int:
+    """Return the fingerprint for all pages of a PDF file except the last one.
+
+    Only the last page has the fingerprint of the file, ``of_file``. Pages are committed in order,
+    so an index that holds ``of_file`` has all pages of the file.
+    """
+    return of_file ^ 1
+
+
+def read_bytes(file: FileName, limit: RowLimit = NO_BUDGET) -> bytes:
+    """Read a whole file.
+
+    Raises:
+        BadRow: The file is a link out of its folder, is no regular file, cannot be read or is too
+            large.
+    """
+    if file.outside:
+        raise BadRow("a link to a file outside the folder; copy the file into it")
+    try:
+        if not file.path.is_file():
+            raise BadRow("not a regular file")
+        size, is_pdf = file.path.stat().st_size, file.path.suffix.lower() == ".pdf"
+        if size > limit.n_bytes * (_PDF_SHARE if is_pdf else 1):
+            most = f"a PDF file may have {_PDF_SHARE} times" if is_pdf else "one document may have"
+            raise BadRow(f"the file has {mib(size)}, and {most} {limit}")
+        return file.path.read_bytes()
+    except OSError as error:
+        raise BadRow(f"cannot be read: {error.strerror}") from None
+
+
+def is_read(folder: str) -> bool:
+    """Whether a folder of this name is read as part of another folder."""
+    return not folder.startswith(".") and folder not in UNREAD_FOLDERS
+
+
+def _read_file(file: FileName, limit: RowLimit) -> Iterator[RawRow | Reject]:
+    source = f"{file.shown}:1"
+    try:
+        modified = _modified(file.path)
+        data = read_bytes(file, limit)
+        if not data.strip():
+            return
+        kind = KINDS[file.path.suffix.lower()]
+        of_file = {"path": file.column, "modified": modified}
+        if kind == "pdf":
+            yield from _read_pages(file, data, of_file)
+            return
+        title, text = _title_and_text(kind, data, limit)
+    except BadRow as bad:
+        yield bad.at(source)
+        return
+    title = markup.clean_title(title)
+    if title or text.strip():
+        title = title or printable(file.path.name)
+        values = {"id": file.doc_id, "title": title, "text": text, **of_file}
+        yield RawRow(source, 1, values, fingerprint=fingerprint(data))
+
+
+def _read_pages(
+    file: FileName, data: bytes, of_file: Mapping[str, object]
+) -> Iterator[RawRow | Reject]:
+    """Yield a row for each page with text. The last one has the `fingerprint` of the file.
+
+    The other pages, and all pages before a damaged page, have the `fingerprint_before_last`.
+    """
+    whole = fingerprint(data)
+    title, pages = read_pdf(data)
+    title = markup.clean_title(title) or printable(file.path.name)
+
+    def row(number: int, text: str, *, is_last: bool) -> RawRow:
+        doc_id = f"{file.doc_id}{PAGE_MARK}{number}"
+        values = {"id": doc_id, "title": title, "text": text, "page": number, **of_file}
+        own = whole if is_last else fingerprint_before_last(whole)
+        return RawRow(f"{file.shown}:page {number}", number, values, fingerprint=own)
+
+    before: tuple[int, str] | None = None
+    try:
+        for page in pages:
+            if before:
+                yield row(*before, is_last=False)
+            before = page
+    except BadRow:
+        if before:
+            yield row(*before, is_last=False)
+        raise
+    if before:
+        yield row(*before, is_last=True)
+
+
+def _title_and_text(kind: Kind, data: bytes, limit: RowLimit) -> tuple[str, str]:
+    if kind == "notebook":
+        limit.check_json(data)
+        return markup.notebook(data.removeprefix(BOM))
+    limit.check_text(data)
+    match kind:
+        case "html":
+            return markup.html_text(_decode_html(data))
+        case "markdown":
+            return markup.markdown(_decode(data))
+        case "rst":
+            text = _decode(data)
+            return markup.rst_title(text), text
+    return "", _decode(data)
+
+
+def _decode(data: bytes) -> str:
+    if data.startswith(_UTF16):
+        try:
+            return data.decode("utf-16")
+        except UnicodeDecodeError:
+            raise BadRow("invalid UTF-16") from None
+    return decode(data.removeprefix(BOM))
+
+
+def _decode_html(data: bytes) -> str:
+    """Decode an HTML page as UTF-8 or, if it is not, in the encoding that its ``<meta>`` names."""
+    try:
+        return _decode(data)
+    except BadRow:
+        named = _CHARSET.search(data, 0, 1024)
+        charset = named[1].decode().lower() if named else ""
+        if not _CHARSETS.fullmatch(charset):
+            raise
+        try:
+            return data.decode(_EXTENSIONS.get(re.sub("[-_]", "", charset), charset))
+        except (LookupError, UnicodeDecodeError):
+            raise BadRow(f"invalid {charset}, which the page names as its encoding") from None
+
+
+def _modified(path: Path) -> datetime | None:
+    """Return when a file was last changed; None if this is unknown or not in years 1 to 9999."""
+    try:
+        return datetime.fromtimestamp(path.stat().st_mtime_ns / 1e9, UTC)
+    except (OSError, OverflowError, ValueError):
+        return None

@@ -1,0 +1,270 @@
+"""Plan how many rows of a Parquet file to decode at a time, by the sizes of its pages.
+
+A reader decompresses whole pages, so a small file can need any amount of memory. The size of a page
+is in the page header, which is encoded in Thrift's compact protocol, and not in the file's footer.
+pyarrow does not expose the page headers, so this module parses them.
+
+Source: Apache Parquet format, parquet.thrift: PageHeader; Thrift compact protocol encoding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, TypeAlias
+
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from sbert_search.base.memory import mib
+from sbert_search.text.formats.rows import BadRow, RowLimit
+
+_HEADER_BYTES = 1 << 12  # read for a header at first; headers with statistics may be longer
+_MAX_HEADER_BYTES = 1 << 24
+_MAX_DEPTH = 8
+_WIDTHS = {1: 1, 2: 1, 3: 1, 7: 8}  # bytes of a boolean in a list, a byte and a double, by kind
+_DICTIONARY_PAGE = 2
+
+
+Struct: TypeAlias = "dict[int, Field]"
+Field: TypeAlias = "int | Struct | None"  # a boolean is an int; None: another type
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnPages:
+    """The pages of one column of a row group.
+
+    Attributes:
+        largest: Decompressed bytes of the largest data page.
+        widest: Mean decompressed bytes of a value in the data page where this mean is largest.
+        dictionary: Decompressed bytes of the dictionary page; 0: there is none.
+    """
+
+    largest: int
+    widest: int
+    dictionary: int
+
+    @classmethod
+    def read(cls, stream: BinaryIO, chunk: pq.ColumnChunkMetaData) -> ColumnPages:
+        """Read the headers of all pages of one column of a row group.
+
+        Raises:
+            ValueError: A header is damaged.
+        """
+        largest = widest = dictionary = 0
+        # Fields of PageHeader: 1 type, 2 uncompressed size, 3 compressed size, 5 data page header,
+        # 8 data page header v2; field 1 of the latter two is the number of values.
+        for header in _headers(stream, chunk):
+            size = _integer(header, 2)
+            if header[1] == _DICTIONARY_PAGE:
+                dictionary = max(dictionary, size)
+                continue
+            data_header = header.get(5, header.get(8))
+            n_values = _integer(data_header, 1) if isinstance(data_header, dict) else 0
+            largest = max(largest, size)
+            widest = max(widest, size // max(1, n_values))
+        return cls(largest, widest, dictionary)
+
+
+def _headers(stream: BinaryIO, chunk: pq.ColumnChunkMetaData) -> Iterator[Struct]:
+    first = chunk.data_page_offset
+    if chunk.has_dictionary_page and 0 < chunk.dictionary_page_offset < first:
+        first = chunk.dictionary_page_offset
+    at, end = first, first + chunk.total_compressed_size
+    while at < end:
+        header, size = _header(stream, at)
+        yield header
+        at += size + _integer(header, 3)
+
+
+def _header(stream: BinaryIO, at: int) -> tuple[Struct, int]:
+    """Read the page header at an offset; return it with its length in bytes."""
+    n_bytes = _HEADER_BYTES
+    while True:
+        stream.seek(at)
+        data = stream.read(n_bytes)
+        try:
+            header, size = _struct(data, 0, 0)
+        except IndexError:
+            if len(data) < n_bytes or n_bytes >= _MAX_HEADER_BYTES:
+                raise ValueError(f"a page header at byte {at} is cut off") from None
+            n_bytes *= 16
+            continue
+        if min(_integer(header, number) for number in (1, 2, 3)) < 0:
+            raise ValueError(f"there is no page header at byte {at}")
+        return header, size
+
+
+def _integer(header: Struct, number: int) -> int:
+    """Return an integer field of a header by its number; -1 if there is none."""
+    value = header.get(number)
+    return value if isinstance(value, int) else -1
+
+
+def _struct(data: bytes, at: int, depth: int) -> tuple[Struct, int]:
+    """Parse the struct at an offset; return its values by field number, and the offset after it.
+
+    Only booleans, integers and structs are kept; the other values become None.
+    """
+    if depth > _MAX_DEPTH:
+        raise ValueError("a page header nested too deep")
+    fields: Struct = {}
+    number = 0
+    while byte := data[at]:
+        at += 1
+        if byte >> 4:
+            number += byte >> 4
+        else:
+            number, at = _zigzag(data, at)
+        fields[number], at = _value(data, at, byte & 15, depth)
+    return fields, at + 1
+
+
+def _value(data: bytes, at: int, kind: int, depth: int) -> tuple[Field, int]:
+    match kind:
+        case 1 | 2:  # true, false
+            return kind == 1, at
+        case 3:  # byte
+            return data[at], at + 1
+        case 4 | 5 | 6:  # integers of 16, 32 and 64 bits
+            return _zigzag(data, at)
+        case 7:  # double
+            return None, at + 8
+        case 8:  # bytes
+            size, at = _varint(data, at)
+            return None, at + size
+        case 9 | 10:  # list, set
+            return None, _after_list(data, at, depth)
+        case 12:  # struct
+            return _struct(data, at, depth + 1)
+    raise ValueError(f"a page header with a field of type {kind}")
+
+
+def _after_list(data: bytes, at: int, depth: int) -> int:
+    """Return the offset after a list or set."""
+    if depth > _MAX_DEPTH:
+        raise ValueError("a page header nested too deep")
+    size, kind = data[at] >> 4, data[at] & 15
+    at += 1
+    if size == 15:
+        size, at = _varint(data, at)
+    if width := _WIDTHS.get(kind):  # no loop, since a damaged size may be 2**63
+        return at + size * width
+    for _ in range(size):
+        at = _value(data, at, kind, depth + 1)[1]
+    return at
+
+
+def _zigzag(data: bytes, at: int) -> tuple[int, int]:
+    value, at = _varint(data, at)
+    return (value >> 1) ^ -(value & 1), at
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    value = shift = 0
+    while shift < 70:
+        byte = data[at]
+        at += 1
+        value |= (byte & 127) << shift
+        if byte < 128:
+            return value, at
+        shift += 7
+    raise ValueError("a page header with a number beyond 64 bits")
+
+
+BLOCK_ROWS = 1024  # maximum number of rows to decode at a time
+BUFFER_BYTES = 1 << 20  # bytes read from the file at a time, for each column
+MAX_PAGE_BYTES = 256 << 20  # maximum size of one page if there is no memory budget
+
+# Minimum bytes of a decoded value by its physical Parquet type. For FIXED_LEN_BYTE_ARRAY the schema
+# of the file has the width.
+_VALUE_WIDTHS = {
+    "BOOLEAN": 1, "INT32": 4, "INT64": 8, "INT96": 12, "FLOAT": 4, "DOUBLE": 8, "BYTE_ARRAY": 1
+}  # fmt: skip
+_REPEATING = "DELTA_BYTE_ARRAY"  # in this encoding a few bytes can repeat a long previous value
+
+
+def plan_group(file: pq.ParquetFile, path: Path, group: int, limit: RowLimit) -> int:
+    """Return how many rows of a row group to decode at a time.
+
+    A row group stores each column as a sequence of pages; a page is always decompressed as a whole.
+
+    Raises:
+        BadRow: The pages, and the values of list columns, need too much memory.
+        ValueError: The page headers are damaged.
+    """
+    metadata = file.metadata.row_group(group)
+    # ``needed``: memory for reading: buffers, pages, and all values of columns with lists.
+    # ``row_bytes``: memory of one decoded row. ``largest``: size of the largest page.
+    needed = row_bytes = largest = 0
+    with path.open("rb") as stream:
+        for column in range(metadata.num_columns):
+            chunk = metadata.column(column)
+            pages = ColumnPages.read(stream, chunk)
+            largest = max(largest, pages.largest, pages.dictionary)
+            needed += min(BUFFER_BYTES, chunk.total_compressed_size)
+            needed += 2 * pages.largest + 3 * pages.dictionary
+            _check(needed, largest, limit)
+            width = _VALUE_WIDTHS.get(chunk.physical_type) or file.schema.column(column).length
+            value_bytes = max(width, _longest_value(path, group, chunk, pages, limit))
+            row_bytes += value_bytes * max(1, -(-chunk.num_values // max(1, metadata.num_rows)))
+            if file.schema.column(column).max_repetition_level:
+                needed += max(chunk.total_uncompressed_size, value_bytes * chunk.num_values)
+                _check(needed, largest, limit)
+    return max(1, min(BLOCK_ROWS, limit.block_bytes // max(1, row_bytes)))
+
+
+def _check(total: int, largest: int, limit: RowLimit) -> None:
+    """Reject a row group whose pages need too much memory, before decompressing them.
+
+    Args:
+        total: Memory for reading, in bytes. With a memory budget, at most an eighth of the budget
+            is allowed.
+        largest: Bytes of the largest page. Without a budget, `MAX_PAGE_BYTES` are allowed.
+        limit: Has the budget, if there is one.
+    """
+    budget = limit.budget
+    needed, allowed = (largest, MAX_PAGE_BYTES) if budget is None else (total, budget // 8)
+    if needed > allowed:
+        more = ";" if budget is None else f" with --memory {mib(budget)}; allow more, or"
+        raise BadRow(
+            f"the pages of its row group take {mib(needed)} of memory at a time, and "
+            f"{mib(allowed)} are allowed{more} write the file with smaller pages and row groups"
+        )
+
+
+def _longest_value(
+    path: Path, group: int, chunk: pq.ColumnChunkMetaData, pages: ColumnPages, limit: RowLimit
+) -> int:
+    """Return the bytes to count for one decoded value of a column.
+
+    Where an encoding can repeat a long value in a few bytes, this is an upper bound of the longest
+    value. Otherwise it is the mean size of a value in the page where this mean is largest.
+    """
+    if chunk.physical_type != "BYTE_ARRAY":  # all values have one width, which `plan_group` knows
+        return pages.widest
+    if _REPEATING in chunk.encodings:
+        return pages.largest
+    if pages.dictionary * BLOCK_ROWS <= limit.block_bytes:
+        return max(pages.widest, pages.dictionary)
+    return max(pages.widest, _longest_in_dictionary(path, group, chunk, pages))
+
+
+def _longest_in_dictionary(
+    path: Path, group: int, chunk: pq.ColumnChunkMetaData, pages: ColumnPages
+) -> int:
+    """Return the bytes of the longest value of a column's dictionary; every row may have it.
+
+    If pyarrow cannot return the dictionary, the result is the size of the dictionary page.
+    """
+    name = chunk.path_in_schema
+    if "." in name:
+        return pages.dictionary
+    with pq.ParquetFile(path, read_dictionary=[name], buffer_size=BUFFER_BYTES) as file:
+        batches = file.iter_batches(1, row_groups=[group], columns=[name], use_threads=False)
+        batch = next(batches, None)  # None: the pages of a damaged file state no values
+    column = None if batch is None else batch.column(0)
+    if column is None or not hasattr(column, "dictionary"):
+        return pages.dictionary
+    return int(pc.max(pc.binary_length(column.dictionary)).as_py() or 0)

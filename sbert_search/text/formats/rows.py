@@ -1,0 +1,336 @@
+"""The output of all format readers: raw rows, limits on their size, and rejected rows.
+
+A reader yields one item per input row, so counting items counts rows. Only after damage in a file,
+one reject may stand for all rows that follow. `CorpusReader` decides whether a bad row stops the
+work or is skipped.
+
+The list of rejected rows is a file next to the folder or file that the run builds.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from sbert_search.base import files
+from sbert_search.base.memory import MAX_ROW_BYTES, mib, shares
+from sbert_search.base.progress import warn
+from sbert_search.errors import CorpusError
+
+EXCERPT_CHARS = 80
+
+_Text = TypeVar("_Text", str, bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class Reject:
+    """One input row that cannot be used.
+
+    Attributes:
+        source: Position of the row, such as ``file:17`` (line) or ``file:row group 3:row 17``.
+        reason: Why the row cannot be used.
+        value: A short excerpt of the bad content, or "".
+    """
+
+    source: str
+    reason: str
+    value: str = ""
+
+    def error(self, remedy: str = "Fix it.") -> CorpusError:
+        """Return an error whose message has the position, the reason, the value and a remedy."""
+        shown = f" ({self.value})" if self.value else ""
+        return CorpusError(f"{self.source}: {self.reason}{shown}. {remedy}")
+
+
+@dataclass(frozen=True, slots=True)
+class RawRow:
+    """One row of a file, with values that are not checked yet.
+
+    Attributes:
+        source: Position of the row, as in `Reject`.
+        number: Number of the row in the file, from 1: of its line in text formats, of its page in
+            PDF files.
+        values: Values by field name; None means the same as a missing field.
+        typed: False if the format has no types (CSV, TSV), so that every value is text.
+        fingerprint: For a row that is a whole file or a page of a PDF file: a hash computed from
+            the bytes of the file, by which an index recognises that the file was changed. None: the
+            file holds rows.
+    """
+
+    source: str
+    number: int
+    values: Mapping[str, object]
+    typed: bool = True
+    fingerprint: int | None = None
+
+    @property
+    def text(self) -> str:
+        """The field ``text``, which a row of plain text has."""
+        return str(self.values["text"])
+
+
+class BadRow(Exception):  # noqa: N818 (internal: callers turn it into a Reject)
+    """A row cannot be used. `at` makes a `Reject` of it once the position is known."""
+
+    def __init__(self, reason: str, value: object = None) -> None:
+        self.reason = reason
+        self.value = "" if value is None else excerpt(value)
+        super().__init__(reason)
+
+    def at(self, source: str) -> Reject:
+        """Return a `Reject` for the row at the position ``source``."""
+        return Reject(source, self.reason, self.value)
+
+
+def excerpt(value: object) -> str:
+    """Return the `repr` of a value, cut to `EXCERPT_CHARS` characters."""
+    if isinstance(value, (str, bytes)):
+        value = value[: EXCERPT_CHARS + 1]
+    shown = repr(value)
+    return shown if len(shown) <= EXCERPT_CHARS else shown[: EXCERPT_CHARS - 3] + "..."
+
+
+def printable(path: str | os.PathLike[str]) -> str:
+    """Return a path as valid Unicode; undecodable bytes become backslash escapes."""
+    return os.fsencode(path).decode("utf-8", "backslashreplace")
+
+
+def check_text(value: str, name: str) -> str:
+    """Return the value if UTF-8 can encode it and it has no NUL, which would end a C string.
+
+    The readers of CSV, TSV, Parquet and Arrow decode invalid UTF-8 bytes to lone surrogates, so
+    this function finds these bytes too. Most other readers use `decode`, which refuses them.
+
+    Raises:
+        BadRow: The value has a lone surrogate or a NUL character.
+    """
+    if "\0" in value:
+        raise BadRow(f"NUL character in {name!r}", _around(value, value.index("\0")))
+    if not value.isascii():
+        try:
+            value.encode("utf-8")
+        except UnicodeEncodeError as error:
+            reason = f"invalid UTF-8 or a lone surrogate in {name!r}"
+            raise BadRow(reason, _around(value, error.start)) from None
+    return value
+
+
+def decode(data: bytes) -> str:
+    """Decode UTF-8.
+
+    Raises:
+        BadRow: The bytes are not UTF-8; the reason has the position of the first bad byte, from 1.
+    """
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        hint = "; is it UTF-16?" if data.startswith((b"\xff\xfe", b"\xfe\xff")) else ""
+        reason = f"invalid UTF-8 at byte {error.start + 1}{hint}"
+        raise BadRow(reason, _around(data, error.start)) from None
+
+
+def _around(value: _Text, position: int) -> _Text:
+    return value[max(0, position - 20) : position + 20]
+
+
+MAX_DECOMPRESSOR_BYTES = 512 << 20  # used if there is no memory budget
+
+_MAX_MEMORY_PER_BYTE = 1 << 10  # a row's memory is at most this many times its size in the file
+# Upper bounds of the bytes that Python allocates for one JSON object, list, key and scalar. Each
+# includes the reference in the enclosing list or object, but no elements or characters.
+_OBJECT_BYTES, _LIST_BYTES, _KEY_BYTES, _SCALAR_BYTES = 216, 120, 128, 96
+
+
+@dataclass(frozen=True, slots=True)
+class RowLimit:
+    """The maximum size of one row.
+
+    Attributes:
+        n_bytes: Maximum bytes of a row in the file and, if there is a budget, in memory.
+        budget: Memory budget of the process in bytes, from which ``n_bytes`` is computed. None: no
+            budget; only the bytes in the file are limited.
+    """
+
+    n_bytes: int = MAX_ROW_BYTES
+    budget: int | None = None
+
+    @classmethod
+    def within(cls, memory_bytes: int | None) -> RowLimit:
+        """Return the limit of a row for a memory budget in bytes; None: no budget."""
+        return cls(shares(memory_bytes).row, memory_bytes)
+
+    @property
+    def block_bytes(self) -> int:
+        """Maximum bytes of the rows that are converted to Python values at a time."""
+        return shares(self.budget).batch
+
+    @property
+    def decompressor_bytes(self) -> int:
+        """Maximum bytes of memory for decompressing a file, in addition to the row."""
+        return MAX_DECOMPRESSOR_BYTES if self.budget is None else self.budget // 6
+
+    def check(self, n_bytes: int) -> None:
+        """Reject a row of ``n_bytes`` bytes if this is above the limit.
+
+        Raises:
+            BadRow: The row is above the limit. The reason has the size, the limit and, if it can be
+                raised, the option for this.
+        """
+        if n_bytes > self.n_bytes:
+            of_memory = "" if self.budget is None else " of memory"
+            raise BadRow(f"the row takes {mib(n_bytes)}{of_memory}, and one row may take {self}")
+
+    def check_json(self, data: bytes) -> None:
+        """Raise `BadRow` for a JSON object whose values may need more memory than the limit.
+
+        Without a budget nothing is checked.
+        """
+        if self._may_be_too_much(data):
+            self.check(json_bytes(data))
+
+    def check_text(self, data: bytes) -> None:
+        """Raise `BadRow` for a text that may need more memory than the limit.
+
+        Without a budget nothing is checked.
+        """
+        if self._may_be_too_much(data):
+            self.check(_char_bytes(data) * len(data))
+
+    def check_cells(self, data: bytes, delimiter: str, before: int) -> int:
+        """Return an upper bound of the memory of one line of a CSV record, and check the record.
+
+        Without a budget nothing is checked, and the result is 0.
+
+        Args:
+            data: The line.
+            delimiter: Separator of the cells.
+            before: Sum of the results for the earlier lines of the record.
+
+        Raises:
+            BadRow: The record up to this line may need more memory than the limit.
+        """
+        if self.budget is None:
+            return 0
+        n_bytes = 4 * len(data) + _SCALAR_BYTES * (data.count(delimiter.encode()) + 1)
+        self.check(before + n_bytes)
+        return n_bytes
+
+    def _may_be_too_much(self, data: bytes) -> bool:
+        return self.budget is not None and len(data) > self.n_bytes // _MAX_MEMORY_PER_BYTE
+
+    def __str__(self) -> str:
+        """Format the limit; if it comes from a budget, name the option --memory too."""
+        if self.budget is None:
+            return mib(self.n_bytes)
+        more = "" if self.n_bytes >= MAX_ROW_BYTES else "; raise --memory"
+        return f"{mib(self.n_bytes)} with --memory {mib(self.budget)}{more}"
+
+
+NO_BUDGET = RowLimit()
+
+
+def json_bytes(data: bytes) -> int:
+    """Return an upper bound of the memory of the values of a JSON object, in bytes.
+
+    A list or an object of n elements has n - 1 commas. So the number of strings, numbers and
+    literals in ``data``, apart from keys, is at most one more than the number of commas. Each key
+    has a colon.
+    """
+    return (
+        _char_bytes(data, b"\\u" in data) * len(data)
+        + _OBJECT_BYTES * data.count(b"{")
+        + _LIST_BYTES * data.count(b"[")
+        + _KEY_BYTES * data.count(b":")
+        + _SCALAR_BYTES * (data.count(b",") + 1)
+    )
+
+
+def _char_bytes(data: bytes, escaped: bool = False) -> int:
+    """Return an upper bound of the bytes per character of a text that is decoded from ``data``.
+
+    Python stores every character of a string in 4 bytes if one character needs 4 bytes.
+
+    Args:
+        data: Bytes of the text.
+        escaped: Whether JSON escapes in the text may stand for characters that are not ASCII.
+    """
+    return 1 if data.isascii() and not escaped else 4
+
+
+_NAME = re.compile(r".*\.rejects(\.old)?\.jsonl", re.DOTALL)
+_FIELDS = {field.name for field in dataclasses.fields(Reject)}
+
+
+class RejectLog:
+    """JSON lines with the source, reason and value of every rejected row, in input order.
+
+    The file ``<folder>.rejects.jsonl`` lists the rejected rows of the last finished run; it is
+    absent if no row was rejected. During a run the new list grows under a temporary name. The
+    previous list stays until the end of the run, since the run may read it as a source. If the
+    previous list has a line that this class cannot have written, a user edited it. It is then kept
+    as ``<folder>.rejects.old.jsonl``, unless the run read it as a source and rejected no row.
+
+    Args:
+        folder: The folder or file that is built, such as an index.
+        keep: If an interrupted run is resumed, the number of lines of its list to keep; further
+            lines are dropped. 0: nothing is kept, as in a new run.
+    """
+
+    def __init__(self, folder: Path, keep: int = 0) -> None:
+        if folder.name in ("", ".."):  # such as ".", which has no name
+            folder = folder.resolve()
+        self.path = folder.with_name(f"{folder.name}.rejects.jsonl")
+        self._old = folder.with_name(f"{folder.name}.rejects.old.jsonl")
+        self._growing = folder.with_name(f"{folder.name}.rejects.jsonl.partial")
+        if keep and self.path.exists() and not self._growing.exists():
+            # The run was interrupted after `finish` had renamed its list.
+            files.disk.replace(self.path, self._growing)
+        self._log = files.LineLog(self._growing, keep)
+
+    def append(self, rejects: Sequence[Reject]) -> None:
+        """Append rejected rows and sync them to disk.
+
+        The caller commits the number of rejected rows after this call, so that a resumed run finds
+        at least this number of lines.
+        """
+        self._log.append([json.dumps(dataclasses.asdict(reject)) for reject in rejects])
+
+    def finish(self, *, was_read: bool) -> None:
+        """Replace the previous list by the new one; remove it if no row was rejected.
+
+        Args:
+            was_read: Whether the previous list was a source of the run.
+        """
+        rejected = self._growing.exists()
+        if self.path.exists() and (rejected or not was_read) and _is_changed(self.path):
+            files.disk.replace(self.path, self._old)
+            warn(f"{self.path} was changed by hand; it is kept as {self._old}.")
+        if rejected:
+            files.disk.replace(self._growing, self.path)
+        elif self.path.exists():
+            files.disk.unlink(self.path)
+
+
+def is_reject_list(path: Path) -> bool:
+    """Whether a file has the name of a list of rejected rows."""
+    return _NAME.fullmatch(path.name) is not None
+
+
+def _is_changed(path: Path) -> bool:
+    """Whether a list contains a line that `RejectLog` cannot have written."""
+    with path.open("rb") as lines:
+        return not all(map(_is_record, lines))
+
+
+def _is_record(line: bytes) -> bool:
+    try:
+        record = json.loads(line)
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(record, dict) and record.keys() == _FIELDS

@@ -1,0 +1,336 @@
+"""Read labelled pairs of texts, triplets, and groups of texts with the same meaning.
+
+A triplet is an anchor, a positive text that matches it, and one or more negative texts that do not.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+from sbert_search.config import unknown_name
+from sbert_search.errors import CorpusError
+from sbert_search.records import TextGroup, TextPair, Triplet
+from sbert_search.text.formats.rows import BadRow, Reject, check_text
+from sbert_search.text.sources import SourceFile, classify, field_names, read_rows
+
+COLUMNS = {
+    "text1": ("sentence1", "text1", "premise", "anchor", "query", "question"),
+    "text2": ("sentence2", "text2", "hypothesis", "positive", "passage", "answer"),
+    "score": ("score", "similarity", "relatedness_score"),
+    "label": ("label", "gold_label"),
+}
+"""Default column names of the parts of a pair, in order of preference."""
+
+# The name of each part in the recipe of a training, and its name in the table [columns] of a task
+# file of the command `eval`.
+_OF_TASKS = {"text": "text1", **{name: name for name in (*COLUMNS, "tokens", "tags")}}
+
+
+def read_pairs(
+    path: Path,
+    *,
+    text1: str | None = None,
+    text2: str | None = None,
+    score: str | None = None,
+    label: str | None = None,
+    score_range: tuple[float, float] | None = None,
+    need: Collection[str] = (),
+) -> list[TextPair]:
+    """Read the pairs of a table file.
+
+    Formats are JSON lines, JSON, CSV and TSV, each plain or compressed; Parquet and Arrow.
+
+    Args:
+        path: The file.
+        text1: Column of the first text. None, here and below: the first name in `COLUMNS` for this
+            part that is a column of the file and is not named for another part.
+        text2: Column of the second text.
+        score: Column of the score, a number.
+        label: Column of the label, a string or an integer; an integer becomes its decimal text.
+        score_range: Minimum and maximum allowed score.
+        need: Parts that every pair must have, besides the texts: ``score``, ``label`` or both.
+
+    Raises:
+        CorpusError: The file or a column is absent, the file has no rows, or a row is not a pair;
+            the message names the file, the column or the row.
+    """
+    file = classify(path)
+    named = {"text1": text1, "text2": text2, "score": score, "label": label}
+    names = field_names(file)
+    needed = {"text1", "text2", *need}
+    columns = find_columns(named, COLUMNS, names, file.shown, needed) if names is not None else {}
+    pairs = []
+    for row in read_rows(file):
+        if isinstance(row, Reject):
+            raise row.error()
+        try:
+            pairs.append(_pair(row.values, columns, score_range, row.source, need))
+        except BadRow as bad:
+            raise bad.at(row.source).error() from None
+    if not pairs:
+        raise CorpusError(f"{file.shown}: holds no pairs.")
+    return pairs
+
+
+class MissingColumnError(CorpusError):
+    """A file has no column with a usual name for a part of a record, such as the score of a pair.
+
+    Attributes:
+        part: The part.
+        problem: The beginning of the message, without a full stop at its end: which part is
+            missing, and which names are usual.
+    """
+
+    def __init__(self, shown: str, part: str, names: Sequence[str], usual: Sequence[str]) -> None:
+        """Make the message, which says which names are usual and how to name another column."""
+        self.part = part
+        where = (
+            f"[columns] {_OF_TASKS[part]} = NAME in a task file, --set data.columns.{part}=NAME "
+            "in a training"
+            if part in _OF_TASKS
+            else "a setting of the table data.columns in a recipe"
+        )
+        among = f" among {', '.join(names)}" if names else ", since the first rows have no fields"
+        self.problem = f"{shown}: no {part} column{among}. Rename a column to {' or '.join(usual)}"
+        super().__init__(f"{self.problem}, or name the column to use: {where}.")
+
+
+def find_columns(
+    named: Mapping[str, str | None],
+    known: Mapping[str, Sequence[str]],
+    names: Sequence[str],
+    shown: str,
+    needed: Collection[str],
+) -> dict[str, str]:
+    """Choose the column of each part of a record, such as the score of a pair.
+
+    This is the column that the user named. Without a name, it is the first usual name of the part
+    that is a column of the file and was not named for another part.
+
+    Args:
+        named: Columns that the user named, by part; None: the column is detected.
+        known: Default column names of each part, in order of preference.
+        names: Columns of the file.
+        shown: Name of the file in messages.
+        needed: Parts that must have a column.
+
+    Raises:
+        CorpusError: A named column is missing; the message lists the columns of the file.
+        MissingColumnError: No column is named for a needed part, and none has a usual name.
+    """
+    columns, taken = {}, {*named.values()}
+    for part, name in named.items():
+        if name is not None and name not in names:
+            raise CorpusError(f"{shown}: {unknown_name(name, name, names, f'{part} column')}")
+        usual = (own for own in known[part] if own in names and own not in taken)
+        column = name or next(usual, None)
+        if column is not None:
+            columns[part] = column
+        elif part in needed:
+            raise MissingColumnError(shown, part, names, known[part])
+    return columns
+
+
+def _pair(
+    values: Mapping[str, object],
+    columns: Mapping[str, str],
+    score_range: tuple[float, float] | None,
+    source: str,
+    need: Collection[str],
+) -> TextPair:
+    pair = TextPair(
+        text1=text_of(values, columns["text1"]),
+        text2=text_of(values, columns["text2"]),
+        score=_score(values, columns["score"], score_range) if "score" in columns else None,
+        label=_label(values, columns["label"]) if "label" in columns else None,
+        source=source,
+    )
+    for part in need:
+        if getattr(pair, part) is None:
+            raise BadRow(f"no {columns[part]!r}, which every pair must have here")
+    return pair
+
+
+def text_of(values: Mapping[str, object], name: str) -> str:
+    """Return the text of a field; raises `BadRow` if it is blank or not a string."""
+    value = values.get(name)
+    if not isinstance(value, str) or not value.strip():
+        raise BadRow(f"{name!r} must be a text that is not blank", value)
+    return check_text(value, name)
+
+
+def _score(
+    values: Mapping[str, object], name: str, score_range: tuple[float, float] | None
+) -> float | None:
+    value = values.get(name)
+    if value is None:
+        return None
+    score = finite_number(value, name)
+    if score_range and not score_range[0] <= score <= score_range[1]:
+        raise BadRow(f"{name!r} must be from {score_range[0]:g} to {score_range[1]:g}", value)
+    return score
+
+
+def finite_number(value: object, name: str) -> float:
+    """Return a number of a field, or that of its text; raises `BadRow` if it is not finite."""
+    number = math.nan
+    grouped = isinstance(value, str) and "_" in value  # Python reads "1_0" as 10
+    if isinstance(value, (str, int, float)) and not isinstance(value, bool) and not grouped:
+        with contextlib.suppress(ValueError, OverflowError):
+            number = float(value)
+    if not math.isfinite(number):
+        raise BadRow(f"{name!r} must be a finite number", value)
+    return number
+
+
+def _label(values: Mapping[str, object], name: str) -> str | None:
+    value = values.get(name)
+    if value is None:
+        return None
+    if isinstance(value, int) and not isinstance(value, bool):
+        return str(value)
+    if not isinstance(value, str) or not value.strip():
+        raise BadRow(f"{name!r} must be a string or an integer", value)
+    return check_text(value, name)
+
+
+TRIPLET_COLUMNS = {
+    "anchor": ("anchor", "query", "question", "sentence1", "premise"),
+    "positive": ("positive", "passage", "answer", "entailment", "sentence2"),
+}
+"""Default column names of the parts of a triplet, in order of preference."""
+
+_NEGATIVE = re.compile(r"(hard_)?negatives?(_?\d+)?|contradiction")
+_GROUPS = ("texts", "captions", "paraphrases", "sentences")
+
+R = TypeVar("R")
+
+
+def read_triplets(
+    path: Path,
+    *,
+    anchor: str | None = None,
+    positive: str | None = None,
+    negative: str | None = None,
+) -> list[Triplet]:
+    """Read the triplets of a table file (JSON lines, JSON, CSV, TSV, Parquet, Arrow).
+
+    Args:
+        path: The file.
+        anchor: Column of the anchor. None, here and for the positive: the first name in
+            `TRIPLET_COLUMNS` for this part that is a column of the file and is not named for the
+            other part.
+        positive: Column of the positive text.
+        negative: Column of a negative text or of a list of negative texts. None: all columns with
+            a name such as negative, negatives or negative_1 (see `negative_columns`).
+
+    Raises:
+        CorpusError: The file or a column is absent, a column has two parts, the file has no rows,
+            or a row is not a triplet; the message names the file, the column or the row.
+    """
+    file = classify(path)
+    names = _names(file, "triplets")
+    columns = find_columns(
+        {"anchor": anchor, "positive": positive, "negative": negative},
+        {**TRIPLET_COLUMNS, "negative": ()},
+        names,
+        file.shown,
+        TRIPLET_COLUMNS,
+    )
+    negatives = negative_columns(names) if negative is None else [negative]
+    if not negatives:
+        raise CorpusError(
+            f"{file.shown}: no negative column among {', '.join(names)}; name the column to use."
+        )
+    if named := [part for part in TRIPLET_COLUMNS if columns[part] in negatives]:
+        raise CorpusError(
+            f"{file.shown}: the column {columns[named[0]]!r} is named as the {named[0]}, but it is "
+            "also a negative column. Name the negative column with data.columns.negative."
+        )
+
+    def make(values: Mapping[str, object], source: str) -> Triplet:
+        # A row of JSON lines may have negative columns that the first rows do not have.
+        own = negative_columns([*values]) if negative is None else negatives
+        others = [text for name in own for text in _texts_of(values, name)]
+        if not others:
+            raise BadRow(f"no text in {', '.join(map(repr, negatives))}")
+        first, second = (text_of(values, columns[part]) for part in TRIPLET_COLUMNS)
+        return Triplet(first, second, tuple(others), source)
+
+    return _read(file, make)
+
+
+def negative_columns(names: Collection[str]) -> list[str]:
+    """Return the columns named negative, negatives, hard_negative_1, contradiction or similar."""
+    return sorted(name for name in names if _NEGATIVE.fullmatch(name))
+
+
+def read_groups(path: Path, *, texts: str | None = None) -> list[TextGroup]:
+    """Read groups of texts with the same meaning, such as the captions of a picture.
+
+    Args:
+        path: A file in which each row has a list of texts (JSON lines, JSON, Parquet, Arrow).
+        texts: Column of the lists. None: the first of texts, captions, paraphrases and sentences
+            that is a column of the file.
+
+    Raises:
+        CorpusError: The file or the column is absent, the file has no rows, or a row has fewer than
+            two different texts.
+    """
+    file = classify(path)
+    names = _names(file, "groups")
+    column = find_columns({"texts": texts}, {"texts": _GROUPS}, names, file.shown, ["texts"])
+
+    def make(values: Mapping[str, object], source: str) -> TextGroup:
+        group = tuple(dict.fromkeys(_texts_of(values, column["texts"])))
+        if len(group) < 2:
+            raise BadRow(f"{column['texts']!r} must be a list of two or more different texts")
+        return TextGroup(group, source)
+
+    return _read(file, make)
+
+
+def _names(file: SourceFile, kind: str) -> list[str]:
+    """Return the field names of the first rows.
+
+    Raises:
+        CorpusError: The file has no row, or no valid one.
+    """
+    names = field_names(file)
+    if names is None:
+        for row in read_rows(file):
+            if isinstance(row, Reject):
+                raise row.error()
+        raise CorpusError(f"{file.shown}: holds no {kind}.")
+    return names
+
+
+def _read(file: SourceFile, make: Callable[[Mapping[str, object], str], R]) -> list[R]:
+    """Make a record of every row; the first bad row raises an error that names the row."""
+    records = []
+    for row in read_rows(file):
+        if isinstance(row, Reject):
+            raise row.error()
+        try:
+            records.append(make(row.values, row.source))
+        except BadRow as bad:
+            raise bad.at(row.source).error() from None
+    return records
+
+
+def _texts_of(values: Mapping[str, object], name: str) -> list[str]:
+    """Return the texts of a field: those of a list, or a single string; [] for null."""
+    value = values.get(name)
+    if value is None:
+        return []
+    if not isinstance(value, list):
+        return [text_of(values, name)]
+    for text in value:
+        if not isinstance(text, str) or not text.strip():
+            raise BadRow(f"{name!r} must be a list of texts that are not blank", text)
+    return [check_text(text, name) for text in value]

@@ -1,0 +1,350 @@
+"""Read the queries and relevance judgements of a BEIR folder; read and write TREC run files.
+
+Source: Thakur et al. 2021, BEIR (arXiv:2104.08663). A BEIR folder holds ``corpus.jsonl``,
+``queries.jsonl`` and ``qrels/<split>.tsv``, as in the BEIR repository.
+
+A line of a run file is one hit: ``query_id Q0 doc_id rank score tag``, with ranks from 1. Only
+ASCII white space separates cells, as in trec_eval; other Unicode spaces and line separators are
+part of an id. trec_eval ignores the ranks: it sorts by score, as 32-bit floats, and breaks ties by
+document id. The written scores therefore decrease strictly as 32-bit floats. This package reads the
+hits in the order of their ranks.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+
+import numpy as np
+
+from sbert_search.base.files import replacing
+from sbert_search.base.memory import mib
+from sbert_search.errors import ConfigError, CorpusError
+from sbert_search.records import Document, Qrels, Query, Run
+from sbert_search.text.fields import FieldNames, row_parts
+from sbert_search.text.formats.lines import read_text_lines
+from sbert_search.text.formats.rows import BadRow, Reject, RowLimit
+from sbert_search.text.sources import COMPRESSIONS, classify, field_names, open_bytes, read_rows
+from sbert_search.text.spool import source_files
+
+CELL = re.compile(r"[^ \t\n\v\f\r]+")
+"""A cell of a line in TREC's formats; only ASCII white space separates cells."""
+
+
+class RunCellError(CorpusError):
+    """An id or a tag cannot be a cell of a run file."""
+
+
+def write_run(
+    run: Run | Iterable[tuple[str, Mapping[str, float]]],
+    path: Path,
+    *,
+    tag: str = "sbert-search",
+) -> None:
+    """Write a run atomically; the hits of a query are sorted by descending score.
+
+    Hits with equal scores keep their order, also in other programs: see `strictly_falling`. An
+    iterable is written query by query, so that the
+    whole run need not be in memory. A query without hits has no lines in the file. If no query has
+    hits, the file is empty, and `read_run` refuses it.
+
+    Args:
+        run: Scores of the documents by query, as a mapping, or as an iterable of pairs in which
+            each query must occur only once.
+        path: The file. An existing file is replaced.
+        tag: Name of the run, in the last cell of each line.
+
+    Raises:
+        RunCellError: An id or the tag is empty, has ASCII white space or cannot be encoded as
+            UTF-8; or a query id begins with a byte order mark.
+        CorpusError: A score is not finite, or the file cannot be written.
+    """
+    _check_cell(tag, "tag")
+    try:
+        with replacing(path) as file:
+            for query_id, hits in run.items() if isinstance(run, Mapping) else run:
+                file.write("".join(_lines(query_id, hits, tag)).encode())
+    except OSError as error:
+        raise CorpusError(f"{path}: cannot be written: {error.strerror}.") from error
+
+
+def _lines(query_id: str, hits: Mapping[str, float], tag: str) -> Iterator[str]:
+    _check_cell(query_id, "query id")
+    if query_id.startswith("\ufeff"):
+        raise RunCellError(f"The query id {query_id!r} begins with a byte order mark. Remove it.")
+    for doc_id, score in hits.items():
+        _check_cell(doc_id, "document id")
+        if not math.isfinite(score):
+            raise CorpusError(f"{query_id!r}, {doc_id!r}: the score {score} is not finite.")
+    ranked = {doc_id: float(hits[doc_id]) for doc_id in sorted(hits, key=lambda d: -hits[d])}
+    for rank, (doc_id, score) in enumerate(strictly_falling(ranked).items(), start=1):
+        yield f"{query_id} Q0 {doc_id} {rank} {score!r} {tag}\n"
+
+
+def strictly_falling(scores: Mapping[str, float]) -> dict[str, float]:
+    """Change scores so that they decrease strictly as 32-bit floats, in the order of the mapping.
+
+    trec_eval and MTEB compare scores as 32-bit floats and order equal scores by id. A score that is
+    not below the one before it, as a 32-bit float, is lowered to the next smaller 32-bit float. All
+    other scores stay as they are, except those beyond the range of finite 32-bit floats.
+
+    Args:
+        scores: Finite scores by document id, the best first.
+    """
+    exact = np.array([*scores.values()], dtype=np.float64)
+    low, high = np.float32(-np.inf), np.float32(np.inf)
+    with np.errstate(over="ignore", under="ignore"):
+        single = exact.astype(np.float32)
+        if np.isfinite(single).all() and (single[1:] < single[:-1]).all():
+            return dict(scores)
+        falling = single.copy()
+        above, below = high, low
+        for place in range(len(falling)):
+            falling[place] = above = min(falling[place], np.nextafter(above, low))
+        for place in reversed(range(len(falling))):  # raises scores below the finite floats
+            falling[place] = below = max(falling[place], np.nextafter(below, high))
+    changed = np.where(falling == single, exact, falling)
+    return dict(zip(scores, changed.tolist(), strict=True))
+
+
+def read_run(path: Path) -> Run:
+    """Read a run; the hits of each query are sorted by rank.
+
+    Ranks may begin at any whole number, since some systems count from 0, and may have gaps.
+
+    Raises:
+        CorpusError: The file cannot be read or has no hits; or a line does not have six cells, has
+            a rank that is not a whole number or a score that is not a finite number, repeats a
+            document or a rank of its query, or has a higher score than the rank before it.
+    """
+    ranked: dict[str, dict[int, tuple[str, float, str]]] = {}
+    with open_bytes(path) as stream:
+        for row in read_text_lines(stream, str(path)):
+            if isinstance(row, Reject):
+                raise row.error()
+            try:
+                query_id, rank, doc_id, score = _parse(row.text)
+                hits = ranked.setdefault(query_id, {})
+                if rank in hits:
+                    raise BadRow(f"query {query_id!r} had rank {rank} before", doc_id)
+            except BadRow as bad:
+                raise bad.at(row.source).error() from None
+            hits[rank] = (doc_id, score, row.source)
+    if not ranked:
+        raise CorpusError(f"{path}: holds no hits.")
+    return {query_id: _by_rank(hits) for query_id, hits in ranked.items()}
+
+
+def _by_rank(hits: dict[int, tuple[str, float, str]]) -> dict[str, float]:
+    ordered: dict[str, float] = {}
+    above = math.inf
+    for _, (doc_id, score, source) in sorted(hits.items()):
+        if doc_id in ordered:
+            reason = "the query has this document at an earlier rank too"
+            raise BadRow(reason, doc_id).at(source).error()
+        if score > above:
+            reason = f"its score {score} is higher than {above}, the score of the rank before it"
+            raise BadRow(reason, doc_id).at(source).error()
+        ordered[doc_id] = above = score
+    return ordered
+
+
+def _parse(line: str) -> tuple[str, int, str, float]:
+    cells = CELL.findall(line)
+    if len(cells) != 6:
+        raise BadRow(f"{len(cells)} cells; a hit has six: query Q0 document rank score tag", line)
+    try:
+        if "_" in cells[3] + cells[4]:  # which Python takes for a separator of digits
+            raise ValueError
+        rank, score = int(cells[3]), float(cells[4])
+    except ValueError:
+        reason = f"the rank {cells[3]!r} must be a whole number, the score {cells[4]!r} a number"
+        raise BadRow(reason, line) from None
+    if not math.isfinite(score):
+        raise BadRow("the score is not finite", line)
+    return cells[0], rank, cells[2], score
+
+
+def _check_cell(value: str, kind: str) -> None:
+    if not CELL.fullmatch(value):
+        raise RunCellError(
+            f"The {kind} {value!r} is empty or has white space, which no run file can hold. Rename "
+            "it, or use JSON, which holds every id: that of `search --json` or of `eval --out`."
+        )
+    if any("\ud800" <= character <= "\udfff" for character in value):
+        raise RunCellError(f"The {kind} {value!r} has a lone surrogate, which UTF-8 cannot hold.")
+
+
+_GRADE = re.compile(r"[-+]?[0-9]{1,9}")
+_TREC_FORM = (
+    "a file in TREC's format has no header and four columns, separated by white space: query id, "
+    "iteration, document id, grade (an integer)"
+)
+_QUERY_BYTES = 256  # memory overhead of a query: the Query object and its dict entry
+
+
+class _SpoolLifetime:
+    """While this object lives, `source_files` keeps its temporary copy of standard input."""
+
+
+def read_queries(
+    path: Path, *, fields: FieldNames | None = None, memory_bytes: int | None = None
+) -> list[Query]:
+    """Read queries, in file order.
+
+    Args:
+        path: A BEIR folder; a file of rows, such as JSON lines, with the fields ``_id`` and
+            ``text``; or ``-``, JSON lines on standard input.
+        fields: Names of the id and text fields; None: they are detected.
+        memory_bytes: Memory budget of the process in bytes; the queries may use an eighth of it.
+            None: no limit.
+
+    Raises:
+        ConfigError: The queries need more than an eighth of the budget.
+        CorpusError: The file is absent, empty or unreadable, a row is not a query or too large, or
+            two rows have the same id.
+    """
+    owner = _SpoolLifetime()
+    file = source_files("-", owner)[0] if str(path) == "-" else classify(queries_file(path))
+    queries: dict[str, Query] = {}
+    limit, taken = RowLimit.within(memory_bytes), 0
+    names = field_names(file, limit=limit) or ["text"]
+    roles = (fields or FieldNames()).resolve(
+        names, file.shown, "Rename the field of the query to 'text'."
+    )
+    for row in read_rows(file, limit=limit):
+        if isinstance(row, Reject):
+            raise row.error()
+        try:
+            if not any(str(row.values.get(text) or "").strip() for text in roles.text):
+                raise BadRow("the query has no text", row.values.get(roles.id or ""))
+            parts = row_parts(row, roles, file.name)
+            if parts.doc_id in queries:
+                raise BadRow("an earlier query has the same id", parts.doc_id)
+        except BadRow as bad:
+            raise bad.at(row.source).error() from None
+        queries[parts.doc_id] = Query(parts.doc_id, parts.text)
+        taken += _QUERY_BYTES + sys.getsizeof(parts.doc_id) + sys.getsizeof(parts.text)
+        if memory_bytes is not None and taken > memory_bytes // 8:
+            raise ConfigError(
+                f"{file.shown}: its queries take more than {mib(memory_bytes // 8)}, an eighth of "
+                "--memory; raise --memory, or split the queries into several files."
+            )
+    if not queries:
+        raise CorpusError(f"{file.shown}: holds no queries.")
+    return list(queries.values())
+
+
+def read_qrels(folder: Path, split: str = "test") -> Qrels:
+    """Read ``qrels/<split>.tsv``, in BEIR's or in TREC's format.
+
+    - BEIR: a header, then lines of query id, document id and grade, separated by tabs.
+    - TREC: lines of query id, a cell that is ignored, document id and grade, separated by white
+      space, without a header. The file is read so if its first line is such a line.
+
+    Raises:
+        CorpusError: The split does not exist (the message lists the existing splits) or has no
+            judgements, the header is missing, a line is not a judgement, or a line gives another
+            grade than an earlier line for the same query and document.
+    """
+    path = folder / "qrels" / f"{split}.tsv"
+    if not path.exists():
+        splits = sorted(file.stem for file in path.parent.glob("*.tsv"))
+        raise CorpusError(f"{path}: no such file; existing splits: {', '.join(splits) or 'none'}.")
+    qrels: dict[str, dict[str, int]] = {}
+    cells_of = None
+    with open_bytes(path) as stream:
+        for row in read_text_lines(stream, str(path)):
+            if isinstance(row, Reject):
+                raise row.error()
+            try:
+                if cells_of is None:
+                    cells_of = _trec_cells if _is_of_trec(row.text) else _beir_cells
+                    if cells_of is _beir_cells:
+                        _check_header(row.text)
+                        continue
+                _add_judgement(qrels, *cells_of(row.text))
+            except BadRow as bad:
+                raise bad.at(row.source).error() from None
+    if not qrels:
+        raise CorpusError(f"{path}: holds no judgements.")
+    return qrels
+
+
+def _is_of_trec(line: str) -> bool:
+    cells = CELL.findall(line)
+    return len(cells) == 4 and line.count("\t") != 2 and bool(_GRADE.fullmatch(cells[3]))
+
+
+def _trec_cells(line: str) -> tuple[str, str, str]:
+    cells = CELL.findall(line)
+    if len(cells) != 4:
+        raise BadRow(f"{len(cells)} cells, after a first line of TREC's format; {_TREC_FORM}", line)
+    return cells[0], cells[2], cells[3]
+
+
+def _beir_cells(line: str) -> tuple[str, str, str]:
+    cells = line.split("\t")
+    if len(cells) != 3 or not all(cell.strip() for cell in cells):
+        raise BadRow(
+            "not three cells separated by tabs: query id, document id, grade, after a header; "
+            f"{_TREC_FORM}",
+            line,
+        )
+    return cells[0], cells[1], cells[2]
+
+
+def _check_header(line: str) -> None:
+    if _GRADE.fullmatch(_beir_cells(line)[2]):
+        raise BadRow(
+            f"the first line must be a header: query-id, corpus-id, score; {_TREC_FORM}", line
+        )
+
+
+def _add_judgement(
+    qrels: dict[str, dict[str, int]], query_id: str, doc_id: str, grade: str
+) -> None:
+    if not _GRADE.fullmatch(grade):
+        raise BadRow("the grade must be an integer of at most nine digits", grade)
+    first = qrels.setdefault(query_id, {}).setdefault(doc_id, int(grade))
+    if first != int(grade):
+        raise BadRow(
+            f"an earlier line has the grade {first} for this query and document",
+            f"{query_id} {doc_id} {grade}",
+        )
+
+
+def is_own_document(query: str, document: Document, grades: Mapping[str, int]) -> bool:
+    """Whether a document with the id of a query is the query itself.
+
+    It is if it has the text of the query, and is not judged relevant to it.
+
+    Args:
+        query: Text of the query.
+        document: The document.
+        grades: Judgements of the query.
+    """
+    texts = map(folded, (document.text, document.full_text))
+    return folded(query) in texts and grades.get(document.doc_id, 0) < 1
+
+
+def folded(text: str) -> str:
+    """Return a text without differences in case and white space."""
+    return " ".join(text.lower().split())
+
+
+def queries_file(path: Path) -> Path:
+    """Return the path itself, or for a BEIR folder its ``queries.jsonl``, plain or compressed.
+
+    Raises:
+        CorpusError: The folder has no ``queries.jsonl``.
+    """
+    if not path.is_dir():
+        return path
+    for suffix in ("", *COMPRESSIONS):
+        if (file := path / f"queries.jsonl{suffix}").exists():
+            return file
+    raise CorpusError(f"{path}: has no queries.jsonl, plain or with {' '.join(COMPRESSIONS)}.")

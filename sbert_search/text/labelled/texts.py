@@ -1,0 +1,171 @@
+"""Read texts, or pairs of texts, whose label is a class, several classes or a number."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+
+from sbert_search.config import unknown_name
+from sbert_search.errors import CorpusError
+from sbert_search.records import Label, LabelledText
+from sbert_search.records import LabelKind as LabelKind
+from sbert_search.text.formats.rows import BadRow, Reject, check_text
+from sbert_search.text.labelled.pairs import find_columns, finite_number, text_of
+from sbert_search.text.sources import classify, field_names, read_rows
+
+COLUMNS = {
+    "text": ("text", "sentence", "sentence1", "text1", "premise", "query", "question"),
+    "text2": ("sentence2", "text2", "hypothesis", "passage", "answer"),
+    "label": ("label", "labels", "gold_label", "score"),
+}
+"""Default column names of the parts of a labelled text, in order of preference."""
+_MOST_DIGITS = 18  # maximum digits of a class that is sorted as an integer
+
+
+def read_labelled_texts(
+    path: Path,
+    *,
+    kind: LabelKind = "class",
+    text: str | None = None,
+    text2: str | None = None,
+    label: str | None = None,
+    labels: Collection[str] | None = None,
+    remedy: str = "Fix it.",
+) -> list[LabelledText]:
+    """Read the labelled texts of a table file (JSON lines, JSON, CSV, TSV, Parquet, Arrow).
+
+    Args:
+        path: The file.
+        kind: What the label is: ``class``, ``several`` or ``number``. A class is a string or an
+            integer, which becomes its decimal text. Several classes are a list of strings and
+            integers or, as in CSV and TSV, a text: a JSON list, or names separated by ``|``.
+        text: Column of the text. None, here and below: the first name in `COLUMNS` for this part
+            that is a column of the file and is not named for another part.
+        text2: Column of the second text of a pair. If the file has no such column, each row has one
+            text.
+        label: Column of the label.
+        labels: The known classes; None: all names are accepted.
+        remedy: Last sentence of the error message for an unknown class.
+
+    Raises:
+        CorpusError: The file or a column is absent, the file has no rows, or a row has no text, no
+            label of this kind or an unknown class; the message names the file, the column or the
+            row.
+    """
+    file = classify(path)
+    named = {"text": text, "text2": text2, "label": label}
+    names = field_names(file)
+    columns = (
+        find_columns(named, COLUMNS, names, file.shown, ("text", "label"))
+        if names is not None
+        else {}
+    )
+    rows = []
+    for row in read_rows(file):
+        if isinstance(row, Reject):
+            raise row.error()
+        try:
+            if text2 is None and "text2" not in columns:
+                _require_single(row.values, columns.values())
+            rows.append(
+                LabelledText(
+                    text_of(row.values, columns["text"]),
+                    text_of(row.values, columns["text2"]) if "text2" in columns else None,
+                    _label(row.values, columns["label"], kind, labels),
+                    row.source,
+                )
+            )
+        except _UnknownClass as bad:
+            raise bad.at(row.source).error(remedy) from None
+        except BadRow as bad:
+            raise bad.at(row.source).error() from None
+    if not rows:
+        raise CorpusError(f"{file.shown}: holds no labelled texts.")
+    return rows
+
+
+def classes_of(rows: Sequence[LabelledText]) -> tuple[str, ...]:
+    """Return the names of all classes of labelled texts, sorted.
+
+    Names of at most 18 digits come first, by value; the others follow in alphabetical order.
+    """
+    found: set[str] = set()
+    for row in rows:
+        found.update(row.label if isinstance(row.label, tuple) else [str(row.label)])
+    digits = (name for name in found if name.isdecimal() and len(name) <= _MOST_DIGITS)
+    integers = sorted(digits, key=lambda name: (int(name), name))
+    return (*integers, *sorted(found.difference(integers)))
+
+
+def class_indices(rows: Sequence[LabelledText], labels: Sequence[str]) -> list[list[int]]:
+    """Return the indices in ``labels`` of the classes of each row.
+
+    If the class at index 3 of ``labels`` is named ``LABEL_3``, it is also found as ``3``.
+
+    Raises:
+        CorpusError: A row has a class that is not in ``labels``.
+    """
+    places = {str(n): n for n, label in enumerate(labels) if label == f"LABEL_{n}"}
+    places |= {label: n for n, label in enumerate(labels)}
+    found = []
+    for row in rows:
+        names = row.label if isinstance(row.label, tuple) else (str(row.label),)
+        for name in names:
+            if name not in places:
+                raise CorpusError(
+                    f"{row.source}: {unknown_name(name, name, labels, 'class of the model')}"
+                )
+        found.append([places[name] for name in names])
+    return found
+
+
+def _require_single(values: Mapping[str, object], taken: Collection[str]) -> None:
+    """Refuse a row with a second text if no column for it was found in the first rows."""
+    for name in COLUMNS["text2"]:
+        if name not in taken and values.get(name) is not None:
+            reason = f"{name!r} is a second text, which the first rows do not have"
+            raise BadRow(reason, values[name])
+
+
+class _UnknownClass(BadRow):
+    """A row has a class that is not among the known classes."""
+
+
+def _label(
+    values: Mapping[str, object], name: str, kind: LabelKind, labels: Collection[str] | None
+) -> Label:
+    value = values.get(name)
+    if kind == "number":
+        return finite_number(value, name)
+    if kind == "several":
+        return tuple(dict.fromkeys(_class(item, name, labels) for item in _list(value, name)))
+    return _class(value, name, labels)
+
+
+def _list(value: object, name: str) -> list[object]:
+    if isinstance(value, list):
+        return value
+    if not isinstance(value, str):
+        raise BadRow(f"{name!r} must be a list of classes", value)
+    if not value.startswith("["):
+        return [part.strip() for part in value.split("|") if part.strip()]
+    with contextlib.suppress(ValueError, RecursionError):
+        parsed = json.loads(value)
+        if isinstance(parsed, list):
+            return parsed
+    raise BadRow(f"{name!r} must be a JSON list of classes, or classes separated by '|'", value)
+
+
+def _class(value: object, name: str, labels: Collection[str] | None) -> str:
+    if isinstance(value, int) and not isinstance(value, bool):
+        value = str(value)
+    if not isinstance(value, str) or not value.strip():
+        reason = f"{name!r} must be the name of a class, a string or an integer"
+        raise BadRow(reason, value)
+    value = check_text(value.strip(), name)
+    if labels is not None and value not in labels:
+        reason = unknown_name(value, value, sorted(labels), f"class in {name!r}").rstrip(".")
+        raise _UnknownClass(reason)
+    return value

@@ -1,0 +1,301 @@
+"""Split long texts into passages that fit a model, at headings, paragraphs and sentences.
+
+A passage is what the model embeds. A piece is what the tokenizer gets at a time.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from itertools import pairwise
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sbert_search.text.tokens.sentences import sentence_ends
+
+_HEADING = re.compile(r" {0,3}#{1,6}(?:\s|$)")
+_TEXT = re.compile(r"\S")
+
+
+class Border(IntEnum):
+    """What starts at a place of a text; a text is cut at the highest kind of border in reach."""
+
+    NOTHING = 0  # inside a word
+    MARK = 1  # a punctuation mark or a word without white space before it
+    WORD = 2
+    LINE = 3
+    SENTENCE = 4
+    PARAGRAPH = 5
+    HEADING = 6
+
+
+def borders(text: str) -> dict[int, Border]:
+    """Find the starts of headings, paragraphs, sentences and lines in a text.
+
+    A heading is a line of Markdown that begins with one to six ``#`` and a blank. A paragraph
+    begins after a blank line. The text below a heading belongs to the heading, so its first line is
+    no border.
+
+    Returns:
+        Kind of each border. The key is the position of the first character at or after the border
+        that is not white space.
+    """
+    nothing, line_end, sentence = Border.NOTHING, Border.LINE, Border.SENTENCE
+    found: dict[int, Border] = {}
+    for end in sentence_ends(text):
+        if match := _TEXT.search(text, end):
+            found[match.start()] = sentence
+    line_start, kind = 0, nothing
+    for line in text.splitlines(keepends=True):
+        body = line.lstrip()
+        at = line_start + len(line) - len(body)
+        line_start += len(line)
+        if not body:
+            kind = Border.PARAGRAPH if kind else kind
+        elif _HEADING.match(line):
+            found[at], kind = Border.HEADING, nothing
+        else:
+            if not kind:
+                found.pop(at, None)
+            elif found.get(at, nothing) < kind:
+                found[at] = kind
+            kind = line_end
+    return found
+
+
+def token_borders(
+    text: str, offsets: Sequence[tuple[int, int]], words: Sequence[int | None]
+) -> tuple[NDArray[np.int8], NDArray[np.int64]]:
+    """Find the kind of border before each token of a text, and where the text would be cut there.
+
+    Args:
+        text: The text.
+        offsets: Start and end of each token in the text, in characters, in order.
+        words: Index of the word of each token; None: the token is in no word.
+
+    Returns:
+        Kind of border before each token, int8 (n_tokens,), and the place of the cut in characters,
+        int64 (n_tokens,). The place is the start of the token, or the start of a border between it
+        and the token before: the ``#`` marks of a heading may have no tokens.
+    """
+    spans = np.array(offsets, np.int64).reshape(-1, 2)
+    cuts, ends = spans[:, 0].copy(), spans[:, 1]
+    kinds = np.full(len(spans), Border.WORD, np.int8)
+    touching = np.flatnonzero(cuts[1:] <= ends[:-1]) + 1
+    kinds[touching[[not text[at : at + 1].isspace() for at in cuts[touching]]]] = Border.MARK
+    kinds[1:][[word == before for before, word in pairwise(words)]] = Border.NOTHING
+    found = borders(text)
+    places, highest = np.array(list(found), np.int64), np.array(list(found.values()), np.int8)
+    # The token of a border is the first one that ends after it. That token may begin before it: the
+    # tokens of some models include the blank before a word.
+    tokens = np.searchsorted(ends, places, "right")
+    known = tokens < len(spans)
+    np.maximum.at(kinds, tokens[known], highest[known])
+    np.minimum.at(cuts, tokens[known], places[known])
+    return kinds, cuts
+
+
+PIECE_CHARS = 1 << 17  # limits memory: a tokenizer's result takes about 300 bytes per token
+
+# A text is split piece by piece. More text may still change where the last two passages of a piece
+# are cut. With overlap, up to nine passages may begin within the length of two passages, since each
+# begins at least a quarter of a passage after the one before. So the last nine are split again.
+_UNSURE = 9
+
+Borders = Literal["sentences", "words"]
+Spans = list[tuple[int, int]]
+
+
+def pieces(text: str, n_chars: int = PIECE_CHARS) -> Iterator[str]:
+    """Split a text into pieces of at most ``n_chars`` characters, before a blank if possible."""
+    start = 0
+    while len(text) - start > n_chars:
+        stop = start + n_chars
+        blank = max(text.rfind(" ", start + 1, stop), text.rfind("\n", start + 1, stop))
+        stop = blank if blank > 0 else stop
+        yield text[start:stop]
+        start = stop
+    yield text[start:]
+
+
+@dataclass(frozen=True, slots=True)
+class Chunking:
+    """How a long text is split into passages.
+
+    Attributes:
+        tokens: Maximum number of tokens of a passage, special tokens and prompt included. None, or
+            more than the model reads: what the model reads.
+        overlap: Maximum number of tokens that a passage shares with the passage before; it is
+            limited to half of the tokens of a passage.
+        borders: ``sentences``: cut at the highest border in the second half of a passage, where
+            headings are higher than paragraphs, then sentences, lines and words. ``words``: cut
+            after the last word that fits, without overlap.
+    """
+
+    tokens: int | None = None
+    overlap: int = 0
+    borders: Borders = "sentences"
+
+    @property
+    def growth(self) -> int:
+        """Maximum length of all passages of a text together, as a multiple of the text."""
+        return 3 if self.overlap else 1
+
+    def split(self, text: str, split_piece: Callable[[str], Spans]) -> Spans:
+        """Split a text piece by piece.
+
+        Args:
+            text: The text.
+            split_piece: Tokenises a piece of the text and splits it by `spans`.
+        """
+        return split_by_pieces(text, split_piece, 1 if self.borders == "words" else _UNSURE)
+
+    def spans(
+        self,
+        text: str,
+        offsets: Sequence[tuple[int, int]],
+        words: Sequence[int | None],
+        capacity: int,
+    ) -> Spans:
+        """Split a text into passages of at most ``capacity`` tokens.
+
+        Args:
+            text: The text.
+            offsets: Start and end of each token in the text, in characters, in order.
+            words: Index of the word of each token.
+            capacity: Maximum number of tokens in a passage, without special tokens and prompt.
+
+        Returns:
+            Start and end of each passage in characters. The passages cover the text; without
+            overlap each passage starts at the end of the passage before.
+        """
+        if self.borders == "words":
+            return windows(offsets, words, len(text), capacity)
+        kinds, cuts = token_borders(text, offsets, words)
+        return _characters(_passages(kinds, capacity, self.overlap), cuts.tolist(), len(text))
+
+
+AT_BORDERS = Chunking()
+WHOLE_WORDS = Chunking(borders="words")
+
+
+def split_by_pieces(text: str, split: Callable[[str], Spans], unsure: int = 1) -> Spans:
+    """Split a text into passages by a function that gets only one piece of the text at a time.
+
+    The last passages of a piece are split again, together with the text that follows. So the
+    passages are the same as if the function got the whole text.
+
+    Args:
+        text: The text.
+        split: Function that returns start and end of each passage of a text, in characters.
+        unsure: Number of passages at the end of a piece that the following text may change.
+    """
+    spans: Spans = []
+    start, size = 0, PIECE_CHARS
+    while start + size < len(text):
+        passages = split(text[start : start + size])
+        if len(passages) <= unsure:
+            size *= 2
+            continue
+        spans += [(start + first, start + last) for first, last in passages[:-unsure]]
+        start, size = start + passages[-unsure][0], PIECE_CHARS
+    return spans + [(start + first, start + last) for first, last in split(text[start:])]
+
+
+def windows(
+    offsets: Sequence[tuple[int, int]], words: Sequence[int | None], n_chars: int, capacity: int
+) -> Spans:
+    """Split a text into passages of at most ``capacity`` tokens, between words if possible.
+
+    Args:
+        offsets: Start and end of each token in the text, in characters, in order.
+        words: Index of the word of each token.
+        n_chars: Length of the text in characters.
+        capacity: Maximum number of tokens in a passage, without special tokens; at least 1.
+
+    Returns:
+        Start and end of each passage in characters. The passages cover the text; each passage
+        starts at the end of the passage before.
+    """
+    spans, first = [], 0
+    while first + capacity < len(offsets):
+        last = _word_start(words, first + capacity, lowest=first + 1)
+        spans.append((first, last))
+        first = last
+    starts = [start for start, _ in offsets]
+    return _characters([*spans, (first, len(offsets))], starts, n_chars)
+
+
+def _word_start(words: Sequence[int | None], token: int, lowest: int) -> int:
+    """Return the index of the first token of the word that contains ``token``.
+
+    If the word begins before the token ``lowest``, return ``token`` itself: the word is cut.
+    """
+    start = token
+    while start > lowest and words[start] == words[start - 1]:
+        start -= 1
+    return start if words[start] != words[start - 1] else token
+
+
+def _passages(kinds: NDArray[np.int8], capacity: int, overlap: int) -> Spans:
+    """Split tokens into passages of at most ``capacity`` tokens at the highest borders.
+
+    A passage ends in its second half, at the last of the highest borders there. If two passages
+    hold the rest of the text, the rest is cut at the highest border that is nearest to its middle,
+    so that the last passage is not a scrap of a few tokens.
+
+    Args:
+        kinds: Kind of border before each token, int8 (n_tokens,).
+        capacity: Maximum number of tokens in a passage, at least 1.
+        overlap: Maximum number of tokens that two passages share.
+
+    Returns:
+        First token of each passage, and the token after its last one.
+    """
+    overlap = min(overlap, capacity // 2)
+    spans, first = [], 0
+    while (rest := len(kinds) - first) > capacity:
+        # The next passage may begin ``overlap`` tokens before the cut. No cut is before ``low``, so
+        # each passage begins at least (capacity - overlap) / 2 tokens after the one before.
+        low, aim = (capacity + overlap + 1) // 2, capacity
+        if rest + overlap <= 2 * capacity:
+            low, aim = max(low, rest + overlap - capacity), (rest + overlap + 1) // 2
+        reach = kinds[first + low : first + capacity + 1]
+        places = low + np.flatnonzero(reach == reach.max())
+        cut = first + int(places[np.argmin(np.abs(places - aim))])
+        spans.append((first, cut))
+        first = _start(kinds, cut, overlap)
+    return [*spans, (first, len(kinds))]
+
+
+def _start(kinds: NDArray[np.int8], cut: int, overlap: int) -> int:
+    """Return the first token of the passage after a cut.
+
+    It is one of the last ``overlap`` tokens before the cut: the first that starts a sentence (or a
+    paragraph or heading). If none does, it is the first at the highest kind of border among them: a
+    line, a word and so on. A passage that starts with a heading shares no tokens.
+    """
+    if overlap == 0 or kinds[cut] == Border.HEADING:
+        return cut
+    before = kinds[cut - overlap : cut]
+    kind = min(int(before.max()), Border.SENTENCE)
+    return cut - overlap + int(np.argmax(before >= kind))
+
+
+def _characters(tokens: Spans, cuts: Sequence[int], n_chars: int) -> Spans:
+    """Turn passages in tokens into passages in characters.
+
+    Passages without characters are left out: some tokenizers make tokens of no characters.
+
+    Args:
+        tokens: First token of each passage, and the token after its last one.
+        cuts: For each token, the character at which a passage begins if the token is its first.
+        n_chars: Length of the text.
+    """
+    starts = [0] + [cuts[first] for first, _ in tokens[1:]]
+    ends = [cuts[last] for _, last in tokens[:-1]] + [n_chars]
+    return [(start, end) for start, end in zip(starts, ends, strict=True) if start < end]

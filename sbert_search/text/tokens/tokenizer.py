@@ -1,0 +1,455 @@
+"""Turn texts and pairs of texts into token ids with the tokenizer of a model."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from tokenizers import AddedToken, Encoding, Tokenizer, normalizers, pre_tokenizers
+
+from sbert_search.base import files
+from sbert_search.errors import CorpusError, ModelError
+from sbert_search.text.tokens.chunking import PIECE_CHARS, WHOLE_WORDS, Chunking, Spans, pieces
+from sbert_search.text.tokens.settings import SETTINGS, read_settings, refuse_slow_patterns
+
+_FILES = (
+    "tokenizer.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab.txt",
+    "vocab.json",
+    "merges.txt",
+)
+
+_ROLES = {  # special tokens by role: the name in BERT, then the name in RoBERTa
+    "pad_token": ("[PAD]", "<pad>"),
+    "unk_token": ("[UNK]", "<unk>"),
+    "cls_token": ("[CLS]", "<s>"),
+    "sep_token": ("[SEP]", "</s>"),
+    "mask_token": ("[MASK]", "<mask>"),
+}
+
+_GENERIC = ("PreTrainedTokenizerFast", "TokenizersBackend")  # `_apply_settings` skips these
+# Names of settings in tokenizer_config.json, with the names of the attributes that hold the same
+# settings in a BertNormalizer or a ByteLevel of the `tokenizers` library.
+_STATED = {
+    "do_lower_case": "lowercase",
+    "strip_accents": "strip_accents",
+    "tokenize_chinese_chars": "handle_chinese_chars",
+    "add_prefix_space": "add_prefix_space",
+}
+
+Ids = list[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """The special tokens around one text, or around and between the two texts of a pair.
+
+    Attributes:
+        before: Ids before the first text.
+        between: Ids between the texts of a pair; empty for a single text.
+        after: Ids after the last text.
+        types: Segment ids of ``before``, the first text, ``between``, the second text and
+            ``after``, in this order.
+    """
+
+    before: Ids
+    between: Ids
+    after: Ids
+    types: tuple[int, int, int, int, int]
+
+    @property
+    def size(self) -> int:
+        """Number of special tokens."""
+        return len(self.before) + len(self.between) + len(self.after)
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedPairs:
+    """Pairs of texts as token ids.
+
+    Attributes:
+        ids: Token ids of each pair, special tokens included.
+        types: Segment ids of each pair, one for each token.
+        lost: Number of tokens that truncation removed from each pair, int32 (n,).
+    """
+
+    ids: list[Ids]
+    types: list[Ids]
+    lost: NDArray[np.int32]
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @property
+    def lengths(self) -> NDArray[np.int32]:
+        """Number of tokens of each pair after truncation, int32 (n,)."""
+        return np.fromiter(map(len, self.ids), dtype=np.int32, count=len(self.ids))
+
+    def take(self, rows: NDArray[np.int64]) -> EncodedPairs:
+        """Return the pairs with the indices ``rows``, in the order of ``rows``."""
+        indices = rows.tolist()
+        return EncodedPairs(
+            [self.ids[i] for i in indices], [self.types[i] for i in indices], self.lost[rows]
+        )
+
+
+class TextTokenizer:
+    """A tokenizer that truncates to ``max_len`` and counts the truncated tokens.
+
+    Attributes:
+        backend: The `tokenizers.Tokenizer`, with truncation and padding turned off.
+        max_len: Maximum number of tokens of a text or pair, special tokens included.
+        folder: Folder that the tokenizer was read from; None: it was not read from a folder. `save`
+            copies the tokenizer files of this folder. If there is no tokenizer.json to copy, `save`
+            writes ``backend`` as tokenizer.json.
+        single: The special tokens around one text.
+        pair: The special tokens around and between the texts of a pair.
+
+    Raises:
+        ModelError: A regular expression of the tokenizer could take exponential time, the tokenizer
+            makes no token of any text, it has a [CLS] but neither a [SEP] nor a post-processor, or
+            ``max_len`` is too small for the special tokens of a pair.
+    """
+
+    def __init__(self, backend: Tokenizer, max_len: int, *, folder: Path | None = None) -> None:
+        refuse_slow_patterns(backend)
+        backend.no_truncation()
+        backend.no_padding()
+        if backend.post_processor is None and backend.token_to_id("[CLS]") is not None:
+            from sbert_search.text.tokens.vocabulary import bert_template
+
+            backend.post_processor = bert_template(backend)
+        self.backend, self.max_len, self.folder = backend, max_len, folder
+        self._settings = {} if folder is None else read_settings(folder)
+        known = _known_text(backend)
+        self.single = _frame(backend.encode(known))
+        self.pair = _frame(backend.encode(known, known))
+        if self.pair.size >= max_len:
+            raise ModelError(
+                f"A text may have {max_len} tokens, and a pair needs {self.pair.size} special "
+                "tokens; raise max_len, or max_seq_length in a model folder."
+            )
+
+    @classmethod
+    def from_folder(
+        cls, folder: Path, max_len: int, *, do_lower_case: bool = False
+    ) -> TextTokenizer:
+        """Read a tokenizer from tokenizer.json, or from the vocab.txt of a BERT model.
+
+        Args:
+            folder: Folder of the tokenizer.
+            max_len: Maximum number of tokens of a text or pair, special tokens included.
+            do_lower_case: Whether to lower-case texts before the tokenizer's own normalisation.
+
+        Raises:
+            ModelError: The folder holds neither file, a file of the tokenizer is damaged, a regular
+                expression of the tokenizer could take exponential time, or ``max_len`` is too small
+                for the special tokens of a pair.
+        """
+        try:
+            if (folder / "tokenizer.json").is_file():
+                backend = Tokenizer.from_file(str(folder / "tokenizer.json"))
+                _apply_settings(backend, read_settings(folder))
+            elif (folder / "vocab.txt").is_file():
+                from sbert_search.text.tokens.vocabulary import bert_tokenizer, read_vocabulary
+
+                backend = bert_tokenizer(*read_vocabulary(folder))
+                _add_tokens(backend, folder / "added_tokens.json")
+            else:
+                raise ModelError(f"{folder} holds neither tokenizer.json nor vocab.txt.")
+        except ModelError:
+            raise
+        except Exception as error:  # the library raises bare Exception
+            raise ModelError(f"The tokenizer in {folder} cannot be read: {error}.") from error
+        if do_lower_case:
+            parts = [normalizers.Lowercase(), backend.normalizer]
+            backend.normalizer = normalizers.Sequence([part for part in parts if part is not None])
+            return cls(backend, max_len)  # without a folder, `save` writes the changed backend
+        return cls(backend, max_len, folder=folder)
+
+    @property
+    def vocab_size(self) -> int:
+        """Size of the vocabulary, added tokens included."""
+        return int(self.backend.get_vocab_size())
+
+    def encode(self, texts: Sequence[str]) -> tuple[list[Ids], NDArray[np.int32]]:
+        """Turn texts into token ids.
+
+        Returns:
+            Ids of each text, special tokens included, and the number of tokens that truncation
+            removed from the end of each text, int32 (n,).
+
+        Raises:
+            CorpusError: A text is not a string, or has a lone surrogate, which UTF-8 cannot encode.
+        """
+        frame, room = self.single, self.max_len - self.single.size
+        counted = self._counted(texts, room)
+        lost = np.fromiter((max(0, count - room) for _, count in counted), np.int32, len(counted))
+        return [[*frame.before, *ids[:room], *frame.after] for ids, _ in counted], lost
+
+    def encode_pairs(self, pairs: Sequence[tuple[str, str]]) -> EncodedPairs:
+        """Turn pairs into token ids; if a pair is too long, its longer text is truncated first.
+
+        Raises:
+            CorpusError: As for `encode`.
+        """
+        frame, room = self.pair, self.max_len - self.pair.size
+        # Often the first text of many pairs is the same query, so equal first texts are tokenised
+        # once.
+        queries = list(dict.fromkeys(first for first, _ in pairs))
+        ids_of = dict(zip(queries, self._ids(queries), strict=True))
+        seconds = self._ids([second for _, second in pairs])
+        ids, types, lost = [], [], []
+        for (text, _), second in zip(pairs, seconds, strict=True):
+            first = ids_of[text]
+            keep = _longest_first(len(first), len(second), room)
+            parts = (
+                frame.before,
+                first[: keep[0]],
+                frame.between,
+                second[: keep[1]],
+                frame.after,
+            )
+            ids.append([token for part in parts for token in part])
+            types.append([t for t, part in zip(frame.types, parts, strict=True) for _ in part])
+            lost.append(len(first) + len(second) - sum(keep))
+        return EncodedPairs(ids, types, np.array(lost, dtype=np.int32))
+
+    def encode_offsets(self, texts: Sequence[str]) -> list[tuple[Ids, list[tuple[int, int]]]]:
+        """Turn texts into token ids and find each token's characters, without truncation.
+
+        No special tokens are added.
+
+        Returns:
+            For each text, the ids of its tokens, and for each token the index of its first
+            character and the index after its last character.
+
+        Raises:
+            CorpusError: As for `encode`.
+        """
+        try:
+            encodings = self.backend.encode_batch(list(texts), add_special_tokens=False)
+        except (TypeError, UnicodeEncodeError) as error:
+            raise _bad_text(texts, error) from error
+        return [(encoding.ids, encoding.offsets) for encoding in encodings]
+
+    def split(
+        self, text: str, *, prompt: str = "", chunking: Chunking = WHOLE_WORDS
+    ) -> list[tuple[int, int]]:
+        """Split a text into passages whose tokens, with those of the prompt, fit into ``max_len``.
+
+        Args:
+            text: The text.
+            prompt: The text that the model reads before each passage.
+            chunking: Where to split the text, and how many tokens a passage may have.
+
+        Returns:
+            Start and end of each passage in characters; the passages cover the text without gaps.
+
+        Raises:
+            CorpusError: The text or the prompt has a lone surrogate, which UTF-8 cannot encode.
+            ModelError: The prompt and the special tokens take all tokens of a passage.
+        """
+        try:
+            return chunking.split(text, lambda piece: self._split(piece, prompt, chunking))
+        except (TypeError, UnicodeEncodeError) as error:
+            raise _bad_text([text], error) from error
+
+    def require_room(self, prompt: str, limit: int | None = None) -> int:
+        """Return how many tokens a prompt and the special tokens leave for a text.
+
+        Args:
+            prompt: The text that the model reads before each text.
+            limit: Maximum number of tokens of a text with its prompt; None: ``max_len``.
+
+        Raises:
+            CorpusError: The prompt has a lone surrogate, which UTF-8 cannot encode.
+            ModelError: They leave no token.
+        """
+        limit = self.max_len if limit is None else limit
+        room = limit - self.single.size - len(self._ids([prompt])[0])
+        if room <= 0:
+            raise _no_room(prompt, limit)
+        return room
+
+    def _split(self, text: str, prompt: str, chunking: Chunking) -> Spans:
+        whole = self.backend.encode(text, add_special_tokens=False)
+        limit = min(chunking.tokens or self.max_len, self.max_len)
+        room, capacity = limit - self.single.size, self.require_room(prompt, limit)
+        while capacity > 0:
+            spans = chunking.spans(text, whole.offsets, whole.word_ids, capacity)
+            sizes = map(len, self._ids([prompt + text[start:end] for start, end in spans]))
+            if (excess := max(sizes, default=0) - room) <= 0:
+                return spans
+            capacity -= excess  # a word split in two can have more tokens than the whole word
+        raise _no_room(prompt, limit)
+
+    def sha256(self) -> str:
+        """Return the SHA-256 of the tokenizer's JSON, in hexadecimal."""
+        return hashlib.sha256(self.backend.to_str().encode()).hexdigest()
+
+    def save(self, folder: Path, *, segments: bool = True) -> None:
+        """Write the files of the tokenizer into a folder, with ``max_len`` as ``model_max_length``.
+
+        Args:
+            folder: Folder for the files.
+            segments: Whether the model reads segment ids. The value is stored in
+                tokenizer_config.json, since the default of transformers differs by class and
+                version.
+        """
+        settings: dict[str, object] = {"tokenizer_class": "PreTrainedTokenizerFast"}
+        known = {role: [*filter(self._knows, names)] for role, names in _ROLES.items()}
+        settings |= {role: names[0] for role, names in known.items() if names}
+        contents = {"tokenizer.json": self.backend.to_str().encode()}
+        if self.folder is not None:
+            settings = self._settings or settings
+            given = (self.folder / name for name in _FILES)
+            contents |= {path.name: path.read_bytes() for path in given if path.is_file()}
+        for name, content in contents.items():
+            files.replace_file(folder / name, content)
+        types = ["token_type_ids"] if segments else []
+        inputs = ["input_ids", *types, "attention_mask"]
+        settings = {**settings, "model_max_length": self.max_len, "model_input_names": inputs}
+        files.replace_file(folder / SETTINGS, json.dumps(settings, indent=2).encode() + b"\n")
+
+    def _knows(self, token: str) -> bool:
+        return self.backend.token_to_id(token) is not None
+
+    def _counted(self, texts: Sequence[str], room: int) -> list[tuple[Ids, int]]:
+        """Return for each text at least its first ``room`` ids, and the number of all its ids."""
+        is_long = [isinstance(text, str) and len(text) > PIECE_CHARS for text in texts]
+        if not any(is_long) or not all(isinstance(text, str) for text in texts):
+            return [(ids, len(ids)) for ids in self._ids(texts)]
+        return [self._counted_by_pieces(text, room) for text in texts]
+
+    def _counted_by_pieces(self, text: str, room: int) -> tuple[Ids, int]:
+        """Return the first ``room`` ids of a long text and count all its ids, piece by piece.
+
+        The count may be off by one for each piece. The returned ids are exact if the text has a
+        blank in every `PIECE_CHARS` characters.
+        """
+        kept: Ids = []
+        count = 0
+        for piece in pieces(text):
+            ids = self._ids([piece])[0]
+            kept += ids[: max(0, room - len(kept))]
+            count += len(ids)
+        return kept, count
+
+    def _ids(self, texts: Sequence[str]) -> list[Ids]:
+        try:
+            encodings = self.backend.encode_batch_fast(list(texts), add_special_tokens=False)
+        except (TypeError, UnicodeEncodeError) as error:
+            raise _bad_text(texts, error) from error
+        return [encoding.ids for encoding in encodings]
+
+
+def _add_tokens(backend: Tokenizer, path: Path) -> None:
+    """Add the tokens of added_tokens.json, which transformers writes for tokens outside vocab.txt.
+
+    Raises:
+        ModelError: A token would get another id than the id in the file.
+    """
+    ids = json.loads(path.read_text("utf-8")) if path.is_file() else {}
+    for token, token_id in sorted(ids.items(), key=lambda item: int(item[1])):
+        if backend.token_to_id(token) is None:
+            backend.add_tokens([AddedToken(token, normalized=True)])
+        if backend.token_to_id(token) != token_id:
+            raise ModelError(
+                f"{path}: the token {token!r} has the id {token_id}, but after the tokens of "
+                f"vocab.txt it is {backend.token_to_id(token)}. Take both from one model."
+            )
+
+
+def _apply_settings(backend: Tokenizer, settings: Mapping[str, object]) -> None:
+    """Change a tokenizer where tokenizer_config.json contradicts tokenizer.json.
+
+    The tokenizer classes of BERT and RoBERTa in transformers, versions 4 and 5, also prefer
+    tokenizer_config.json. The classes in `_GENERIC` follow tokenizer.json, so a tokenizer of these
+    classes is not changed.
+    """
+    if settings.get("tokenizer_class") in _GENERIC:
+        return
+    parts = {"normalizer": backend.normalizer, "pre_tokenizer": backend.pre_tokenizer}
+    kinds = (normalizers.BertNormalizer, pre_tokenizers.ByteLevel)
+    for place, part in parts.items():
+        stated = _STATED.items() if isinstance(part, kinds) else ()
+        for key, name in stated:
+            value = settings.get(key)
+            known = isinstance(value, bool) or (key == "strip_accents" and key in settings)
+            if known and getattr(part, name, value) != value:
+                setattr(part, name, value)
+                setattr(backend, place, part)
+
+
+def _longest_first(first: int, second: int, room: int) -> tuple[int, int]:
+    """Return the number of tokens to keep of each text of a pair, at most ``room`` in total.
+
+    The longer text is truncated until both texts are equally long, then both are truncated.
+    """
+    if first + second <= room:
+        return first, second
+    short, half = min(first, second), room // 2
+    if short <= half:
+        return (short, room - short) if first <= second else (room - short, short)
+    return (half, room - half) if first <= second else (room - half, half)
+
+
+def _known_text(backend: Tokenizer) -> str:
+    """Return a text that the tokenizer turns into at least one token: "a" if possible.
+
+    Raises:
+        ModelError: The tokenizer turns no text into tokens.
+    """
+    if backend.encode("a", add_special_tokens=False).ids:
+        return "a"
+    for number in backend.get_vocab().values():
+        text = backend.decode([number], skip_special_tokens=False)
+        if backend.encode(text, add_special_tokens=False).ids:
+            return text
+    raise ModelError("The tokenizer makes no token of any text; its vocabulary is damaged.")
+
+
+def _frame(probe: Encoding) -> Frame:
+    """Find the special tokens that the tokenizer added to an encoded text or pair."""
+    owners = probe.sequence_ids
+    texts = [index for index, owner in enumerate(owners) if owner is not None]
+    first, last = texts[0], texts[-1]
+    middle = [index for index in range(first, last) if owners[index] is None]
+    second = middle[-1] + 1 if middle else last
+    between = probe.type_ids[middle[0]] if middle else 0
+    types = (probe.type_ids[0], probe.type_ids[first], between, probe.type_ids[second])
+    return Frame(
+        probe.ids[:first],
+        [probe.ids[index] for index in middle],
+        probe.ids[last + 1 :],
+        (*types, probe.type_ids[-1]),
+    )
+
+
+def _no_room(prompt: str, limit: int) -> ModelError:
+    before = f"the prompt {prompt!r} and " if prompt else ""
+    return ModelError(
+        f"A passage has {limit} tokens, and {before}special tokens leave no room in it."
+    )
+
+
+def _bad_text(texts: Sequence[str], error: Exception) -> CorpusError:
+    for text in texts:
+        if not isinstance(text, str):
+            return CorpusError(f"{text!r} is not a string; every text must be a string.")
+        if match := re.search("[\ud800-\udfff]", text):
+            near = text[max(0, match.start() - 20) : match.end()]
+            return CorpusError(
+                f"The text has a lone surrogate at character {match.start()}, at the end of "
+                f"{near!r}; read its source as UTF-8, or remove the surrogate."
+            )
+    return CorpusError(f"The texts cannot be tokenised: {error}.")

@@ -1,0 +1,178 @@
+"""Read and write a vocabulary as a folder that `transformers` and `TextTokenizer` can load."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tokenizers import Tokenizer, decoders, pre_tokenizers, processors
+from tokenizers.models import WordPiece
+
+from sbert_search.base import files
+from sbert_search.config import from_mapping
+from sbert_search.errors import ConfigError, ModelError
+from sbert_search.text.tokens.settings import SETTINGS, read_settings
+from sbert_search.text.tokens.words import MAX_WORD_CHARS, WordRules
+
+SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+UNKNOWN = "[UNK]"
+CONTINUATION = "##"  # prefix of a piece that continues a word
+
+_FILES = ("tokenizer.json", "vocab.txt", SETTINGS)
+
+
+def bert_tokenizer(vocabulary: Sequence[str], rules: WordRules) -> Tokenizer:
+    """Make BERT's tokenizer: normalise, split, match the longest piece first, add [CLS] and [SEP].
+
+    Args:
+        vocabulary: Pieces (entries of the vocabulary), in the order of ids.
+        rules: How to split text into words.
+
+    Raises:
+        ModelError: A piece occurs twice, or a special token is missing.
+    """
+    ids = {piece: piece_id for piece_id, piece in enumerate(vocabulary)}
+    if len(ids) < len(vocabulary):
+        twice = next(piece for piece_id, piece in enumerate(vocabulary) if ids[piece] != piece_id)
+        raise ModelError(f"The vocabulary has {twice!r} twice; its ids would be ambiguous.")
+    if missing := [token for token in SPECIAL_TOKENS if token not in ids]:
+        raise ModelError(
+            f"The vocabulary has no {', '.join(missing)}; BERT needs each of "
+            f"{' '.join(SPECIAL_TOKENS)}. Add the missing ones as lines of their own."
+        )
+    model = WordPiece(
+        ids,
+        unk_token=UNKNOWN,
+        max_input_chars_per_word=MAX_WORD_CHARS,
+        continuing_subword_prefix=CONTINUATION,
+    )
+    tokenizer = Tokenizer(model)
+    tokenizer.normalizer = rules.normalizer()
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.decoder = decoders.WordPiece(prefix=CONTINUATION)
+    tokenizer.post_processor = bert_template(tokenizer)
+    tokenizer.add_special_tokens(list(SPECIAL_TOKENS))
+    return tokenizer
+
+
+def bert_template(tokenizer: Tokenizer) -> processors.TemplateProcessing:
+    """Make a template with [CLS] before the first text and [SEP] after each text.
+
+    Raises:
+        ModelError: The tokenizer has no [CLS] or no [SEP].
+    """
+    ids = {token: tokenizer.token_to_id(token) for token in ("[CLS]", "[SEP]")}
+    if missing := [token for token, token_id in ids.items() if token_id is None]:
+        raise ModelError(
+            f"The tokenizer has neither {missing[0]} nor a post-processor, which would say what "
+            "special tokens surround a text; add one of the two."
+        )
+    return processors.TemplateProcessing(
+        single="[CLS] $A [SEP]",
+        pair="[CLS] $A [SEP] $B:1 [SEP]:1",
+        special_tokens=list(ids.items()),
+    )
+
+
+def save_vocabulary(
+    out: Path, vocabulary: Sequence[str], rules: WordRules, *, max_len: int = 512
+) -> None:
+    """Write tokenizer.json, vocab.txt and tokenizer_config.json atomically into a new folder.
+
+    Raises:
+        ConfigError: `check_new` refuses the folder.
+        ModelError: A piece occurs twice, or a special token is missing.
+    """
+    check_new(out)
+    config = {
+        "tokenizer_class": "BertTokenizer",
+        "model_max_length": max_len,
+        "do_lower_case": rules.lowercase,
+        "strip_accents": rules.strip_accents,
+        "tokenize_chinese_chars": rules.split_cjk,
+        **{f"{token[1:-1].lower()}_token": token for token in SPECIAL_TOKENS},
+    }
+    contents = (
+        bert_tokenizer(vocabulary, rules).to_str(pretty=True),
+        "".join(f"{piece}\n" for piece in vocabulary),
+        json.dumps(config, indent=2) + "\n",
+    )
+    temporary = out.with_name(out.name + ".tmp")
+    files.remove_tree(temporary)
+    files.disk.make_folder(temporary)
+    for name, content in zip(_FILES, contents, strict=True):
+        files.write_new(temporary / name, content.encode("utf-8"))
+    files.disk.fsync_folder(temporary)
+    files.disk.replace(temporary, out)
+    files.disk.fsync_folder(out.parent)
+
+
+def check_new(out: Path) -> None:
+    """Check that `save_vocabulary` can create a folder.
+
+    Raises:
+        ConfigError: ``out`` exists, its parent folder does not exist, or the temporary folder
+            ``out.tmp`` exists and was not left by an interrupted run.
+    """
+    if out.exists():
+        raise ConfigError(f"{out} exists already; name a new folder.")
+    if not out.absolute().parent.is_dir():
+        raise ConfigError(f"{out.absolute().parent} is not a folder; make it first.")
+    temporary = out.with_name(out.name + ".tmp")
+    if os.path.lexists(temporary) and not _is_leftover(temporary):
+        raise ConfigError(f"{temporary} is in the way; move it, or name another folder.")
+
+
+def _is_leftover(temporary: Path) -> bool:
+    """Whether a temporary folder holds only files that `save_vocabulary` writes."""
+    if temporary.is_symlink() or not temporary.is_dir():
+        return False
+    return all(entry.name in _FILES for entry in temporary.iterdir())
+
+
+@dataclass(frozen=True)
+class _Stated:
+    """The keys of tokenizer_config.json that hold the fields of `WordRules`."""
+
+    do_lower_case: bool = True
+    strip_accents: bool | None = None
+    tokenize_chinese_chars: bool = True
+
+
+def read_vocabulary(path: Path) -> tuple[list[str], WordRules]:
+    """Read the pieces in the order of ids, and the word rules, from a folder or a vocab.txt.
+
+    The rules are read from the file tokenizer_config.json in the folder of vocab.txt. If that file
+    or one of its keys is missing, the value of an uncased BERT model is used.
+
+    Raises:
+        ModelError: The files cannot be read, or are not a WordPiece vocabulary.
+    """
+    file = path / "vocab.txt" if path.is_dir() else path
+    try:
+        # splitlines() would also split at other line separators, such as U+2028, which may be
+        # pieces.
+        lines = file.read_bytes().decode("utf-8").split("\n")
+    except (OSError, ValueError) as error:
+        raise ModelError(f"No vocabulary can be read from {path}: {error}.") from error
+    vocabulary = [line.removesuffix("\r") for line in lines]
+    if vocabulary[-1] == "":
+        vocabulary.pop()
+    rules = _read_rules(file.parent)
+    bert_tokenizer(vocabulary, rules)
+    return vocabulary, rules
+
+
+def _read_rules(folder: Path) -> WordRules:
+    try:
+        stated = from_mapping(_Stated, read_settings(folder), others=True)
+    except ConfigError as error:
+        raise ModelError(f"{folder / SETTINGS}: {error}") from error
+    return WordRules(
+        lowercase=stated.do_lower_case,
+        strip_accents=stated.strip_accents,
+        split_cjk=stated.tokenize_chinese_chars,
+    )

@@ -1,1 +1,0 @@
-"""Learn WordPiece and BPE vocabularies from the words of a corpus."""

@@ -1,0 +1,166 @@
+"""PDF files page by page: sound, damaged, encrypted and without text."""
+
+from __future__ import annotations
+
+import io
+import logging
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from pypdf import PdfReader, PdfWriter
+
+from sbert_search.index.index import Index
+from sbert_search.search.engine import SearchEngine
+from sbert_search.text.formats.files import fingerprint, fingerprint_before_last
+from sbert_search.text.formats.markup import read_pdf
+from sbert_search.text.formats.rows import BadRow
+from tests.text.accounting import read_all
+
+
+def make_pdf(pages: Sequence[str], title: str = "") -> bytes:
+    """Write a PDF file without a library. Each page has one line of text."""
+    texts = [f"BT /F1 12 Tf 72 720 Td ({text}) Tj ET".encode() for text in pages]
+    kids = " ".join(f"{4 + 2 * n} 0 R" for n in range(len(pages)))
+    objects = [
+        b"<< /Type /Catalog /Pages 2 0 R >>",
+        f"<< /Type /Pages /Kids [{kids}] /Count {len(pages)} >>".encode(),
+        b"<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica >>",
+    ]
+    for n, text in enumerate(texts):
+        objects.append(
+            f"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 612 792] /Contents {5 + 2 * n} 0 R "
+            "/Resources << /Font << /F1 3 0 R >> >> >>".encode()
+        )
+        objects.append(b"<< /Length %d >>\nstream\n%s\nendstream" % (len(text), text))
+    objects.append(f"<< /Title ({title}) >>".encode())
+    out, places = io.BytesIO(), []
+    out.write(b"%PDF-1.4\n")
+    for number, content in enumerate(objects, start=1):
+        places.append(out.tell())
+        out.write(b"%d 0 obj\n%s\nendobj\n" % (number, content))
+    start = out.tell()
+    out.write(b"xref\n0 %d\n0000000000 65535 f \n" % (len(objects) + 1))
+    out.writelines(b"%010d 00000 n \n" % place for place in places)
+    size = len(objects)
+    out.write(b"trailer << /Size %d /Root 1 0 R /Info %d 0 R >>\n" % (size + 1, size))
+    out.write(b"startxref\n%d\n%%%%EOF\n" % start)
+    return out.getvalue()
+
+
+def encrypted(data: bytes, password: str) -> bytes:
+    writer = PdfWriter(clone_from=PdfReader(io.BytesIO(data)))
+    writer.encrypt(user_password=password, owner_password="owner", algorithm="RC4-128")
+    out = io.BytesIO()
+    writer.write(out)
+    return out.getvalue()
+
+
+PAGES = ["The moon pulls the sea.", "", "Wind heaps up sand."]
+
+
+def test_each_page_with_text_is_a_document(tmp_path: Path) -> None:
+    data = make_pdf(PAGES, "Coasts")
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub" / "c.pdf").write_bytes(data)
+    documents, rejects, survey = read_all(tmp_path)
+    assert not rejects
+    assert [(d.doc_id, d.title, d.text, d.metadata["page"]) for d in documents] == [
+        ("sub/c.pdf#page=1", "Coasts", "The moon pulls the sea.", 1),
+        ("sub/c.pdf#page=3", "Coasts", "Wind heaps up sand.", 3),
+    ]
+    assert documents[0].metadata["path"] == "sub/c.pdf"
+    assert documents[0].source == f"{tmp_path}/sub/c.pdf:page 1"
+    whole = fingerprint(data)
+    assert [d.fingerprint for d in documents] == [fingerprint_before_last(whole), whole]
+    assert survey.columns["page"] == "int64"
+    (tmp_path / "n.pdf").write_bytes(make_pdf(["text"]))
+    assert read_all(tmp_path / "n.pdf")[0][0].title == "n.pdf"
+
+
+def test_the_pages_before_a_damaged_one_are_kept(tmp_path: Path) -> None:
+    length = len(b"BT /F1 12 Tf 72 720 Td (three) Tj ET")
+    sound = make_pdf(["one", "two", "three", "four"])
+    header = b"<< /Length %d >>" % length
+    at = sound.index(header, sound.index(b"(two)"))
+    damaged = sound[:at] + b"<< /Filter /Foo " + header[3:] + sound[at + len(header) :]
+    (tmp_path / "c.pdf").write_bytes(damaged)
+    documents, [reject], _ = read_all(tmp_path)
+    assert [document.text for document in documents] == ["one", "two"]
+    assert reject.reason.startswith(
+        "page 3, which is left out with all later pages, cannot be read"
+    )
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (b"no PDF at all", "the PDF file cannot be read"),
+        (b"", None),
+        (make_pdf(PAGES)[:200], "the PDF file cannot be read"),
+        (b"%PDF-1.4\n" + b"[" * 100_000, "the PDF file cannot be read"),
+        (b"%PDF-1.4\n" + b"<<" * 100_000 + b"\nstartxref\n9\n%%EOF", "the PDF file cannot be read"),
+        (encrypted(make_pdf(PAGES), "secret"), "the PDF file is encrypted; remove its password"),
+        (make_pdf(["", ""]), "no page has text; a scanned PDF needs text recognition"),
+    ],
+)
+def test_a_pdf_without_text_for_us_is_a_bad_row(
+    tmp_path: Path, data: bytes, reason: str | None
+) -> None:
+    (tmp_path / "a.md").write_text("a note")
+    (tmp_path / "b.pdf").write_bytes(data)
+    documents, rejects, _ = read_all(tmp_path)
+    assert [document.doc_id for document in documents] == ["a.md"]
+    assert [reject.source for reject in rejects] == [f"{tmp_path}/b.pdf:1"] * (reason is not None)
+    assert all(reject.reason.startswith(str(reason)) for reject in rejects)
+
+
+def test_a_pdf_without_a_password_for_reading_is_read(tmp_path: Path) -> None:
+    (tmp_path / "b.pdf").write_bytes(encrypted(make_pdf(PAGES), ""))
+    assert len(read_all(tmp_path)[0]) == 2
+
+
+def test_without_pypdf_the_message_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pypdf", None)
+    with pytest.raises(BadRow, match=r"pip install 'sbert-search\[pdf\]'"):
+        read_pdf(make_pdf(PAGES))
+
+
+def test_the_notes_of_pypdf_are_silent_only_while_it_reads(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    logger = logging.getLogger("pypdf")
+    caplog.set_level(logging.INFO, "pypdf")
+    _, pages = read_pdf(make_pdf(PAGES).replace(b"startxref\n", b"startxref\n9"))
+    for _ in pages:
+        assert logger.level == logging.INFO
+    assert logger.level == logging.INFO
+    assert caplog.records == []
+    with pytest.raises(BadRow):
+        read_pdf(b"no PDF")
+    assert logger.level == logging.INFO
+
+
+def test_a_hit_has_its_page_and_a_sync_replaces_pages(tmp_path: Path) -> None:
+    folder = tmp_path / "notes"
+    folder.mkdir()
+    (folder / "c.pdf").write_bytes(make_pdf(["one moon", "two sea", "three sand"]))
+    index = Index.create(tmp_path / "i", model="hashing")
+    assert index.sync(folder).added == ("c.pdf",)
+    hit = SearchEngine(index).search("sea", 1, mode="dense")[0]
+    assert (hit.doc_id, hit.metadata["page"]) == ("c.pdf#page=2", 2)
+    assert index.sync(folder).unchanged == 1
+    index.delete("c.pdf#page=3")  # as after a run that was killed between two commits
+    assert index.sync(folder).replaced == ("c.pdf",)
+    assert len(index) == 3
+    (folder / "c.pdf").write_bytes(make_pdf(["one moon", "two lake"]))
+    assert index.sync(folder).replaced == ("c.pdf",)
+    assert {document.doc_id: document.text for document in index} == {
+        "c.pdf#page=1": "one moon",
+        "c.pdf#page=2": "two lake",
+    }
+    assert index.sync(folder).unchanged == 1
+    (folder / "c.pdf").unlink()
+    assert index.sync(folder, allow_empty=True).deleted == ("c.pdf",)
+    assert len(index) == 0

@@ -1,0 +1,311 @@
+"""Which fields become id, title, text and metadata, and in which types."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from datetime import UTC, date, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.feather as feather
+import pyarrow.parquet as pq
+import pytest
+
+from sbert_search import Index
+from sbert_search.errors import ConfigError, CorpusError
+from sbert_search.records import Document
+from sbert_search.text.column_types import ColumnType, parse_type
+from sbert_search.text.columns import as_declared
+from sbert_search.text.documents import CorpusReader, FieldNames
+from sbert_search.text.formats.rows import BadRow
+
+PAPERS: list[dict[str, Any]] = [
+    {
+        "id": "a",
+        "title": "Mills",
+        "abstract": "On mills.",
+        "body": "A wheel turns.",
+        "year": "1987",
+    },
+    {"id": "b", "title": "Bread", "abstract": None, "body": "Flour and water.", "year": "2003"},
+    {"id": "c", "title": None, "abstract": "On nothing.", "body": None, "year": None},
+]
+
+
+def lines(path: Path, rows: list[dict[str, Any]]) -> Path:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def read(source: Any, **options: Any) -> list[Document]:
+    return [doc for batch in CorpusReader(source, **options).batches() for doc in batch.documents]
+
+
+def test_several_fields_are_joined_in_the_order_in_which_they_are_named(tmp_path: Path) -> None:
+    path = lines(tmp_path / "papers.jsonl", PAPERS)
+    documents = read(path, fields=FieldNames(text=("body", "abstract")))
+    assert [(d.title, d.text) for d in documents] == [
+        ("Mills", "A wheel turns.\n\nOn mills."),
+        ("Bread", "Flour and water."),
+        ("", "On nothing."),
+    ]
+    assert [set(d.metadata) for d in documents] == [{"year"}, {"year"}, set()]
+
+
+def test_a_title_that_is_part_of_the_text_is_not_the_title_too(tmp_path: Path) -> None:
+    path = lines(tmp_path / "papers.jsonl", PAPERS)
+    documents = read(path, fields=FieldNames(text=["title", "abstract", "body"]))
+    assert documents[0].full_text == documents[0].text == "Mills\n\nOn mills.\n\nA wheel turns."
+    assert [d.title for d in documents] == ["", "", ""]
+    named = read(path, fields=FieldNames(text=["title", "body"], title="abstract"), on_error="skip")
+    assert [d.full_text for d in named] == [
+        "On mills. Mills\n\nA wheel turns.",
+        "Bread\n\nFlour and water.",
+        "On nothing.",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("fields", "parts"),
+    [
+        ({"id": "title"}, ("Mills", "", "A wheel.", {"id": "1"})),
+        ({"text": "id"}, ("p.jsonl#1", "Mills", "1", {"text": "A wheel."})),
+        ({"title": "id"}, ("p.jsonl#1", "1", "A wheel.", {"title": "Mills"})),
+        ({"text": ("title", "id")}, ("p.jsonl#1", "", "Mills\n\n1", {"text": "A wheel."})),
+        ({"id": "text", "text": "title"}, ("A wheel.", "", "Mills", {"id": "1"})),
+    ],
+)
+def test_a_field_that_is_named_for_one_part_is_not_detected_as_another(
+    fields: dict[str, Any], parts: tuple[object, ...], tmp_path: Path
+) -> None:
+    path = lines(tmp_path / "p.jsonl", [{"id": "1", "title": "Mills", "text": "A wheel."}])
+    (found,) = read(path, fields=FieldNames(**fields))
+    assert (found.doc_id, found.title, found.text, found.metadata) == parts
+
+
+def test_an_id_named_like_a_text_leaves_rows_with_vectors_without_a_text(tmp_path: Path) -> None:
+    path = lines(tmp_path / "p.jsonl", [{"text": "A wheel.", "v": [1.0, 2.0]}])
+    (found,) = read(path, fields=FieldNames(id="text", vector="v"))
+    assert (found.doc_id, found.text) == ("A wheel.", "")
+    with pytest.raises(CorpusError, match="no text field among 'text', 'v'"):
+        read(path, fields=FieldNames(id="text"))
+
+
+def test_fields_that_are_all_blank_make_a_bad_row(tmp_path: Path) -> None:
+    path = lines(tmp_path / "p.jsonl", [*PAPERS, {"id": "d", "abstract": " ", "body": "\n"}])
+    with pytest.raises(CorpusError, match=r"p\.jsonl:4: .* 'title', 'abstract' and 'body' are all"):
+        read(path, fields=FieldNames(text=("abstract", "body")))
+    rows: list[dict[str, Any]] = [{"id": "a", "title": "T"}, {"id": "b", "title": " "}]
+    with pytest.raises(CorpusError, match=r"q\.jsonl:2: blank document: 'title' is blank"):
+        read(lines(tmp_path / "q.jsonl", rows), fields=FieldNames(text="title"))
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ({"text": ("abstract", "bodi")}, "Unknown text field 'bodi'; did you mean 'body'"),
+        ({"text": ("x", "y")}, "Unknown text field 'x'; known: abstract, body, id, title, year"),
+    ],
+)
+def test_a_field_that_no_row_has_is_an_error(
+    tmp_path: Path, fields: dict[str, Any], reason: str
+) -> None:
+    with pytest.raises(CorpusError, match=reason):
+        read(lines(tmp_path / "papers.jsonl", PAPERS), fields=FieldNames(**fields))
+
+
+def test_a_rare_field_may_come_late(tmp_path: Path) -> None:
+    rows = [{"text": f"t{n}"} for n in range(150)] + [{"text": "u", "notes": "v", "rare": 1}]
+    fields = FieldNames(text=("text", "notes"))
+    documents = read(lines(tmp_path / "a.jsonl", rows), fields=fields, metadata_fields=["rare"])
+    assert (documents[-1].text, documents[-1].metadata) == ("u\n\nv", {"rare": 1})
+
+
+def test_chosen_metadata_have_the_order_of_the_row(tmp_path: Path) -> None:
+    names = [f"m{n * 7 % 20}" for n in range(20)]
+    path = lines(tmp_path / "a.jsonl", [{"text": "t", "more": 1, **dict.fromkeys(names, 1)}])
+    (document,) = read(path, metadata_fields=sorted(names))
+    assert list(document.metadata) == names
+
+
+def test_a_field_named_twice_is_an_error() -> None:
+    wrong: list[dict[str, Any]] = [
+        {"text": ("a", "b", "a")}, {"text": "a", "title": "a"}, {"id": "x", "text": "x"}
+    ]  # fmt: skip
+    for names in wrong:
+        with pytest.raises(ConfigError, match="named twice"):
+            FieldNames(**names)
+    assert FieldNames(text=["a"]) == FieldNames(text="a")
+    assert FieldNames(text=()) == FieldNames()
+
+
+TYPED = {
+    "year": "int", "price": "float", "open": "bool", "day": "date", "seen": "timestamp",
+    "code": "text", "tags": "list[text]", "sizes": "list[int]",
+}  # fmt: skip
+CELLS = {
+    "year": "1987", "price": "2", "open": "yes", "day": "2024-01-31",
+    "seen": "2024-01-31T12:00:00+02:00", "code": "007", "tags": "red; old mill;", "sizes": "[1, 2]",
+}  # fmt: skip
+VALUES = {
+    "year": 1987, "price": 2.0, "open": True, "day": date(2024, 1, 31),
+    "seen": datetime(2024, 1, 31, 10, tzinfo=UTC), "code": "007", "tags": ["red", "old mill"],
+    "sizes": [1, 2],
+}  # fmt: skip
+
+
+def as_csv(path: Path, row: dict[str, str]) -> Any:
+    path = path / "a.csv"
+    path.write_text(",".join(row) + "\n" + ",".join(f'"{cell}"' for cell in row.values()) + "\n")
+    return path
+
+
+def written(name: str, write: Callable[[pa.Table, Path], object]) -> Callable[..., Any]:
+    def make(path: Path, row: dict[str, str]) -> Path:
+        write(pa.Table.from_pylist([row]), path / name)
+        return path / name
+
+    return make
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        as_csv,
+        lambda path, row: lines(path / "a.jsonl", [row]),
+        written("a.parquet", pq.write_table),
+        written("a.feather", feather.write_feather),
+        lambda path, row: [row],
+        lambda path, row: pa.Table.from_pylist([row]),
+        lambda path, row: iter([row]),
+    ],
+    ids=["csv", "jsonl", "parquet", "feather", "dicts", "table", "generator"],
+)
+def test_declared_types_hold_for_every_kind_of_source(
+    tmp_path: Path, form: Callable[[Path, dict[str, str]], Any]
+) -> None:
+    row = {"id": "1", "text": "x", **CELLS, "other": "y"}
+    chosen = [*CELLS, "id"]
+    (document,) = read(form(tmp_path, row), column_types=TYPED, metadata_fields=chosen)
+    assert document.metadata == VALUES
+    assert {name: type(value) for name, value in document.metadata.items()} == {
+        name: type(value) for name, value in VALUES.items()
+    }
+
+
+NOON = datetime(2024, 1, 31, 12, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "converted"),
+    [
+        ("int", 5.0, 5),
+        ("int", "-5", -5),
+        ("int", 5.5, None),
+        ("int", True, None),
+        ("int", "5.0", None),
+        ("int", "9223372036854775808", None),
+        ("int", "", None),
+        ("float", 2**53 + 1, None),
+        ("float", "9007199254740993", None),
+        ("float", "9007199254740992", 2.0**53),
+        ("float", "1e999", None),
+        ("float", "nan", None),
+        ("float", ".5", 0.5),
+        ("float", True, None),
+        ("bool", 1, True),
+        ("bool", "No", False),
+        ("bool", 2, None),
+        ("bool", "maybe", None),
+        ("date", "2024-02-30", None),
+        ("date", NOON, None),
+        ("date", datetime(2024, 1, 31), date(2024, 1, 31)),
+        ("date", 20240131, None),
+        ("timestamp", date(2024, 1, 31), datetime(2024, 1, 31, tzinfo=UTC)),
+        ("timestamp", "2024-01-31 12:00", NOON),
+        ("timestamp", "0001-01-01T00:00:00+23:59", None),
+        ("timestamp", "1611122912345", None),  # milliseconds; Python reads the year 1611
+        ("text", 7, "7"),
+        ("text", True, "true"),
+        ("text", ["a", 1], '["a", 1]'),
+        ("text", NOON, "2024-01-31T12:00:00+00:00"),
+        ("list", "a", ["a"]),
+        ("list", ["a", 7, None], ["a", "7"]),
+        ("list[int]", ["5", 6.0], [5, 6]),
+        ("list[int]", 5, [5]),
+        ("list[int]", ["5", "x"], None),
+        ("list[int]", "[5, 6", None),
+        ("list[int]", "1;2", [1, 2]),
+        ("list[date]", "2024-01-31;2024-02-01", [date(2024, 1, 31), date(2024, 2, 1)]),
+    ],
+)
+def test_a_value_is_converted_exactly_or_refused(kind: str, value: object, converted: Any) -> None:
+    stored: ColumnType = parse_type(kind)
+    if converted is None:
+        with pytest.raises(BadRow, match="column 'n'"):
+            as_declared(value, stored, "n")
+        return
+    result = as_declared(value, stored, "n")
+    assert (result, type(result)) == (converted, type(converted))
+
+
+def test_a_value_that_does_not_fit_is_a_bad_row_with_its_place(tmp_path: Path) -> None:
+    path = tmp_path / "books.csv"
+    path.write_text("id,text,year\na,x,1987\nb,y,soon\n")
+    with pytest.raises(CorpusError) as refused:
+        read(path, column_types={"year": "int"})
+    assert str(refused.value).startswith(
+        f"{path}:3: column 'year' is of type int64, which this value does not fit ('soon')."
+    )
+    reader = CorpusReader(path, column_types={"year": "int"}, on_error="skip")
+    assert dict(reader.survey().columns) == {"year": "int64"}
+    (batch,) = reader.batches()
+    assert ([d.doc_id for d in batch.documents], len(batch.rejects)) == (["a"], 1)
+
+
+@pytest.mark.parametrize(
+    "name", ["integer", "list[list[int]]", "list[", "json", "list[object]", ""]
+)
+def test_an_unknown_type_is_an_error(name: str) -> None:
+    with pytest.raises(ConfigError, match=r"Unknown column type .*(did you mean|known: bool)"):
+        parse_type(name)
+
+
+def test_unknown_and_contradicting_metadata_fields_are_errors(tmp_path: Path) -> None:
+    path = lines(tmp_path / "papers.jsonl", PAPERS)
+    with pytest.raises(CorpusError, match="Unknown metadata field 'yaer'; did you mean 'year'"):
+        read(path, fields=FieldNames(text="body"), metadata_fields=["yaer"], on_error="skip")
+    with pytest.raises(CorpusError, match="Unknown metadata field 'yaer'"):
+        read(path, fields=FieldNames(text="body"), column_types={"yaer": "int"}, on_error="skip")
+    with pytest.raises(ConfigError, match="column_types has 'year', which metadata_fields leaves"):
+        Index.build(path, metadata_fields=["body"], column_types={"year": "int"}, model="hashing")
+    with pytest.raises(ConfigError, match="Unknown column type 'number'"):
+        Index.build(path, column_types={"year": "number"}, model="hashing")
+
+
+def test_updates_read_as_the_build_did(tmp_path: Path) -> None:
+    fields = FieldNames(text=("abstract", "body"))
+    index = Index.build(
+        lines(tmp_path / "a.jsonl", PAPERS),
+        out=tmp_path / "i",
+        model="hashing",
+        fields=fields,
+        metadata_fields=["year"],
+        column_types={"year": "int"},
+    )
+    index = Index.open(tmp_path / "i")
+    assert index.read_settings.fields == fields
+    assert index.info().columns == {"year": "int64"}
+    csv = tmp_path / "more.csv"
+    csv.write_text("id,title,abstract,body,year,extra\nd,T,,only this,2024,5\n")
+    assert index.add(csv).counts.indexed == 1
+    document = index.get("d")
+    assert document is not None
+    assert (document.text, document.metadata) == ("only this", {"year": 2024})
+    assert len(list(index.documents(where="year >= 2003"))) == 2
+    assert index.upsert(tmp_path / "a.jsonl").counts.duplicate == 3
+    index.add([{"id": "e", "abstract": "No year."}])
+    with pytest.raises(ConfigError, match="'year' is declared as string, but it is int64"):
+        index.add(csv, column_types={"year": "text"})
