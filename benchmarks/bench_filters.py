@@ -28,8 +28,8 @@ from numpy.typing import NDArray
 from vectors import Clusters, write_index
 
 from sbert_search.index.dense.query_plan import RowMask
+from sbert_search.index.settings import IndexSpec
 from sbert_search.index.snapshot import Snapshot
-from sbert_search.index.spec import IndexSpec
 from sbert_search.index.store import IndexStore
 
 N_ROWS, QUICK_ROWS = 1_000_000, 60_000
@@ -80,7 +80,7 @@ def prepared(path: Path, clusters: Clusters, count: int) -> IndexStore:
 
 def respecified(store: IndexStore, spec: IndexSpec) -> Snapshot:
     """Build the FAISS files of an index by another spec, and return the new snapshot."""
-    from sbert_search.index.maintenance import compaction
+    from sbert_search.index.upkeep import compaction
 
     old = store.snapshot.manifest
     if old.settings.spec == spec:

@@ -23,7 +23,7 @@ from vectors import DIM, Clusters
 from sbert_search.index.dense import faiss_build, faiss_file, faiss_gpu
 from sbert_search.index.dense.exact import TopK, scan
 from sbert_search.index.dense.query_plan import plan
-from sbert_search.index.spec import IndexSpec
+from sbert_search.index.settings import IndexSpec
 from sbert_search.index.storage.manifest import StoreSettings
 
 N_ROWS, QUICK_ROWS, N_QUERIES, K = 1_000_000, 100_000, 1_000, 10

@@ -36,15 +36,14 @@ from vectors import Clusters, write_index
 
 from sbert_search.base import svg
 from sbert_search.base.processor import usable_cores
-from sbert_search.index.maintenance import compaction
+from sbert_search.index.settings import MIN_ANN_ROWS, IndexSpec
 from sbert_search.index.snapshot import Snapshot
-from sbert_search.index.spec import MIN_ANN_ROWS, IndexSpec
 from sbert_search.index.storage.manifest import Manifest
 from sbert_search.index.storage.transaction import Transaction
 from sbert_search.index.store import IndexStore
-from sbert_search.index.tuning.report import how, remarks
 from sbert_search.index.tuning.settings import TuneSettings
-from sbert_search.index.tuning.tune import tune
+from sbert_search.index.tuning.tune import how, remarks, tune
+from sbert_search.index.upkeep import compaction
 
 SIZES, QUICK_SIZES = (10_000, 100_000, 1_000_000), (10_000, 50_000)
 N_QUERIES, QUICK_QUERIES, K, TARGET = 2_000, 600, 10, 0.95

@@ -26,8 +26,8 @@ from texts import documents, many_documents, questions
 
 from sbert_search.embedding.hashing import HashingEmbedder
 from sbert_search.embedding.protocol import TextEmbedder
+from sbert_search.index.building.model_check import as_embedder
 from sbert_search.index.index import Index
-from sbert_search.index.ingestion.model_check import as_embedder
 from sbert_search.records import Document
 from sbert_search.search.engine import SearchEngine
 from sbert_search.search.options import SearchOptions

@@ -30,7 +30,7 @@ from texts import sentences
 
 from sbert_search import Embedder, Index, Reranker
 from sbert_search.base.memory import anonymous_bytes
-from sbert_search.index.ingestion.build import BuildSettings
+from sbert_search.index.building.build import BuildSettings
 from sbert_search.index.snapshot import Snapshot
 from sbert_search.search.pairs import Pairs, best_pairs, close_pairs
 

@@ -31,9 +31,9 @@ from texts import paragraphs, squad_questions
 from sbert_search import Embedder
 from sbert_search.embedding.hashing import HashingEmbedder
 from sbert_search.embedding.protocol import TokenizedTexts, Vectors
+from sbert_search.index.building.build import BuildSettings
 from sbert_search.index.index import Index
-from sbert_search.index.ingestion.build import BuildSettings
-from sbert_search.index.spec import IndexSpec
+from sbert_search.index.settings import IndexSpec
 from sbert_search.records import Query
 from sbert_search.search.engine import SearchEngine
 from sbert_search.search.hits import read_hits

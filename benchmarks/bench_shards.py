@@ -36,11 +36,11 @@ from vectors import DIM, Clusters
 from sbert_search import Index, SearchEngine, ShardedIndex, open_index
 from sbert_search.base.progress import set_progress
 from sbert_search.embedding.hashing import HashingEmbedder
-from sbert_search.index.spec import IndexSpec
-from sbert_search.index.tuning.candidates import lists_for
+from sbert_search.index.settings import IndexSpec
+from sbert_search.index.shards.store import ShardedStore
+from sbert_search.index.tuning.settings import lists_for
 from sbert_search.records import Document
 from sbert_search.search.options import SearchMode
-from sbert_search.shards.store import ShardedStore
 
 N_SHARDS, K = 4, 10
 RECALL, RECALL_LOST = 0.95, 0.005

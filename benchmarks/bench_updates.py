@@ -35,8 +35,8 @@ from numpy.typing import NDArray
 
 from sbert_search.base import files
 from sbert_search.embedding.pipeline import EmbeddedBatch
+from sbert_search.index.settings import IndexSpec
 from sbert_search.index.snapshot import Snapshot
-from sbert_search.index.spec import IndexSpec
 from sbert_search.index.storage.manifest import StoreSettings
 from sbert_search.index.store import IndexStore
 from sbert_search.index.writer import IndexWriter

@@ -40,8 +40,8 @@ from sbert_search.evaluation.compare import compare_runs
 from sbert_search.evaluation.manifest import read_evaluation
 from sbert_search.evaluation.retrieval import evaluate_retrieval
 from sbert_search.evaluation.tasks import find_task
+from sbert_search.index.building.build import BuildSettings
 from sbert_search.index.index import Index
-from sbert_search.index.ingestion.build import BuildSettings
 from sbert_search.metrics.ranking import score_run
 from sbert_search.metrics.significance import Difference, compare_means, holm, mean_interval
 from sbert_search.models.loading.identity import sha256_of

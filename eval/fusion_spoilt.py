@@ -35,7 +35,7 @@ from sbert_search.embedding.embedder import Embedder
 from sbert_search.embedding.protocol import TextEmbedder
 from sbert_search.evaluation.retrieval import evaluate_retrieval
 from sbert_search.evaluation.tasks import find_task
-from sbert_search.index.ingestion.model_check import unrelated_cosine
+from sbert_search.index.building.model_check import unrelated_cosine
 from sbert_search.lab.anisotropy.remedies import LinearMap, MappedEmbedder
 from sbert_search.metrics.significance import compare_means
 from sbert_search.search.options import SearchOptions
@@ -98,7 +98,7 @@ def compare(name: str, embedder: TextEmbedder, data: Path) -> dict[str, Any]:
     for system in SYSTEMS:
         note(f"{name}, {system}")
         # No map, as for a model of a low mean cosine.
-        place = "sbert_search.index.ingestion.build.unrelated_cosine"
+        place = "sbert_search.index.building.build.unrelated_cosine"
         unmapped = system == "not_mapped"
         with mock.patch(place, return_value=0.0) if unmapped else nullcontext():
             evaluation = evaluate_retrieval(

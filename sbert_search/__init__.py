@@ -45,17 +45,17 @@ if TYPE_CHECKING:  # for type checkers and editors; a test compares the names wi
     )
     from sbert_search.index.documents import Page as Page
     from sbert_search.index.index import Index as Index
-    from sbert_search.shards.index import ShardedIndex as ShardedIndex
-    from sbert_search.shards.index import open_index as open_index
-    from sbert_search.index.ingestion.build import BuildSettings as BuildSettings
-    from sbert_search.index.ingestion.ingest import IngestReport as IngestReport
-    from sbert_search.index.ingestion.read_settings import ReadSettings as ReadSettings
-    from sbert_search.index.ingestion.sync import SyncReport as SyncReport
-    from sbert_search.index.lexical_settings import LexicalSettings as LexicalSettings
-    from sbert_search.index.maintenance.check import CheckReport as CheckReport
-    from sbert_search.index.maintenance.drift import DriftReport as DriftReport
-    from sbert_search.index.maintenance.info import IndexInfo as IndexInfo
-    from sbert_search.index.spec import IndexSpec as IndexSpec
+    from sbert_search.index.shards.index import ShardedIndex as ShardedIndex
+    from sbert_search.index.shards.index import open_index as open_index
+    from sbert_search.index.building.build import BuildSettings as BuildSettings
+    from sbert_search.index.building.ingest import IngestReport as IngestReport
+    from sbert_search.index.building.read_settings import ReadSettings as ReadSettings
+    from sbert_search.index.building.sync import SyncReport as SyncReport
+    from sbert_search.index.settings import LexicalSettings as LexicalSettings
+    from sbert_search.index.upkeep.check import CheckReport as CheckReport
+    from sbert_search.index.upkeep.info import DriftReport as DriftReport
+    from sbert_search.index.upkeep.info import IndexInfo as IndexInfo
+    from sbert_search.index.settings import IndexSpec as IndexSpec
     from sbert_search.index.tuning.settings import TuneSettings as TuneSettings
     from sbert_search.index.tuning.tune import TuneReport as TuneReport
     from sbert_search.records import (
@@ -120,16 +120,14 @@ _NAMES_IN = {
     ],
     "index.documents": ["Page"],
     "index.index": ["Index"],
-    "shards.index": ["ShardedIndex", "open_index"],
-    "index.ingestion.build": ["BuildSettings"],
-    "index.ingestion.ingest": ["IngestReport"],
-    "index.ingestion.read_settings": ["ReadSettings"],
-    "index.ingestion.sync": ["SyncReport"],
-    "index.lexical_settings": ["LexicalSettings"],
-    "index.maintenance.check": ["CheckReport"],
-    "index.maintenance.drift": ["DriftReport"],
-    "index.maintenance.info": ["IndexInfo"],
-    "index.spec": ["IndexSpec"],
+    "index.shards.index": ["ShardedIndex", "open_index"],
+    "index.building.build": ["BuildSettings"],
+    "index.building.ingest": ["IngestReport"],
+    "index.building.read_settings": ["ReadSettings"],
+    "index.building.sync": ["SyncReport"],
+    "index.settings": ["LexicalSettings", "IndexSpec"],
+    "index.upkeep.check": ["CheckReport"],
+    "index.upkeep.info": ["DriftReport", "IndexInfo"],
     "index.tuning.settings": ["TuneSettings"],
     "index.tuning.tune": ["TuneReport"],
     "records": ["Document", "Hit", "HitAnswer", "Query", "RowCounts", "StageScore"],

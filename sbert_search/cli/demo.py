@@ -48,8 +48,8 @@ def demo(ctx: click.Context, /, folder: Path | None, model: str | None, **_: obj
     The documents are the docstrings of the standard library, which every Python installation has,
     so the demo works offline. A second run reuses the index of the first run.
     """
-    from sbert_search.index.ingestion.build import open_for_build
-    from sbert_search.index.ingestion.model_check import as_embedder
+    from sbert_search.index.building.build import open_for_build
+    from sbert_search.index.building.model_check import as_embedder
     from sbert_search.search.engine import SearchEngine
 
     folder = folder or cache_folder("demo")
@@ -79,8 +79,8 @@ def _model_name(model: str) -> str:
 def _index(corpus: Path, path: Path, open_model: Callable[[], TextEmbedder]) -> Index:
     """Open the index of an earlier run, or build a new one."""
     from sbert_search.errors import NotAnIndex
+    from sbert_search.index.building.build import BuildSettings, build_index
     from sbert_search.index.index import Index
-    from sbert_search.index.ingestion.build import BuildSettings, build_index
 
     try:
         index = Index.open(path)

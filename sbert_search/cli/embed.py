@@ -46,9 +46,9 @@ def embed(
     lost_tokens (tokens that were cut off), vector (a fixed-size list of float32), and one column
     for each metadata field.
     """
-    from sbert_search.index.ingestion.export import embed_to_parquet
-    from sbert_search.index.ingestion.model_check import as_embedder
-    from sbert_search.index.ingestion.read_settings import ReadSettings
+    from sbert_search.index.building.model_check import as_embedder
+    from sbert_search.index.building.parquet import embed_to_parquet
+    from sbert_search.index.building.read_settings import ReadSettings
 
     settings = with_read_options(ReadSettings(), ctx)
     open_model = partial(as_embedder, model, **model_options(ctx))

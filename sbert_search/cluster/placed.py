@@ -28,8 +28,8 @@ from sbert_search.index.dense.query_plan import RowMask
 from sbert_search.index.lexical.analyzer import NearWords
 from sbert_search.index.lexical.bm25 import LexicalSearch, Matches
 from sbert_search.index.lexical.vocabulary import Vocabulary
-from sbert_search.shards import manifest as shard_manifests
-from sbert_search.shards.snapshot import ShardedSnapshot
+from sbert_search.index.shards import manifest as shard_manifests
+from sbert_search.index.shards.snapshot import ShardedSnapshot
 
 
 class FilterMask(RowMask):

@@ -31,9 +31,9 @@ from sbert_search.embedding.embedder import Embedder
 from sbert_search.embedding.pipeline import EmbeddedBatch, OnTruncate, TruncatedTexts
 from sbert_search.embedding.protocol import TextEmbedder
 from sbert_search.errors import ClusterError, ConfigError
+from sbert_search.index.shards.snapshot import ShardedSnapshot
 from sbert_search.index.snapshot import Snapshot
 from sbert_search.records import Document
-from sbert_search.shards.snapshot import ShardedSnapshot
 from sbert_search.text.tokens.chunking import AT_BORDERS, Chunking
 
 T = TypeVar("T")

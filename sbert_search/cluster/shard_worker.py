@@ -22,12 +22,11 @@ from sbert_search.errors import ClusterError, ConfigError, SbertSearchError
 from sbert_search.index.dense.faiss_runtime import require_faiss
 from sbert_search.index.dense.query_plan import RowMask
 from sbert_search.index.lexical.bm25 import LexicalSearch, Matches, WeighedTerms
+from sbert_search.index.shards.manifest import ShardManifest, ShardRecord
+from sbert_search.index.shards.snapshot import ShardedSnapshot, open_snapshot
 from sbert_search.index.snapshot import Snapshot
 from sbert_search.index.storage import manifest as manifests
 from sbert_search.index.storage.manifest import ColumnType, Manifest
-from sbert_search.shards.manifest import ShardManifest, ShardRecord
-from sbert_search.shards.snapshot import ShardedSnapshot
-from sbert_search.shards.states import open_snapshot
 
 K = TypeVar("K")
 V = TypeVar("V")

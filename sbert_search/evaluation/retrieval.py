@@ -16,14 +16,14 @@ from sbert_search.errors import EvaluationError, QueryError
 from sbert_search.evaluation.manifest import ALIKE, Evaluation, Stopwatch, make_manifest
 from sbert_search.evaluation.own_documents import OWN_DOCUMENTS, own_documents, without_own
 from sbert_search.evaluation.tasks import EvalTask, check_files
+from sbert_search.index.building.build import BuildSettings, build_index
 from sbert_search.index.index import Index
-from sbert_search.index.ingestion.build import BuildSettings, build_index
+from sbert_search.index.shards.index import open_index
 from sbert_search.metrics.ranking import DEFAULT_MEASURES, mean, score_run, ties_by_hash
 from sbert_search.records import Qrels, Query, Run
 from sbert_search.search.engine import SearchEngine
 from sbert_search.search.options import MAX_RERANK_DEPTH, SearchOptions
 from sbert_search.search.rerankers.maxp import BestWindow
-from sbert_search.shards.index import open_index
 from sbert_search.text.labelled.retrieval import read_qrels, read_queries
 
 # Options that `_settings` does not copy: they have other names there, or they change no score.

@@ -21,7 +21,7 @@ from sbert_search.records import RowCounts
 
 if TYPE_CHECKING:
     from sbert_search.exchange.plan import ExportReport, Target
-    from sbert_search.index.ingestion.build import BuildKeywords
+    from sbert_search.index.building.build import BuildKeywords
 
 _TARGETS = ("parquet", "faiss", "qdrant", "milvus", "opensearch")  # also in `exchange.plan`
 
@@ -126,7 +126,7 @@ def import_(
     embedded. With --model, the index can be searched by text: name the model that made the vectors.
     """
     from sbert_search.exchange.importing.import_index import import_index
-    from sbert_search.index.ingestion.build import BuildSettings
+    from sbert_search.index.building.build import BuildSettings
 
     settings = with_overrides(BuildSettings(), ctx)
     names = {"spec", "metric", "dtype", "on_error"} & given(ctx)

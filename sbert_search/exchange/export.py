@@ -20,8 +20,8 @@ from sbert_search.exchange.plan import TARGETS, ExportPlan, ExportReport, Target
 from sbert_search.exchange.upload import Cursor, Receiver, collection_name, upload
 from sbert_search.exchange.url import require_url
 from sbert_search.index.index import Index
+from sbert_search.index.shards.index import open_index
 from sbert_search.index.storage import manifest as manifests
-from sbert_search.shards.index import open_index
 
 
 class _Opens(Protocol):

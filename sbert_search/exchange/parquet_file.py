@@ -14,7 +14,7 @@ from sbert_search.base.files import NewFile, replacing
 from sbert_search.exchange.passages import Passages
 from sbert_search.exchange.plan import VECTOR, ExportPlan
 from sbert_search.exchange.snippets import question_vector
-from sbert_search.index.ingestion.export import MODEL_KEY
+from sbert_search.index.building.parquet import MODEL_KEY
 from sbert_search.index.storage.columns import ARROW_TYPES
 
 METRIC_KEY = "sbert_search.metric"  # key in the file's metadata for the metric

@@ -1,1 +1,1 @@
-"""An index on disk: stores documents and their vectors, and finds the passages that fit a query."""
+"""An index on disk, in one folder or in shards: documents and vectors, built, searched, kept up."""

@@ -16,10 +16,14 @@ from typing import TypeVar
 from sbert_search.base.folders import Folder
 from sbert_search.errors import CorruptIndex
 from sbert_search.index.dense import faiss_file
-from sbert_search.index.lexical.posting_files import LexicalFiles, count_segment, words_of
-from sbert_search.index.lexical.postings import Postings, merged
-from sbert_search.index.lexical.vocabulary import WordList
-from sbert_search.index.lexical.word_files import lists_words
+from sbert_search.index.lexical.postings import (
+    LexicalFiles,
+    Postings,
+    count_segment,
+    merged,
+    words_of,
+)
+from sbert_search.index.lexical.vocabulary import WordList, lists_words
 from sbert_search.index.storage import manifest as manifests
 from sbert_search.index.storage.manifest import Manifest, SegmentRecord
 from sbert_search.index.storage.segments import Segment

@@ -24,18 +24,18 @@ from sbert_search.errors import (
     SbertSearchError,
 )
 from sbert_search.index.documents import DocIds, id_texts
-from sbert_search.index.maintained import MaintainedIndex
+from sbert_search.index.readable import MaintainedIndex
 from sbert_search.index.store import IndexStore, StoreMaker
 
 # A search must not wait for the import of code that reads sources and writes indexes. Only the
 # methods that build and update an index import such code (tests/cli/test_cold.py checks this).
 if TYPE_CHECKING:
     from sbert_search.embedding.pipeline import EmbedBatches
-    from sbert_search.index.ingestion.build import BuildKeywords, BuildSettings
-    from sbert_search.index.ingestion.ingest import IngestReport, Mode
-    from sbert_search.index.ingestion.read_settings import ReadKeywords, ReadSettings
-    from sbert_search.index.ingestion.sync import SyncReport
-    from sbert_search.index.tuning.recall import Floats
+    from sbert_search.index.building.build import BuildKeywords, BuildSettings
+    from sbert_search.index.building.ingest import IngestReport, Mode
+    from sbert_search.index.building.read_settings import ReadKeywords, ReadSettings
+    from sbert_search.index.building.sync import SyncReport
+    from sbert_search.index.tuning.measuring import Floats
     from sbert_search.index.tuning.settings import TuneSettings
     from sbert_search.index.tuning.tune import TuneReport
     from sbert_search.index.writer import IndexWriter
@@ -153,13 +153,9 @@ class Index(MaintainedIndex):
     ) -> Self:
         """Build an index of the kind that ``stores`` makes; see `build` for the other arguments."""
         from sbert_search.embedding.pipeline import embed_batches
-        from sbert_search.index.ingestion.build import (
-            BuildKeywords,
-            BuildSettings,
-            build_index,
-        )
-        from sbert_search.index.ingestion.given_vectors import refuse_model_options, split_vectors
-        from sbert_search.index.ingestion.read_settings import split_keywords
+        from sbert_search.index.building.build import BuildKeywords, BuildSettings, build_index
+        from sbert_search.index.building.given_vectors import refuse_model_options, split_vectors
+        from sbert_search.index.building.read_settings import split_keywords
 
         _require_known(keywords, BuildKeywords)
         model = chosen["model"]
@@ -275,10 +271,10 @@ class Index(MaintainedIndex):
         keywords: BuildKeywords,
     ) -> IndexStore:
         """Make an empty index of the kind that ``stores`` makes; see `create`."""
-        from sbert_search.index.ingestion.build import BuildKeywords, BuildSettings, create_empty
-        from sbert_search.index.ingestion.given_vectors import refuse_model_options
-        from sbert_search.index.ingestion.model_check import as_embedder
-        from sbert_search.index.ingestion.read_settings import split_keywords
+        from sbert_search.index.building.build import BuildKeywords, BuildSettings, create_empty
+        from sbert_search.index.building.given_vectors import refuse_model_options
+        from sbert_search.index.building.model_check import as_embedder
+        from sbert_search.index.building.read_settings import split_keywords
 
         _require_known(keywords, BuildKeywords)
         settings, options = split_keywords(settings or BuildSettings(), keywords)
@@ -323,10 +319,10 @@ class Index(MaintainedIndex):
             IndexStoreError: In the same cases as `build`.
             ModelMismatch: The vectors have another dimension than those of the model.
         """
-        from sbert_search.index.ingestion.build import BuildKeywords, BuildSettings
-        from sbert_search.index.ingestion.bulk import build_from_vectors
-        from sbert_search.index.ingestion.given_vectors import refuse_model_options
-        from sbert_search.index.ingestion.read_settings import split_keywords
+        from sbert_search.index.building.build import BuildKeywords, BuildSettings
+        from sbert_search.index.building.given_vectors import refuse_model_options
+        from sbert_search.index.building.id_vectors import build_from_vectors
+        from sbert_search.index.building.read_settings import split_keywords
         from sbert_search.text.vectors import RowVectors
 
         _require_known(keywords, BuildKeywords)
@@ -374,7 +370,7 @@ class Index(MaintainedIndex):
                 with those of the index; or the index was built from given vectors without a model.
             UnfinishedBuild: The build of the index is not complete.
         """
-        from sbert_search.index.ingestion.model_check import (
+        from sbert_search.index.building.model_check import (
             as_embedder,
             require_agreement,
             require_model,
@@ -498,8 +494,8 @@ class Index(MaintainedIndex):
             ModelMismatch: The model is not the one that built the index.
             IndexLocked: Another process is writing.
         """
-        from sbert_search.index.ingestion.read_settings import ReadKeywords, split_keywords
-        from sbert_search.index.ingestion.sync import (
+        from sbert_search.index.building.read_settings import ReadKeywords, split_keywords
+        from sbert_search.index.building.sync import (
             require_files,
             require_place,
             scan_folder,
@@ -621,7 +617,7 @@ class Index(MaintainedIndex):
             ModelMismatch: The model is not the one that built the index.
         """
         from sbert_search.embedding.engines.graph import require_graph
-        from sbert_search.index.ingestion.model_check import (
+        from sbert_search.index.building.model_check import (
             as_embedder,
             require_agreement,
             require_same_model,
@@ -663,7 +659,7 @@ class Index(MaintainedIndex):
         embedded. If vectors are given, ``model`` is opened and compared at once.
         """
         from sbert_search.embedding.lazy import LazyEmbedder
-        from sbert_search.index.ingestion.given_vectors import refuse_model_options
+        from sbert_search.index.building.given_vectors import refuse_model_options
 
         embedder = LazyEmbedder(partial(self._open_for, model, settings, options))
         if not has_vectors:
@@ -678,7 +674,7 @@ class Index(MaintainedIndex):
     def _open_for(
         self, model: ModelLike | None, settings: ReadSettings, options: CheckedOptions
     ) -> TextEmbedder:
-        from sbert_search.index.ingestion.model_check import require_mixable
+        from sbert_search.index.building.model_check import require_mixable
 
         embedder = self.matching_embedder(model, **options)
         require_mixable(self.state.settings, embedder)
@@ -695,11 +691,11 @@ class Index(MaintainedIndex):
         memory_bytes: int | None,
         keywords: ReadKeywords,
     ) -> IngestReport:
-        from sbert_search.index.ingestion.build import note_resume_on_interrupt
-        from sbert_search.index.ingestion.given_vectors import split_vectors, vector_rule
-        from sbert_search.index.ingestion.ingest import ingest, note_columns, require_memory
-        from sbert_search.index.ingestion.model_check import require_model
-        from sbert_search.index.ingestion.read_settings import ReadKeywords, split_keywords
+        from sbert_search.index.building.build import note_resume_on_interrupt
+        from sbert_search.index.building.given_vectors import split_vectors, vector_rule
+        from sbert_search.index.building.ingest import ingest, note_columns, require_memory
+        from sbert_search.index.building.model_check import require_model
+        from sbert_search.index.building.read_settings import ReadKeywords, split_keywords
         from sbert_search.text.documents import CorpusReader
 
         _require_known(keywords, ReadKeywords)
@@ -734,7 +730,7 @@ class Index(MaintainedIndex):
         predicted = settings.predicted
         survey = predicted.survey(reader.survey(), self.state.columns)
         if fields.vector is not None:
-            from sbert_search.index.ingestion.recorded_model import require_recorded_models
+            from sbert_search.index.building.parquet import require_recorded_models
 
             remedy = f"Give vectors that {self.identity.name} made, or the texts without vectors."
             require_recorded_models(reader.paths, fields.vector, self.identity, remedy)
@@ -773,8 +769,8 @@ def _opener(
 
     If ``out`` has an unfinished build, its precision and batch size replace "auto" in the options.
     """
-    from sbert_search.index.ingestion.build import open_for_build
-    from sbert_search.index.ingestion.model_check import as_embedder
+    from sbert_search.index.building.build import open_for_build
+    from sbert_search.index.building.model_check import as_embedder
 
     opened = partial(as_embedder, model)
     if out is not None and (model is None or isinstance(model, (str, Path))):

@@ -17,19 +17,24 @@ from sbert_search.config import unknown_name
 from sbert_search.errors import CorruptIndex, NoLexicalData, QueryError
 from sbert_search.index.dense.exact import QUERY_BLOCK, TopK, exact_scores
 from sbert_search.index.dense.query_plan import RowMask, Selection
-from sbert_search.index.dense.segment_search import offer_nearest
-from sbert_search.index.dense.single_query import SingleQuerySearch
+from sbert_search.index.dense.segment_search import SingleQuerySearch, offer_nearest
 from sbert_search.index.derived_files import DerivedFiles
 from sbert_search.index.lexical.analyzer import NearWords
 from sbert_search.index.lexical.bm25 import LexicalPart, LexicalSearch, Matches
 from sbert_search.index.lexical.postings import Live, Postings
 from sbert_search.index.lexical.vocabulary import Vocabulary, WordList
 from sbert_search.index.norms import divide_by_norms, norms_of
-from sbert_search.index.spec import IndexSpec
-from sbert_search.index.storage import ids, npy
-from sbert_search.index.storage.distinct import DistinctValues, distinct_values
+from sbert_search.index.settings import IndexSpec
+from sbert_search.index.storage import ids
+from sbert_search.index.storage import segments as npy
 from sbert_search.index.storage.manifest import ColumnType, Manifest, StoreSettings
-from sbert_search.index.storage.passages import StoredPassage, read_documents, read_passages
+from sbert_search.index.storage.rows import (
+    DistinctValues,
+    StoredPassage,
+    distinct_values,
+    read_documents,
+    read_passages,
+)
 from sbert_search.index.storage.segments import Segment, open_checked
 from sbert_search.records import Document, MetadataValue
 

@@ -37,7 +37,7 @@ from sbert_search.index.storage.manifest import (
 # A search must not wait for the import of code that writes an index. Only the methods that write
 # import such code.
 if TYPE_CHECKING:
-    from sbert_search.index.storage.held_folder import HeldFolder
+    from sbert_search.index.storage.transaction import HeldFolder
     from sbert_search.index.writer import IndexWriter
 
 H = TypeVar("H", bound="HeldFolder")
@@ -121,7 +121,7 @@ class IndexStore:
             IndexLocked: Another process is creating an index in the folder.
         """
         from sbert_search.index.dense import faiss_runtime
-        from sbert_search.index.storage.held_folder import HeldFolder
+        from sbert_search.index.storage.transaction import HeldFolder
 
         path = Path(path).absolute()
         if not settings.spec.is_flat:
@@ -229,8 +229,11 @@ class IndexStore:
             UnfinishedBuild: As for `refresh`.
             CorruptIndex: A file is missing or damaged.
         """
-        from sbert_search.index.storage.held_folder import HeldFolder
-        from sbert_search.index.storage.transaction import remove_unreferenced, require_files
+        from sbert_search.index.storage.transaction import (
+            HeldFolder,
+            remove_unreferenced,
+            require_files,
+        )
         from sbert_search.index.writer import IndexWriter
 
         _require_no_shard(self.path)
@@ -260,7 +263,7 @@ class IndexStore:
         Raises:
             CorruptIndex: A file is missing or damaged; no target is made.
         """
-        from sbert_search.index.maintenance import backup
+        from sbert_search.index.upkeep import backup
 
         for _ in range(OPEN_TRIES):
             self.refresh()

@@ -21,21 +21,27 @@ from numpy.typing import NDArray
 
 from sbert_search.base.threads import prefetch
 from sbert_search.errors import IndexStoreError
-from sbert_search.index.lexical.posting_files import with_lexical, write_lexical
-from sbert_search.index.lexical.postings import Postings
-from sbert_search.index.lexical.vocabulary import WordList
-from sbert_search.index.lexical.word_files import lists_words
-from sbert_search.index.lexical_settings import LexicalSettings
-from sbert_search.index.maintenance import backup, compaction, merge_policy
-from sbert_search.index.maintenance.check import damaged_derived_files
+from sbert_search.index.lexical.postings import Postings, with_lexical, write_lexical
+from sbert_search.index.lexical.vocabulary import WordList, lists_words
+from sbert_search.index.settings import LexicalSettings
 from sbert_search.index.snapshot import Snapshot
 from sbert_search.index.storage import columns as columns_of
 from sbert_search.index.storage import ids
-from sbert_search.index.storage.held_folder import HeldFolder
 from sbert_search.index.storage.manifest import BuildCursor, ColumnType, Manifest, StoreSettings
-from sbert_search.index.storage.segment_rows import PassageBatch, make_part
-from sbert_search.index.storage.segment_writer import SegmentPart, write_segment
-from sbert_search.index.storage.transaction import Transaction, remove_unreferenced, transaction
+from sbert_search.index.storage.segment_writer import (
+    PassageBatch,
+    SegmentPart,
+    make_part,
+    write_segment,
+)
+from sbert_search.index.storage.transaction import (
+    HeldFolder,
+    Transaction,
+    remove_unreferenced,
+    transaction,
+)
+from sbert_search.index.upkeep import backup, compaction, merge_policy
+from sbert_search.index.upkeep.check import damaged_derived_files
 from sbert_search.records import Document
 
 

@@ -17,10 +17,11 @@ from sbert_search.base.files import TemporaryFolder
 from sbert_search.embedding.arguments import ModelLike
 from sbert_search.embedding.protocol import TextEmbedder
 from sbert_search.errors import NotAnIndex, QueryError, UnfinishedBuild
+from sbert_search.index.building.build import BuildKeywords
+from sbert_search.index.building.ingest import IngestReport, Mode
 from sbert_search.index.documents import iter_documents
 from sbert_search.index.index import Index
-from sbert_search.index.ingestion.build import BuildKeywords
-from sbert_search.index.ingestion.ingest import IngestReport, Mode
+from sbert_search.index.shards.index import open_index
 from sbert_search.index.storage.ids import hash_contents
 from sbert_search.index.storage.manifest import ColumnType
 from sbert_search.integrations.records import FIELDS, Record, record_of, row_of
@@ -30,7 +31,6 @@ from sbert_search.search.options import SearchOptions
 from sbert_search.search.queries import QueryLike
 from sbert_search.search.results import Hits
 from sbert_search.search.stages.rerank import PairScorer
-from sbert_search.shards.index import open_index
 
 T = TypeVar("T")
 

@@ -20,6 +20,7 @@ from sbert_search.embedding.arguments import CheckedOptions, MatchingOptions, Mo
 from sbert_search.embedding.protocol import TextEmbedder
 from sbert_search.errors import ClusterError, ConfigError, QueryError
 from sbert_search.index.index import Index
+from sbert_search.index.shards.index import open_index
 from sbert_search.index.snapshot import Snapshot
 from sbert_search.records import Query
 from sbert_search.search.answers import page_hits, scores_by_id, within_memory
@@ -45,7 +46,6 @@ from sbert_search.search.retrieval import (
 )
 from sbert_search.search.stages.dense import nearest_documents
 from sbert_search.search.threads import Threads
-from sbert_search.shards.index import open_index
 
 # Functions that need these modules import them, so that searches without them start faster.
 if TYPE_CHECKING:

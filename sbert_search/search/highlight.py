@@ -10,8 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sbert_search.embedding.protocol import TextEmbedder
-from sbert_search.index.lexical.analyzer import STOP_WORD
-from sbert_search.index.lexical.words import all_words, folded
+from sbert_search.index.lexical.analyzer import STOP_WORD, all_words, folded
 from sbert_search.index.norms import normalised
 from sbert_search.index.snapshot import Snapshot
 from sbert_search.text.tokens.sentences import split_sentences

@@ -15,6 +15,7 @@ from sbert_search.embedding.engines.protocol import pair_engine
 from sbert_search.embedding.protocol import TextEmbedder
 from sbert_search.errors import ConfigError
 from sbert_search.index.index import Index
+from sbert_search.index.shards.index import open_index
 from sbert_search.search.engine import SearchEngine, ShardRunner
 from sbert_search.search.rerankers.maxp import BestWindow, require_one_label
 from sbert_search.search.rerankers.reranker import Reranker
@@ -26,7 +27,6 @@ from sbert_search.serving.models.embedder import ServedEmbedder
 from sbert_search.serving.models.reranker import ServedReranker
 from sbert_search.serving.models.warm import WarmEmbedder
 from sbert_search.serving.state import Served
-from sbert_search.shards.index import open_index
 
 _LOCAL_HOSTS = ("localhost", "127.0.0.1", "[::1]")
 

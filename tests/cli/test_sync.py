@@ -17,7 +17,7 @@ from click.testing import CliRunner
 
 from sbert_search import Index
 from sbert_search.cli.index.sync import sync as sync_command
-from sbert_search.text.watching import FolderWatch
+from sbert_search.index.building.synced_files import FolderWatch
 from tests.cli.process import Done, command, environment, sbert_search
 
 HASHING = {"SBERT_SEARCH_MODEL": "hashing"}
@@ -251,7 +251,7 @@ def test_a_watch_never_makes_an_index_in_place_of_one_that_is_away(
 
     waits = polls()
     quick = partial(FolderWatch, sleep=lambda _: next(waits))
-    monkeypatch.setattr("sbert_search.text.watching.FolderWatch", quick)
+    monkeypatch.setattr("sbert_search.index.building.synced_files.FolderWatch", quick)
     line = [str(places.index), str(places.notes), "--watch", *named]
     done = CliRunner().invoke(sync_command, line)
     assert places.n_steps == 60, done.exception

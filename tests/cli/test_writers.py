@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from sbert_search.index.index import Index
-from sbert_search.index.maintenance.check import check
 from sbert_search.index.store import IndexStore
+from sbert_search.index.upkeep.check import check
 from sbert_search.index.writer import IndexWriter
 from tests.cli.process import command, environment
 from tests.faults import FULL, keep_result

@@ -9,8 +9,8 @@ from typing import Any
 from sbert_search.cluster.connection import Call, Cluster, Hung, Lost, Process, Share
 from sbert_search.cluster.holders import Holders
 from sbert_search.cluster.placed import PlacedSnapshot
+from sbert_search.index.shards.snapshot import ShardedSnapshot
 from sbert_search.index.snapshot import Snapshot
-from sbert_search.shards.snapshot import ShardedSnapshot
 
 VERSIONS = ("here", "versions of the test")
 

@@ -17,19 +17,19 @@ from sbert_search.cluster.placed import PlacedSnapshot
 from sbert_search.cluster.shard_worker import ShardWorker, UnknownCommit
 from sbert_search.embedding.hashing import HashingEmbedder
 from sbert_search.errors import ClusterError, ConfigError, LostShards, QueryError
+from sbert_search.index.building.build import BuildSettings
 from sbert_search.index.dense.query_plan import RowMask
-from sbert_search.index.ingestion.build import BuildSettings
-from sbert_search.index.maintenance import compaction, merge_policy
+from sbert_search.index.settings import IndexSpec
+from sbert_search.index.shards.index import ShardedIndex
+from sbert_search.index.shards.manifest import shard_of
+from sbert_search.index.shards.snapshot import open_snapshot
 from sbert_search.index.snapshot import Snapshot
-from sbert_search.index.spec import IndexSpec
+from sbert_search.index.upkeep import compaction, merge_policy
 from sbert_search.records import Query
 from sbert_search.search.engine import SearchEngine
 from sbert_search.search.options import SearchMode, SearchOptions
-from sbert_search.shards.index import ShardedIndex
-from sbert_search.shards.routing import shard_of
-from sbert_search.shards.states import open_snapshot
 from tests.cluster.processes import VERSIONS, LocalCluster, LocalRunner
-from tests.shards.test_index import QUERIES, shown, some_rows
+from tests.index.shards.test_index import QUERIES, shown, some_rows
 
 MODEL = HashingEmbedder(24)
 

@@ -20,8 +20,8 @@ from sbert_search.cluster.runner import RayRunner
 from sbert_search.embedding.hashing import HashingEmbedder
 from sbert_search.errors import ClusterError, ConfigError
 from sbert_search.index.index import Index
+from sbert_search.index.shards.index import ShardedIndex
 from sbert_search.search.engine import SearchEngine
-from sbert_search.shards.index import ShardedIndex
 from tests.cluster.processes import LocalCluster
 
 MODEL = HashingEmbedder(16)

@@ -12,10 +12,10 @@ import pytest
 from sbert_search.cli.main import run
 from sbert_search.cluster import holders, runner
 from sbert_search.embedding.hashing import HashingEmbedder
-from sbert_search.shards.index import ShardedIndex
+from sbert_search.index.shards.index import ShardedIndex
 from tests.cluster.conftest import cluster
 from tests.cluster.processes import LocalCluster, LocalRunner
-from tests.shards.test_index import some_rows
+from tests.index.shards.test_index import some_rows
 
 __all__ = ["cluster"]  # a fixture
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from sbert_search.embedding.hashing import HashingEmbedder
-from sbert_search.index.ingestion.model_check import unrelated_cosine
+from sbert_search.index.building.model_check import unrelated_cosine
 from tests.eval.conftest import Script, any_revision, assert_no_paths
 
 

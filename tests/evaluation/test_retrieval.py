@@ -22,7 +22,7 @@ from sbert_search.evaluation.report import markdown, remarks, write_reports
 from sbert_search.evaluation.retrieval import collection_files, evaluate_retrieval
 from sbert_search.evaluation.tasks import EvalTask
 from sbert_search.index.index import Index
-from sbert_search.index.lexical_settings import LexicalSettings
+from sbert_search.index.settings import LexicalSettings
 from sbert_search.metrics.ranking import score_run
 from sbert_search.metrics.significance import mean_interval
 from sbert_search.records import Query

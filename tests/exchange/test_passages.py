@@ -9,7 +9,7 @@ import pytest
 
 from sbert_search.exchange.passages import point_id, read_passages
 from sbert_search.index.index import Index
-from sbert_search.shards.index import ShardedIndex
+from sbert_search.index.shards.index import ShardedIndex
 from tests.exchange.samples import rows, sample
 
 

@@ -16,7 +16,7 @@ from sbert_search.exchange.passages import Passages
 from sbert_search.exchange.plan import ExportPlan
 from sbert_search.exchange.upload import Cursor, upload
 from sbert_search.index.index import Index
-from sbert_search.shards.index import ShardedIndex
+from sbert_search.index.shards.index import ShardedIndex
 from tests.exchange.samples import rows
 
 

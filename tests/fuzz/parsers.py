@@ -22,13 +22,12 @@ import pyarrow.parquet as pq
 import xxhash
 
 from sbert_search.errors import ConfigError, CorpusError, IndexStoreError, SbertSearchError
-from sbert_search.index.lexical.posting_files import LexicalFiles
-from sbert_search.index.lexical.postings import merged
-from sbert_search.index.lexical_settings import LexicalSettings
-from sbert_search.index.maintenance.check import check
+from sbert_search.index.lexical.postings import LexicalFiles, merged
+from sbert_search.index.settings import LexicalSettings
 from sbert_search.index.snapshot import Snapshot
 from sbert_search.index.storage.manifest import NAME, StoreSettings
 from sbert_search.index.store import IndexStore
+from sbert_search.index.upkeep.check import check
 from sbert_search.text.ids import read_ids
 from sbert_search.text.labelled.pairs import read_pairs
 from sbert_search.text.labelled.retrieval import read_qrels, read_queries, read_run

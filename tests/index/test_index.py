@@ -26,16 +26,16 @@ from sbert_search.errors import (
     QueryError,
     UnfinishedBuild,
 )
+from sbert_search.index.building.build import BuildKeywords, BuildSettings
+from sbert_search.index.building.read_settings import ReadKeywords, ReadSettings
 from sbert_search.index.documents import DocIds
 from sbert_search.index.index import Index
-from sbert_search.index.ingestion.build import BuildKeywords, BuildSettings
-from sbert_search.index.ingestion.read_settings import ReadKeywords, ReadSettings
+from sbert_search.index.shards.index import ShardedIndex
+from sbert_search.index.shards.writer import ShardedWriter
 from sbert_search.index.storage import transaction
 from sbert_search.index.writer import IndexWriter
 from sbert_search.records import Document
 from sbert_search.search.engine import SearchEngine
-from sbert_search.shards.index import ShardedIndex
-from sbert_search.shards.writer import ShardedWriter
 from sbert_search.text.documents import FieldNames
 from tests.search.corpus import small_index, write_jsonl
 

@@ -20,8 +20,7 @@ from sbert_search.errors import (
     NotAnIndex,
     QueryError,
 )
-from sbert_search.index.maintenance.check import check
-from sbert_search.index.storage import passages
+from sbert_search.index.storage import rows as passages
 from sbert_search.index.storage.manifest import (
     VERSION,
     BuildCursor,
@@ -31,6 +30,7 @@ from sbert_search.index.storage.manifest import (
 )
 from sbert_search.index.storage.segments import IdBatch
 from sbert_search.index.store import IndexStore
+from sbert_search.index.upkeep.check import check
 from sbert_search.index.writer import Outcome
 from sbert_search.records import Document, RowCounts
 from tests.index.batches import make_batch, some_documents, some_vectors

@@ -14,11 +14,11 @@ from sbert_search.base import files
 from sbert_search.errors import IndexStoreError, QueryError
 from sbert_search.index.dense.exact import TopK, scan
 from sbert_search.index.dense.query_plan import Selection
-from sbert_search.index.maintenance.check import check
 from sbert_search.index.storage import manifest as manifests
-from sbert_search.index.storage import npy
+from sbert_search.index.storage import segments as npy
 from sbert_search.index.storage.manifest import Metric, StoreSettings
 from sbert_search.index.store import IndexStore
+from sbert_search.index.upkeep.check import check
 from tests.index.batches import make_batch, some_documents, some_vectors
 
 PLAIN = some_vectors(6)

@@ -20,8 +20,8 @@ import numpy as np
 from sbert_search.base.cache import typed_lru_cache
 from sbert_search.embedding.hashing import HashingEmbedder
 from sbert_search.embedding.pipeline import EmbeddedBatch
-from sbert_search.index.ingestion.ingest import Mode, ingest
-from sbert_search.index.lexical_settings import LexicalSettings
+from sbert_search.index.building.ingest import Mode, ingest
+from sbert_search.index.settings import LexicalSettings
 from sbert_search.index.storage.ids import hash_content
 from sbert_search.index.storage.manifest import BuildCursor, ColumnType, StoreSettings
 from sbert_search.index.store import IndexStore

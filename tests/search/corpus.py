@@ -9,8 +9,8 @@ from typing import Any
 
 from sbert_search.embedding.hashing import HashingEmbedder
 from sbert_search.embedding.protocol import TextEmbedder
+from sbert_search.index.building.build import BuildSettings
 from sbert_search.index.index import Index
-from sbert_search.index.ingestion.build import BuildSettings
 
 DOCUMENTS: list[dict[str, Any]] = [
     {

@@ -15,10 +15,10 @@ import pytest
 from sbert_search.base.threads import Turns
 from sbert_search.embedding.hashing import HashingEmbedder
 from sbert_search.errors import IndexStoreError
+from sbert_search.index.building.build import BuildSettings
 from sbert_search.index.index import Index
-from sbert_search.index.ingestion.build import BuildSettings
-from sbert_search.index.maintenance import compaction, merge_policy
-from sbert_search.index.spec import IndexSpec
+from sbert_search.index.settings import IndexSpec
+from sbert_search.index.upkeep import compaction, merge_policy
 from sbert_search.search.engine import SearchEngine
 from sbert_search.search.options import SearchMode
 from sbert_search.search.results import Hits

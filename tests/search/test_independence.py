@@ -15,7 +15,7 @@ import pytest
 
 from sbert_search.embedding.hashing import HashingEmbedder
 from sbert_search.index.index import Index
-from sbert_search.index.lexical_settings import LexicalSettings
+from sbert_search.index.settings import LexicalSettings
 from sbert_search.records import Hit
 from sbert_search.search.engine import SearchEngine
 from sbert_search.search.stages.boosts import Boost

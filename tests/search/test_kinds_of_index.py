@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from sbert_search import Index, SearchEngine, ShardedIndex
-from sbert_search.index.lexical_settings import LexicalSettings
+from sbert_search.index.settings import LexicalSettings
 from sbert_search.records import Hit
 from sbert_search.search.stages.boosts import Boost
 from sbert_search.search.stages.fusion import Fusion

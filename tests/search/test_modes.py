@@ -10,8 +10,8 @@ import pytest
 
 from sbert_search.embedding.hashing import HashingEmbedder
 from sbert_search.errors import ConfigError, NoLexicalData, QueryError
+from sbert_search.index.building.build import BuildSettings
 from sbert_search.index.index import Index
-from sbert_search.index.ingestion.build import BuildSettings
 from sbert_search.records import Hit, Query
 from sbert_search.search.engine import SearchEngine
 from sbert_search.search.options import SearchKeywords, SearchMode

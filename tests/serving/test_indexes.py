@@ -18,6 +18,7 @@ import pytest
 from sbert_search.embedding.hashing import HashingEmbedder
 from sbert_search.embedding.protocol import TokenizedTexts, Vectors
 from sbert_search.index.index import Index
+from sbert_search.index.shards.index import ShardedIndex, open_index
 from sbert_search.index.writer import IndexWriter
 from sbert_search.search.engine import SearchEngine
 from sbert_search.serving.indexes import ServedIndex
@@ -26,7 +27,6 @@ from sbert_search.serving.metrics import Metrics
 from sbert_search.serving.models.embedder import ServedEmbedder
 from sbert_search.serving.problems import Problem
 from sbert_search.serving.state import Served, reloading
-from sbert_search.shards.index import ShardedIndex, open_index
 from sbert_search.text.fields import FieldNames
 from tests.cli.conftest import ROWS
 from tests.serving.live import READ, WRITE, Live, live_server

@@ -10,15 +10,15 @@ from sbert_search.cluster import holders
 from sbert_search.cluster.shard_worker import ShardWorker
 from sbert_search.embedding.hashing import HashingEmbedder
 from sbert_search.errors import ClusterError
+from sbert_search.index.shards.index import ShardedIndex
 from sbert_search.serving.access import AccessTokens
 from sbert_search.serving.opening import ServeSettings, open_served
 from sbert_search.serving.problems import Problem
 from sbert_search.serving.state import Served
-from sbert_search.shards.index import ShardedIndex
 from tests.cluster.conftest import cluster
 from tests.cluster.processes import LocalCluster, LocalRunner
+from tests.index.shards.test_index import some_rows
 from tests.serving.mcp.test_tools import call
-from tests.shards.test_index import some_rows
 
 __all__ = ["cluster"]  # a fixture
 

@@ -47,7 +47,7 @@ def fusion(
     chosen fusion on other queries, since its score on the queries of DATA is too high.
     """
     from sbert_search.evaluation.fusion_selection import choose_fusion, name_of
-    from sbert_search.shards.index import open_index
+    from sbert_search.index.shards.index import open_index
     from sbert_search.text.labelled.retrieval import read_qrels, read_queries
 
     qrels = read_qrels(data, split)

@@ -126,8 +126,8 @@ def retrieval(
 
     options, search = EvalOptions.of(ctx), search_options(ctx)
     if index is not None and (options.model is None or is_for_all_commands(ctx, "model")):
-        from sbert_search.index.ingestion.model_check import require_model
-        from sbert_search.shards.index import open_index
+        from sbert_search.index.building.model_check import require_model
+        from sbert_search.index.shards.index import open_index
 
         identity = open_index(index).identity
         require_model(identity, index)

@@ -14,9 +14,8 @@ from sbert_search.cli.options.shared import Decorator, Finite, given, shared_opt
 from sbert_search.config import from_mapping, to_mapping
 
 if TYPE_CHECKING:
-    from sbert_search.index.lexical_settings import LexicalSettings
-    from sbert_search.index.maintenance.drift import DriftReport
-    from sbert_search.index.maintenance.info import IndexInfo
+    from sbert_search.index.settings import LexicalSettings
+    from sbert_search.index.upkeep.info import DriftReport, IndexInfo
 
 _folder: Decorator = click.argument("path", metavar="DIR", type=click.Path(path_type=Path))
 
@@ -26,7 +25,7 @@ _folder: Decorator = click.argument("path", metavar="DIR", type=click.Path(path_
 @shared_options("json")
 def info(path: Path, as_json: bool) -> None:
     """Print contents, size and settings of the index DIR."""
-    from sbert_search.shards.index import open_index
+    from sbert_search.index.shards.index import open_index
 
     report = open_index(path).info()
     if as_json:
@@ -56,8 +55,8 @@ def check(
 
     The exit code is 1 if a file is damaged. Advice of --drift does not change the exit code.
     """
-    from sbert_search.shards.check import check_index
-    from sbert_search.shards.index import open_index
+    from sbert_search.index.shards.index import open_index
+    from sbert_search.index.shards.upkeep import check_index
 
     if recall is not None and not drift:
         raise click.UsageError("--recall is for --drift; add that option, or leave --recall out.")
@@ -88,7 +87,7 @@ def repair(path: Path, wait_s: float, as_json: bool) -> None:
     deleted. Damaged documents and vectors are not repaired: restore them from a backup, or build
     the index again.
     """
-    from sbert_search.shards.index import open_index
+    from sbert_search.index.shards.index import open_index
 
     dropped = open_index(path, wait_s=wait_s).repair()
     if as_json:
@@ -110,7 +109,7 @@ def compact(
     that is worthwhile; this command merges segments up to a million rows each and removes all
     dead rows.
     """
-    from sbert_search.shards.index import open_index
+    from sbert_search.index.shards.index import open_index
 
     index = open_index(path, wait_s=wait_s)
     before = index.info()
@@ -147,8 +146,8 @@ def lexical(ctx: click.Context, /, path: Path, wait_s: float, as_json: bool, **_
     Settings that are not given keep their values. An index without postings starts with english,
     a title weight of 2, k1 = 1.2 and b = 0.75. Postings are computed again if a change needs it.
     """
-    from sbert_search.index.lexical_settings import LexicalSettings
-    from sbert_search.shards.index import open_index
+    from sbert_search.index.settings import LexicalSettings
+    from sbert_search.index.shards.index import open_index
 
     names = given(ctx) & {"language", "title_weight", "k1", "b"}
     changes = {name: ctx.params[name] for name in names}
@@ -174,7 +173,7 @@ def backup(path: Path, target: Path, as_json: bool) -> None:
     Files are hard-linked if the file system can do that, so the backup is quick and takes little
     space. Otherwise they are copied.
     """
-    from sbert_search.shards.index import open_index
+    from sbert_search.index.shards.index import open_index
 
     index = open_index(path)
     if os.path.lexists(target):
@@ -211,7 +210,7 @@ def _lexical_text(settings: LexicalSettings | None) -> str:
 
 
 def _approximate_text(report: IndexInfo) -> str:
-    from sbert_search.index.spec import MIN_ANN_ROWS
+    from sbert_search.index.settings import MIN_ANN_ROWS
 
     return f"{report.factory} (a segment below {MIN_ANN_ROWS:,} passages: exact scan)"
 
@@ -268,7 +267,7 @@ def _facts(report: IndexInfo) -> dict[str, object]:
             f"{built.rejected:,} rejected"
         )
     if report.tuning:
-        from sbert_search.index.tuning.report import verdict
+        from sbert_search.index.tuning.tune import verdict
 
         facts["tuned"] = verdict(report.tuning)
     if report.advice:

@@ -18,8 +18,8 @@ from sbert_search.config import to_mapping
 
 if TYPE_CHECKING:
     from sbert_search.embedding.lazy import LazyEmbedder
+    from sbert_search.index.building.sync import SyncReport
     from sbert_search.index.index import Index
-    from sbert_search.index.ingestion.sync import SyncReport
 
 _SHOWN = 20  # largest number of paths to list of each kind, such as added or deleted
 
@@ -67,7 +67,7 @@ def sync(
     one changed. An interrupted sync is finished by the next one. If a file cannot be read, its old
     document stays and the exit code is 3.
     """
-    from sbert_search.text.watching import FolderWatch
+    from sbert_search.index.building.synced_files import FolderWatch
 
     if watch and ctx.params["dry_run"]:
         raise click.UsageError("--watch has no effect with --dry-run; leave it out.")
@@ -105,7 +105,7 @@ class _Sync:
     def run(self) -> SyncReport:
         """Sync the index; make it first if there is none."""
         from sbert_search.errors import NotAnIndex
-        from sbert_search.shards.index import open_index
+        from sbert_search.index.shards.index import open_index
 
         try:
             index = open_index(self._path, wait_s=self._ctx.params["wait_s"])
@@ -133,7 +133,7 @@ class _Sync:
             NotAnIndex,
             UnfinishedBuild,
         )
-        from sbert_search.shards.index import open_index
+        from sbert_search.index.shards.index import open_index
 
         try:
             return self._sync(open_index(self._path, wait_s=self._ctx.params["wait_s"])), ""
@@ -168,14 +168,14 @@ class _Sync:
 
     def _opener(self, name: str | None) -> LazyEmbedder:
         from sbert_search.embedding.lazy import LazyEmbedder
-        from sbert_search.index.ingestion.model_check import as_embedder
+        from sbert_search.index.building.model_check import as_embedder
 
         return LazyEmbedder(partial(as_embedder, name, **model_options(self._ctx)))
 
     def _preview(self) -> SyncReport | None:
         """Check FOLDER before a new index is made; in a dry run, return the planned changes."""
-        from sbert_search.index.ingestion import sync
-        from sbert_search.index.ingestion.read_settings import ReadSettings
+        from sbert_search.index.building import sync
+        from sbert_search.index.building.read_settings import ReadSettings
 
         options = self._ctx.params
         scan = sync.scan_folder(sync.require_place(self._folder, None), options["memory_bytes"])
@@ -184,8 +184,8 @@ class _Sync:
         return sync.preview(scan, settings) if options["dry_run"] else None
 
     def _create(self) -> Index:
+        from sbert_search.index.building.build import BuildSettings
         from sbert_search.index.index import Index
-        from sbert_search.index.ingestion.build import BuildSettings
 
         settings = with_overrides(BuildSettings(), self._ctx)
         self._model = self._opener(self._ctx.params["model"])

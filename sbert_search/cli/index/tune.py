@@ -69,9 +69,9 @@ def tune(
     """
     from sbert_search.base import files
     from sbert_search.base.folders import require_apart, require_possible_output
-    from sbert_search.index.tuning.report import COLUMNS, draw, remarks, tables, verdict
+    from sbert_search.index.shards.index import open_index
     from sbert_search.index.tuning.settings import TuneSettings
-    from sbert_search.shards.index import open_index
+    from sbert_search.index.tuning.tune import COLUMNS, draw, remarks, tables, verdict
     from sbert_search.text.labelled.retrieval import queries_file
 
     of_model = {"model", "device", "engine", "precision", "calibrate", "allow_inexact"}

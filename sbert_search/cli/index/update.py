@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from sbert_search.embedding.arguments import CheckedOptions
     from sbert_search.embedding.protocol import TextEmbedder
-    from sbert_search.index.ingestion.build import BuildSettings
+    from sbert_search.index.building.build import BuildSettings
 
 _folder: Decorator = click.argument("path", metavar="DIR", type=click.Path(path_type=Path))
 
@@ -146,17 +146,17 @@ def build(
     **_: object,
 ) -> None:
     """Build an index, or resume an interrupted build."""
-    from sbert_search.index.ingestion.build import (
+    from sbert_search.index.building.build import (
         BuildSettings,
         build_index,
         open_for_build,
         refuse_finished,
     )
-    from sbert_search.index.ingestion.given_vectors import refuse_model_options, split_vectors
-    from sbert_search.index.ingestion.model_check import as_embedder
-    from sbert_search.index.ingestion.recipe import load_recipe
+    from sbert_search.index.building.given_vectors import refuse_model_options, split_vectors
+    from sbert_search.index.building.model_check import as_embedder
+    from sbert_search.index.building.recipe import load_recipe
+    from sbert_search.index.shards.store import ShardedStores
     from sbert_search.index.store import IndexStore
-    from sbert_search.shards.store import ShardedStores
 
     stores = IndexStore if n_shards is None else ShardedStores(n_shards)
     refuse_finished(out, stores)
@@ -265,7 +265,7 @@ def delete(
     are skipped. Put an id that contains a comma into a file. Delete an id that contains a line end
     with the Python API: open_index(DIR).delete(["..."]).
     """
-    from sbert_search.shards.index import open_index
+    from sbert_search.index.shards.index import open_index
     from sbert_search.text.ids import read_ids
 
     if sum(option is not None for option in (ids, ids_file, where)) != 1:
@@ -284,7 +284,7 @@ def delete(
 
 
 def _update(ctx: click.Context, path: Path, mode: Literal["add", "upsert"], as_json: bool) -> None:
-    from sbert_search.shards.index import open_index
+    from sbert_search.index.shards.index import open_index
 
     index = open_index(path, wait_s=ctx.params["wait_s"])
     ingest = index.add if mode == "add" else index.upsert
@@ -325,7 +325,7 @@ def _models_by_column(option: str, given: Sequence[str]) -> dict[str, str]:
 
 def with_overrides(settings: BuildSettings, ctx: click.Context) -> BuildSettings:
     """Override default or recipe settings with the options that `overriding` returns."""
-    from sbert_search.index.lexical_settings import LexicalSettings
+    from sbert_search.index.settings import LexicalSettings
 
     chosen = overriding(ctx)
     stored = {name: chosen[name] for name in chosen.keys() & {"metric", "dtype"}}

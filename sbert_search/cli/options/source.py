@@ -16,8 +16,8 @@ from sbert_search.config import to_mapping
 
 if TYPE_CHECKING:
     from sbert_search.embedding.arguments import EmbedderOptions
-    from sbert_search.index.ingestion.ingest import IngestReport
-    from sbert_search.index.ingestion.read_settings import ReadSettings
+    from sbert_search.index.building.ingest import IngestReport
+    from sbert_search.index.building.read_settings import ReadSettings
 
 R = TypeVar("R", bound="ReadSettings")
 _RULES = ("on_error", "on_truncate", "text_as", "chunk_tokens", "chunk_overlap")

@@ -20,15 +20,15 @@ from sbert_search.exchange.importing.found import Asked, Found
 from sbert_search.exchange.importing.ids import with_ids
 from sbert_search.exchange.importing.lance import ENDING, found_in_lance
 from sbert_search.exchange.importing.parquet import found_in_parquet
-from sbert_search.index.index import Index
-from sbert_search.index.ingestion.build import (
+from sbert_search.index.building.build import (
     BuildKeywords,
     BuildSettings,
     open_for_build,
     refuse_finished,
 )
-from sbert_search.index.ingestion.model_check import as_embedder
-from sbert_search.index.ingestion.recorded_model import require_recorded_model
+from sbert_search.index.building.model_check import as_embedder
+from sbert_search.index.building.parquet import require_recorded_model
+from sbert_search.index.index import Index
 from sbert_search.text.fields import FieldNames
 from sbert_search.text.vectors import RowVectors
 

@@ -18,8 +18,7 @@ from sbert_search.exchange.importing.found import FIELDS, Asked, Found
 from sbert_search.exchange.parquet_file import DTYPE_KEY, METRIC_KEY
 from sbert_search.exchange.passages import OWN
 from sbert_search.exchange.plan import VECTOR
-from sbert_search.index.ingestion.export import MODEL_KEY
-from sbert_search.index.ingestion.recorded_model import recorded_model
+from sbert_search.index.building.parquet import MODEL_KEY, recorded_model
 from sbert_search.index.storage.columns import unlike
 from sbert_search.index.storage.manifest import Metric, VectorType
 

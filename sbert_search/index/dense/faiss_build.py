@@ -15,7 +15,7 @@ from sbert_search.errors import ConfigError
 from sbert_search.index.dense import faiss_gpu
 from sbert_search.index.dense.faiss_runtime import FaissIndex, import_faiss, single_threaded
 from sbert_search.index.norms import Vectors
-from sbert_search.index.spec import IndexSpec
+from sbert_search.index.settings import IndexSpec
 from sbert_search.index.storage.manifest import FileRecord, Metric, StoreSettings
 from sbert_search.index.storage.segment_writer import record_of
 

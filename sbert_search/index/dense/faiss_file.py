@@ -26,7 +26,7 @@ from sbert_search.index.dense.faiss_runtime import (
     limited_to_file,
 )
 from sbert_search.index.dense.query_plan import Plan, Selection
-from sbert_search.index.spec import IndexSpec
+from sbert_search.index.settings import IndexSpec
 from sbert_search.index.storage.manifest import FileRecord
 from sbert_search.index.storage.segments import REMAKE, check_hash, open_checked
 

@@ -29,7 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sbert_search.base.cache import typed_lru_cache
-from sbert_search.index.spec import IndexSpec
+from sbert_search.index.settings import IndexSpec
 
 NEARLY_ALL = 0.8  # lowest share of selected rows for which FAISS searches without a bitmap
 SPARE = 4.0  # extra candidates, in standard deviations of the number of dropped candidates

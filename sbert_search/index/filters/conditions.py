@@ -25,11 +25,18 @@ from sbert_search.index.filters.comparisons import (
     compare_columns,
     contains,
     is_in,
+    like,
 )
-from sbert_search.index.filters.like import like
-from sbert_search.index.filters.literals import NUMBERS, read_literal
-from sbert_search.index.filters.operands import METADATA, OWN, Columns
-from sbert_search.index.filters.syntax import KNOWN, OPERATORS, FilterText
+from sbert_search.index.filters.syntax import (
+    KNOWN,
+    METADATA,
+    NUMBERS,
+    OPERATORS,
+    OWN,
+    Columns,
+    FilterText,
+    read_literal,
+)
 from sbert_search.index.storage import columns as columns_of
 from sbert_search.index.storage.columns import ARROW_TYPES
 from sbert_search.index.storage.manifest import ColumnType

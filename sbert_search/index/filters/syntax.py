@@ -1,15 +1,22 @@
-"""The text of a filter: parse it with `sqlglot`, check each node, show where an error is."""
+"""The text of a filter: parse it, check each node, and read its columns and values."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
-from typing import NoReturn
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from typing import Literal, NoReturn
 
+import pyarrow as pa
+import pyarrow.compute as pc
 import sqlglot
 from sqlglot import exp
 
+from sbert_search.config import unknown_name
 from sbert_search.errors import QueryError
+from sbert_search.index.filters.comparisons import INT64, Value
+from sbert_search.index.storage.manifest import ColumnType
 
 MAX_CHARACTERS = 100_000
 _OPERATOR = re.compile(r"(?i)AND|OR|NOT|IN|I?LIKE|BETWEEN|IS|[<>=!]+")  # needs an operand after it
@@ -160,3 +167,208 @@ def shortened(text: str) -> str:
 
 def _printable(text: str) -> str:
     return text.encode("utf-8", "backslashreplace").decode()
+
+
+# Prefixes that tell a metadata column from the document's own field of the same name.
+METADATA, OWN = "meta.", "own."
+
+_CASES = {"lower": pc.utf8_lower, "upper": pc.utf8_upper}
+_EXAMPLES = {"string": "'x'", "bool": "TRUE", "date": "'2024-12-31'", "timestamp": "'2024-12-31'"}
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """A column of a condition, in lower or upper case if the condition says so.
+
+    Attributes:
+        name: Name of the column in the condition.
+        kind: Type of the column.
+        case: The function around the column; "": none.
+    """
+
+    name: str
+    kind: ColumnType
+    case: Literal["", "lower", "upper"] = ""
+
+    @property
+    def item(self) -> ColumnType | None:
+        """Type of the values of a list column; None for any other column."""
+        return _ITEMS.get(self.kind)
+
+    def values(self, columns: Mapping[str, pa.Array]) -> pa.Array:
+        """Return the values of a column that is no list, with the case changed if asked for."""
+        return self.cased(columns[self.name])
+
+    def cased(self, texts: pa.Array) -> pa.Array:
+        """Apply `case` to texts, by Unicode's simple case mapping of single characters."""
+        return _CASES[self.case](texts) if self.case else texts
+
+
+class Columns:
+    """The columns that a condition can name.
+
+    Args:
+        text: The condition, for errors.
+        types: Types of the columns by their names in a condition.
+        ambiguous: Names of metadata columns that are also fields of every document.
+        colliding: Names of metadata columns that equal the prefixed name of another column. If
+            "title" is a metadata column, a metadata column "meta.title" or "own.title" collides.
+
+    Attributes:
+        used: The columns that were read, with their types.
+    """
+
+    def __init__(
+        self,
+        text: FilterText,
+        types: Mapping[str, ColumnType],
+        ambiguous: Collection[str],
+        colliding: Collection[str],
+    ) -> None:
+        self._refuse, self._types = text.refuse, types
+        self._ambiguous, self._colliding = ambiguous, colliding
+        self.used: dict[str, ColumnType] = {}
+
+    def read(self, node: exp.Expr) -> Operand:
+        """Return the column that a node names.
+
+        Raises:
+            QueryError: The node is no column, the column is unknown, its name is ambiguous, or
+                lower() or upper() is applied to a column that is no text.
+        """
+        if isinstance(node, exp.Lower | exp.Upper):
+            operand = self.read(node.this)
+            if operand.case or "string" not in (operand.kind, operand.item):
+                self._refuse(node.this, f"{node.key}() needs a text column")
+            return Operand(
+                operand.name,
+                operand.kind,
+                "lower" if isinstance(node, exp.Lower) else "upper",
+            )
+        if not isinstance(node, exp.Column):
+            self._refuse(node, "a comparison needs the name of a column here")
+        name = ".".join(part.name for part in node.parts)
+        self._require_known(name, node)
+        self.used[name] = self._types[name]
+        return Operand(name, self._types[name])
+
+    def read_scalar(self, node: exp.Expr) -> Operand:
+        """Return the column that a node names, which must not be a list.
+
+        Raises:
+            QueryError: It is a list; the message says how to write the condition. Or as for `read`.
+        """
+        operand = self.read(node)
+        if operand.item:
+            value, column = _EXAMPLES.get(operand.item, "5"), shortened(node.sql())
+            self._refuse(
+                node,
+                f"the column {operand.name!r} is a list; write {value} IN {column} for the lists "
+                "that contain a value",
+            )
+        return operand
+
+    def _require_known(self, name: str, node: exp.Column) -> None:
+        if name not in self._types:
+            shown = shortened(name)
+            hint = unknown_name(shown, shown, self._types, "column").rstrip(".")
+            if node.this.args.get("quoted") or node.arg_key in _VALUES:
+                hint += f"; a text is written in single quotes, '{shown}'"
+            self._refuse(node, hint)
+        if name in self._ambiguous:
+            self._refuse(
+                node,
+                f"{name!r} is both a metadata column and a field of every document; "
+                f"write {METADATA}{name} or {OWN}{name}",
+            )
+        if name in self._colliding:
+            self._refuse(
+                node,
+                f"{name!r} is a metadata column, and also the way to write the column "
+                f"{name.partition('.')[2]!r}; rename one of them in the data",
+            )
+
+
+# Arguments of a node that mostly hold a value. An unknown name there may be a text without single
+# quotes.
+_VALUES = ("expression", "expressions", "low", "high")
+_ITEMS: Mapping[str, ColumnType] = {
+    "list[string]": "string",
+    "list[int64]": "int64",
+    "list[float64]": "float64",
+    "list[bool]": "bool",
+    "list[timestamp]": "timestamp",
+    "list[date]": "date",
+}
+
+
+NUMBERS = {"int64", "float64"}
+
+_NUMBER = re.compile(r"(?P<int>[0-9]+)|([0-9]+\.?|[0-9]*\.[0-9]+)(e[-+]?[0-9]+)?", re.IGNORECASE)
+_TIME_EXAMPLES = {"date": "2024-12-31", "timestamp": "2024-12-31T23:59:59"}
+
+
+def read_literal(node: exp.Expr, kind: ColumnType, text: FilterText) -> Value:
+    """Read a value that a column is compared with.
+
+    Args:
+        node: The node of the value.
+        kind: Type of the column, or of the values of a list column.
+        text: The filter, for errors.
+
+    Raises:
+        QueryError: The node is not a value of this type.
+    """
+    if isinstance(node, exp.Null):
+        text.refuse(node, "no value equals NULL; write IS NULL or IS NOT NULL")
+    if kind in NUMBERS:
+        return _number(node, kind, text)
+    if kind == "bool" and isinstance(node, exp.Boolean):
+        return bool(node.this)
+    if kind == "bool" or not (isinstance(node, exp.Literal) and node.is_string):
+        shown = "TRUE or FALSE" if kind == "bool" else "text in single quotes"
+        text.refuse(node, f"the column is {kind}; compare it with {shown}")
+    written = str(node.this)
+    try:
+        if kind == "date":
+            return date.fromisoformat(written)
+        return _time(written) if kind == "timestamp" else written
+    except (ValueError, OverflowError):
+        example = _TIME_EXAMPLES[kind]
+        text.refuse(node, f"{shortened(written)!r} is not a {kind}; write it as {example}")
+
+
+def _number(node: exp.Expr, kind: ColumnType, text: FilterText) -> int | float:
+    """Read a number as int if it is written as an integer within int64, else as a float64."""
+    negative = isinstance(node, exp.Neg)
+    digits = node.this if negative else node
+    if not isinstance(digits, exp.Literal) or digits.is_string:
+        text.refuse(node, f"the column is {kind}; compare it with a number")
+    written = _NUMBER.fullmatch(digits.name)
+    if not written:
+        text.refuse(node, f"{shortened(digits.name)!r} is not a number")
+    sign = "-" * negative
+    # An int64 has at most 19 digits after leading zeros; Python refuses to parse integers of
+    # thousands of digits.
+    significant = digits.name.lstrip("0") or "0"
+    if written["int"] and len(significant) < 20:
+        whole = int(sign + significant)
+        if INT64.min <= whole <= INT64.max:
+            return whole
+    return float(sign + digits.name)
+
+
+def _time(text: str) -> datetime:
+    """Read an ISO 8601 time or date, in UTC if it names no zone, and convert it to UTC.
+
+    Raises:
+        ValueError: The text is no time, or has more than six decimals of a second.
+        OverflowError: The time in UTC is before year 1 or after year 9999.
+    """
+    if re.search(r"[.,][0-9]{7}", text):
+        raise ValueError("beyond microseconds")
+    # Python would read some numbers of 13 digits, such as milliseconds since 1970, as a time.
+    if text.isdecimal() and len(text) > 8:
+        raise ValueError("digits only")
+    moment = datetime.fromisoformat(text)
+    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).astimezone(UTC)

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from sbert_search.index.lexical.analyzer import STOP_WORD, NearWords, term_reader
 from sbert_search.index.lexical.postings import Live, Postings, count_terms
-from sbert_search.index.lexical_settings import LexicalSettings
+from sbert_search.index.settings import LexicalSettings
 
 if TYPE_CHECKING:
     from sbert_search.index.dense.query_plan import RowMask

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sbert_search.base.progress import Advance
-from sbert_search.index.lexical.words import all_words, folded, has_marks
+from sbert_search.index.lexical.analyzer import all_words, folded, has_marks
 from sbert_search.index.storage.segments import Segment
 from sbert_search.text.tokens.chunking import PIECE_CHARS, pieces
 

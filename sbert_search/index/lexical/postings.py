@@ -1,16 +1,38 @@
-"""Postings: for each term, the documents of a segment that contain it, with counts."""
+"""Postings: for each term, the documents that contain it; their files, read and merged."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
+from sbert_search.base import files
+from sbert_search.base.folders import Folder
+from sbert_search.errors import CorruptIndex
+from sbert_search.index.lexical import vocabulary
 from sbert_search.index.lexical.analyzer import STOP_WORD, term_reader
-from sbert_search.index.lexical_settings import LexicalSettings
+from sbert_search.index.lexical.vocabulary import (
+    WordList,
+    lists_words,
+    read_words,
+    with_terms,
+    write_words,
+)
+from sbert_search.index.settings import LexicalSettings
+from sbert_search.index.storage import segments as npy
+from sbert_search.index.storage.manifest import LexicalRecord, Manifest
+from sbert_search.index.storage.rows import read_documents
+from sbert_search.index.storage.segments import REMAKE, Segment, check_hash, open_checked
+
+if TYPE_CHECKING:
+    from sbert_search.index.storage.transaction import Transaction
+
 
 MERGE_POSTINGS = 1 << 21  # approximate number of postings that a merge holds at a time
 NO_TERM = np.uint64(2**64 - 1)  # end mark after the last hash
@@ -197,3 +219,223 @@ def _renumbered(
     docs = new[pairs[:, 0]]
     live = docs != _DEAD
     return hashes[live], np.stack([docs[live], pairs[live, 1]], axis=1)
+
+
+SLICE_DOCS = 65_536  # largest number of documents whose terms are counted in memory at a time
+SLICE_CHARS = 16 << 20  # a slice of documents ends when its texts have this many characters
+
+Sources = Sequence[tuple[Postings, Live]]
+
+
+class LexicalFiles:
+    """The posting files of a segment (a part of the index).
+
+    The constructor maps the files and checks their sizes. The hashes are checked at the first use.
+
+    Attributes:
+        record: The record of the files in the manifest, the list of all files of the index.
+        words_problem: Why the list of words cannot be opened; None: there is no problem.
+
+    Raises:
+        FileNotFoundError: A file is gone, for example after a compaction by another process.
+        CorruptIndex: A file cannot be read or has another size than recorded.
+    """
+
+    def __init__(self, folder: Folder, record: LexicalRecord, n_docs: int) -> None:
+        self.record, self._n_docs = record, n_docs
+        self._views = [open_checked(folder, file, hash_up_to=0) for file in record.postings]
+        self._words: memoryview | None = None
+        self.words_problem: Exception | None = None
+        if record.words:
+            try:
+                self._words = open_checked(folder, record.words, hash_up_to=0)
+            except (CorruptIndex, FileNotFoundError) as error:  # a search works without it
+                self.words_problem = error
+
+    @cached_property
+    def postings(self) -> Postings:
+        """The postings, as mapped arrays.
+
+        Raises:
+            CorruptIndex: A file differs from its record or does not fit the other files.
+        """
+        record = self.record
+        for file, view in zip(record.postings, self._views, strict=True):
+            check_hash(view, file)
+        terms, pairs, lengths = self._views
+        postings = Postings(
+            npy.read(terms, record.terms.name, "u8", (2, record.n_terms + 1)),
+            npy.read(pairs, record.pairs.name, "u4", (record.n_pairs, 2)),
+            npy.read(lengths, record.lengths.name, "u4", (self._n_docs,)),
+        )
+        if not postings.is_sound:
+            expected = "consistent postings of the segment"
+            raise CorruptIndex(record.terms.name, expected, "inconsistent ones")
+        return postings
+
+    @cached_property
+    def words(self) -> WordList | None:
+        """The list of words, as mapped Arrow arrays; None: the segment has no such file.
+
+        Raises:
+            CorruptIndex: The file is gone, cannot be read, or differs from its record.
+        """
+        record = self.record.words
+        if record is None:
+            return None
+        if self._words is not None:
+            return read_words(self._words, record)
+        raise CorruptIndex(record.name, "the file", str(self.words_problem), REMAKE)
+
+
+def write_lexical(
+    folder: Folder,
+    number: int,
+    sources: Sources,
+    words: Sequence[WordList] | None = None,
+    settings: LexicalSettings | None = None,
+) -> LexicalRecord:
+    """Merge the postings of the live documents of some sources into files, in bounded memory.
+
+    Args:
+        folder: The folder of the index.
+        number: An unused file number.
+        sources: Postings, and which of their documents are live (neither deleted nor replaced),
+            bool (n_docs,); None: all.
+        words: The list of words of each source; None: write no list of words.
+        settings: How texts become terms. If given, and some source has dead documents, words whose
+            terms no live document contains are left out. None: all words are kept.
+
+    Raises:
+        OSError: The disk failed. The manifest names none of the partial files, so a later writer
+            removes them.
+    """
+    from sbert_search.index.storage.segment_writer import record_of
+
+    n_pairs = sum(_n_live(postings, live) for postings, live in sources)
+    with files.NewFile(folder / f"lex/{number:06d}.pairs.npy") as pairs:
+        pairs.write(npy.header("u4", (n_pairs, 2)))
+        table = table_of_terms(_written(merge(sources), pairs))
+    terms = npy.write(folder / f"lex/{number:06d}.terms.npy", table)
+    lengths = npy.write(folder / f"lex/{number:06d}.lengths.npy", live_lengths(sources))
+    listed = None
+    if words is not None:
+        batches = vocabulary.merge(words)
+        if settings and any(live is not None for _, live in sources):
+            batches = with_terms(batches, table[0], settings)
+        listed = write_words(folder / f"lex/{number:06d}.words.arrow", batches)
+    return LexicalRecord(
+        n_terms=table.shape[1] - 1,
+        n_pairs=n_pairs,
+        terms=record_of(terms),
+        pairs=record_of(pairs),
+        lengths=record_of(lengths),
+        words=listed,
+    )
+
+
+def texts_of(docs: pa.Table) -> Iterator[tuple[str, str]]:
+    """Read title and text of each document from the row of its first passage (chunk 0).
+
+    Args:
+        docs: A table with the columns chunk, title and text, one row for each passage.
+    """
+    columns = (docs.column(name).to_pylist() for name in ("chunk", "title", "text"))
+    return (
+        (title or "", text or "") for chunk, title, text in zip(*columns, strict=True) if chunk == 0
+    )
+
+
+def words_of(segment: Segment, settings: LexicalSettings) -> WordList:
+    """Count the words of all documents of a segment in memory, including dead documents."""
+    counted: Counter[str] = Counter()
+    for _ in count_segment(segment, settings, counted):
+        pass
+    return WordList.of(counted)
+
+
+def count_segment(
+    segment: Segment, settings: LexicalSettings, counted: Counter[str] | None = None
+) -> Iterator[Postings]:
+    """Count the terms of all documents of a segment, including dead documents.
+
+    Each item has the postings of one slice of consecutive documents, so that memory is bounded. If
+    ``counted`` is given, the words of the documents are counted in it.
+    """
+    texts: list[tuple[str, str]] = []
+    n_chars = 0
+    for document in read_documents(segment, None):
+        texts.append((document.title, document.text))
+        n_chars += len(document.title) + len(document.text)
+        if len(texts) == SLICE_DOCS or n_chars >= SLICE_CHARS:
+            yield count_terms(texts, settings, counted)
+            texts, n_chars = [], 0
+    if texts:
+        yield count_terms(texts, settings, counted)
+
+
+def with_lexical(work: Transaction, new: Manifest, *, words: bool = True) -> Manifest:
+    """Write the postings of every segment without postings, if the index has lexical settings.
+
+    Args:
+        work: The transaction to write in.
+        new: The manifest to start from.
+        words: Whether to write the postings again, with a list of words, for segments that an older
+            version wrote without such a list. Small segments need no list.
+
+    Returns:
+        The manifest with the records of the new postings.
+
+    Raises:
+        CorruptIndex: Documents are damaged.
+        OSError: The disk failed.
+    """
+    if new.settings.lexical is None:
+        return new
+    segments = []
+    committed = {file.name for file in work.old.files}
+    for record in new.segments:
+        lacks_words = words and lists_words(record.n_docs)
+        if record.lexical is None or (lacks_words and record.lexical.words is None):
+            segment = Segment(work.folder, record, new.settings)
+            segment.verify(vectors=False)  # else the postings of damaged documents would look sound
+            before = record.lexical.files if record.lexical else ()
+            record = replace(record, lexical=_make(work, segment, new.settings.lexical))
+            work.remove(file.name for file in before if file.name not in committed)
+        segments.append(record)
+    return replace(new, segments=tuple(segments))
+
+
+def _make(work: Transaction, segment: Segment, settings: LexicalSettings) -> LexicalRecord:
+    """Write the postings of a segment from its documents, slice by slice, and merge the slices."""
+    counted: Counter[str] = Counter()
+    parts = []
+    listed = lists_words(segment.record.n_docs)
+    for postings in count_segment(segment, settings, counted if listed else None):
+        words = [WordList.of(counted)] if listed else None
+        part = write_lexical(work.folder, work.new_number(), [(postings, None)], words)
+        parts.append((part, len(postings.lengths)))
+        counted.clear()
+    if len(parts) == 1:
+        return parts[0][0]
+    opened = [LexicalFiles(work.folder, part, n_docs) for part, n_docs in parts]
+    lists = [file.words for file in opened if file.words] if listed else None
+    sources = [(file.postings, None) for file in opened]
+    whole = write_lexical(work.folder, work.new_number(), sources, lists)
+    work.remove(file.name for part, _ in parts for file in part.files)
+    return whole
+
+
+def _written(groups: Iterable[Group], file: files.NewFile) -> Iterator[Group]:
+    for group in groups:
+        if len(group.pairs):  # no term may have a hash in the range of a group
+            file.write(np.ascontiguousarray(group.pairs))
+        yield group
+
+
+def _n_live(postings: Postings, live: Live) -> int:
+    """Count the postings of live documents, block by block to bound the memory."""
+    if live is None:
+        return len(postings.pairs)
+    docs, step = postings.pairs[:, 0], 1 << 22
+    return sum(int(live[docs[i : i + step]].sum()) for i in range(0, len(docs), step))

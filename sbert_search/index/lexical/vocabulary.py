@@ -1,7 +1,12 @@
-"""The words of an index and how often each occurs, and the words near (similar to) a given word.
+"""The words of an index and how often each occurs: near words, and the files of words.
 
 The postings for BM25 hold hashes of stems, from which words cannot be recovered. So the words
 themselves are listed in separate files, for fuzzy search and for suggestions.
+
+An edit inserts, deletes or replaces a character, or swaps two neighbours; no part of a word is
+edited twice. The smallest number of edits is the optimal string alignment distance.
+
+Source: Damerau 1964, A technique for computer detection and correction of spelling errors.
 """
 
 from __future__ import annotations
@@ -9,16 +14,100 @@ from __future__ import annotations
 import re
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from sbert_search.index.lexical import edit_distance
-from sbert_search.index.lexical.edit_distance import Characters
-from sbert_search.index.lexical.words import MARK, marks_alike
+from sbert_search.base import files
+from sbert_search.base.folders import Entry
+from sbert_search.errors import CorruptIndex
+from sbert_search.index.lexical.analyzer import MARK, STOP_WORD, marks_alike, term_reader
+from sbert_search.index.settings import LexicalSettings
+from sbert_search.index.storage.manifest import FileRecord
+from sbert_search.index.storage.segments import REMAKE, check_hash
+
+
+@dataclass(frozen=True, slots=True)
+class Characters:
+    """The characters of some words, one word after the other.
+
+    Attributes:
+        codes: Code points of all words, uint32 (n_chars,).
+        starts: Index in ``codes`` of the first character of each word, then ``n_chars``; int64
+            (n_words + 1,). No word is empty.
+    """
+
+    codes: NDArray[np.uint32]
+    starts: NDArray[np.int64]
+
+
+def code_points(text: str) -> NDArray[np.uint32]:
+    """Return the code points of a text, uint32 (n_chars,)."""
+    return np.frombuffer(text.encode("utf-32-le"), np.uint32)
+
+
+def within(word: str, words: Characters, most: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Find the words that are at most ``most`` edits away from a word.
+
+    Returns:
+        Indices of these words, ascending, int64 (n,), and their distances, int64 (n,).
+    """
+    if len(words.starts) < 2:
+        return np.empty(0, np.int64), np.empty(0, np.int64)
+    codes, lengths = code_points(word), np.diff(words.starts)
+    at = np.flatnonzero(abs(lengths - len(codes)) <= most)
+    # An edit removes at most one character from the set of a word's characters and adds at most
+    # one. The sets are compared as 64-bit masks; few words remain for the slower exact computation.
+    sets = np.bitwise_or.reduceat(_bits(words.codes), words.starts[:-1])[at]
+    own = np.bitwise_or.reduce(_bits(codes))
+    removed, added = np.bitwise_count(own & ~sets), np.bitwise_count(sets & ~own)
+    at = at[(removed <= most) & (added <= most)]
+    distances = _distances(codes, words, at, most)
+    near = distances <= most
+    return at[near], distances[near]
+
+
+def _bits(codes: NDArray[np.uint32]) -> NDArray[np.uint64]:
+    return np.uint64(1) << (codes & np.uint32(63)).astype(np.uint64)
+
+
+def _distances(
+    word: NDArray[np.uint32], words: Characters, at: NDArray[np.int64], most: int
+) -> NDArray[np.int64]:
+    """Compute the distances of the words at the indices ``at``; above ``most`` they are not exact.
+
+    The function fills the table of Levenshtein's algorithm for all these words together: cell
+    (i, j) is the distance of the first i characters of ``word`` from the first j characters of the
+    other word. Only cells with ``abs(i - j) <= most`` are computed, since the distance in a cell is
+    at least ``abs(i - j)``.
+    """
+    starts = words.starts[at]
+    lengths = words.starts[at + 1] - starts
+    width = int(lengths.max(initial=0))
+    places = np.arange(width)[:, None]
+    inside = np.minimum(starts + places, max(len(words.codes) - 1, 0))
+    chars = words.codes[inside]  # (width, n); characters after the end of a word have no effect
+    far = most + 1
+    before_last = last = np.full((width + 1, len(at)), far)
+    last[: most + 1] = np.arange(width + 1)[: most + 1, None]
+    for i in range(1, len(word) + 1):
+        row = np.full((width + 1, len(at)), far)
+        if i <= most:
+            row[0] = i
+        for j in range(max(1, i - most), min(width, i + most) + 1):
+            same = chars[j - 1] == word[i - 1]
+            best = np.minimum(np.minimum(last[j], row[j - 1]) + 1, last[j - 1] + ~same)
+            if i > 1 and j > 1:
+                swapped = (chars[j - 1] == word[i - 2]) & (chars[j - 2] == word[i - 1])
+                best = np.where(swapped, np.minimum(best, before_last[j - 2] + 1), best)
+            row[j] = best
+        before_last, last = last, row
+    distances: NDArray[np.int64] = last[lengths, np.arange(len(at))]
+    return distances
+
 
 BATCH_WORDS = 65_536  # largest number of words in one Arrow batch
 SCHEMA = pa.schema([("word", pa.string()), ("count", pa.int64())])
@@ -73,7 +162,7 @@ class WordList:
                 for find in (bisect_left, bisect_right)
             )
             some = words.slice(first, stop - first)
-            at, distances = edit_distance.within(word, _characters(some), most)
+            at, distances = within(word, _characters(some), most)
             for i, distance in zip(at.tolist(), distances.tolist(), strict=True):
                 yield some[i].as_py(), distance, int(counts[first + i].as_py())
 
@@ -182,9 +271,61 @@ def _characters(words: pa.StringArray) -> Characters:
     bounds = np.frombuffer(offsets, np.int32)[words.offset : words.offset + len(words) + 1]
     first, last = int(bounds[0]), int(bounds[-1])
     raw = np.frombuffer(text, np.uint8)[first:last]
-    codes = edit_distance.code_points(str(raw.data, "utf-8"))
+    codes = code_points(str(raw.data, "utf-8"))
     starts: NDArray[np.int64] = (bounds - first).astype(np.int64)
     if len(codes) < len(raw):  # if characters have several bytes, their first bytes are counted
         begun = np.cumsum(np.concatenate([[0], (raw & 0xC0) != 0x80]))
         starts = begun[starts]
     return Characters(codes, starts)
+
+
+LISTED_FROM = 256  # smallest number of documents of a segment with a file of words
+
+
+def lists_words(n_docs: int) -> bool:
+    """Whether a segment (a part of the index) has a file of words.
+
+    The words of a small segment are read from its texts. One more file, which a commit has to sync
+    to the disk, would make the commit of a few documents slower.
+    """
+    return n_docs >= LISTED_FROM
+
+
+def read_words(view: memoryview, record: FileRecord) -> WordList:
+    """Map a file of words.
+
+    Raises:
+        CorruptIndex: The bytes differ from the record of the file, or are no sound Arrow file.
+    """
+    check_hash(view, record, REMAKE)
+    try:
+        reader = pa.ipc.open_file(pa.py_buffer(view))
+        batches = [reader.get_batch(i) for i in range(reader.num_record_batches)]
+        for batch in batches:
+            batch.validate(full=True)
+    except (pa.ArrowException, OSError) as error:
+        raise CorruptIndex(record.name, "a sound Arrow file", str(error), REMAKE) from error
+    return WordList(batches)
+
+
+def write_words(place: Entry, batches: Iterable[pa.RecordBatch]) -> FileRecord:
+    """Write ascending words with counts to a file, in batches of `BATCH_WORDS` words."""
+    from sbert_search.index.storage.segment_writer import BatchWriter, record_of
+
+    with files.NewFile(place) as file:
+        writer = BatchWriter(file, SCHEMA, BATCH_WORDS)
+        for batch in batches:
+            writer.write(pa.Table.from_batches([batch]))
+        writer.close()
+    return record_of(file)
+
+
+def with_terms(
+    batches: Iterable[pa.RecordBatch], terms: NDArray[np.uint64], settings: LexicalSettings
+) -> Iterator[pa.RecordBatch]:
+    """Keep the words whose term hashes are among ``terms``, and stop words, which have no term."""
+    reader = term_reader(settings)
+    known = np.append(terms, np.uint64(STOP_WORD))
+    for batch in batches:
+        hashes = reader.hashes(batch.column(0).to_pylist())
+        yield batch.filter(pa.array(np.isin(hashes, known)))

@@ -29,9 +29,7 @@ from sbert_search.errors import (
     IndexStoreError,
     NotAnIndex,
 )
-from sbert_search.index.lexical_settings import LexicalSettings
-from sbert_search.index.spec import IndexSpec
-from sbert_search.index.trials import Tuning
+from sbert_search.index.settings import IndexSpec, LexicalSettings, Tuning
 from sbert_search.records import RowCounts
 
 NAME = "MANIFEST.json"

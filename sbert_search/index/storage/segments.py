@@ -11,13 +11,30 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import DTypeLike, NDArray
 
+from sbert_search.base import arrays as npy
 from sbert_search.base import files
+from sbert_search.base.arrays import header, write
 from sbert_search.base.folders import Folder
 from sbert_search.errors import CorruptIndex, IndexStoreError
 from sbert_search.index.storage import columns as columns_of
-from sbert_search.index.storage import ids, npy
+from sbert_search.index.storage import ids
 from sbert_search.index.storage.columns import exact_as_float
 from sbert_search.index.storage.manifest import FileRecord, SegmentRecord, StoreSettings
+
+__all__ = ["header", "read", "write"]
+
+
+def read(view: memoryview, name: str, dtype: DTypeLike, shape: tuple[int, ...]) -> NDArray[Any]:
+    """Return mapped bytes as an array, without copying them.
+
+    Raises:
+        CorruptIndex: The header or the size does not fit this type and shape.
+    """
+    try:
+        return npy.read(view, dtype, shape)
+    except npy.AnotherArray as error:
+        raise CorruptIndex(name, error.expected, error.got) from error
+
 
 BATCH_ROWS = 1024  # rows of one Arrow batch, unless the schema of the file records a smaller number
 ROW_BYTES = 1024  # estimated memory of a row without its texts
@@ -48,8 +65,8 @@ class Segment:
         }
         docs, vectors, table = self._views.values()
         shape = (record.n_rows, settings.dim)
-        self.vectors = npy.read(vectors, record.vectors.name, settings.dtype, shape)
-        self.ids: ids.IdTable = npy.read(table, record.ids.name, "u8", (3, record.n_docs))
+        self.vectors = read(vectors, record.vectors.name, settings.dtype, shape)
+        self.ids: ids.IdTable = read(table, record.ids.name, "u8", (3, record.n_docs))
         self._docs = pa.py_buffer(docs)
         self._id_batches: dict[int, IdBatch] = {}
         self._rounded: dict[str, bool] = {}

@@ -16,7 +16,7 @@ from haystack.document_stores.errors import DuplicateDocumentError
 from haystack.document_stores.types import DuplicatePolicy
 
 from sbert_search.errors import CorpusError, ModelMismatch
-from sbert_search.index.ingestion.ingest import Mode
+from sbert_search.index.building.ingest import Mode
 from sbert_search.integrations.collection import Collection, in_runs
 from sbert_search.integrations.haystack.documents import document_of, record_of, vectors_of
 from sbert_search.integrations.haystack.readable import Filters, ReadableStore

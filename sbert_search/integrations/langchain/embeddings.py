@@ -8,7 +8,7 @@ from langchain_core.embeddings import Embeddings
 
 from sbert_search.embedding.arguments import EmbedderOptions, ModelLike
 from sbert_search.embedding.protocol import TextEmbedder
-from sbert_search.index.ingestion.model_check import as_embedder
+from sbert_search.index.building.model_check import as_embedder
 
 
 class SbertSearchEmbeddings(Embeddings):

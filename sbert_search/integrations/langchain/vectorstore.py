@@ -15,7 +15,7 @@ from langchain_core.vectorstores.utils import maximal_marginal_relevance
 from numpy.typing import NDArray
 
 from sbert_search.errors import ModelMismatch, QueryError
-from sbert_search.index.ingestion.build import BuildKeywords
+from sbert_search.index.building.build import BuildKeywords
 from sbert_search.integrations.collection import Collection
 from sbert_search.integrations.conditions import Conditions
 from sbert_search.integrations.langchain.embeddings import SbertSearchEmbeddings

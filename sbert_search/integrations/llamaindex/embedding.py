@@ -10,7 +10,7 @@ from llama_index.core.bridge.pydantic import PrivateAttr
 
 from sbert_search.embedding.arguments import EmbedderOptions, ModelLike
 from sbert_search.embedding.protocol import TextEmbedder
-from sbert_search.index.ingestion.model_check import as_embedder
+from sbert_search.index.building.model_check import as_embedder
 
 BATCH_SIZE = 1024  # texts of a call; the embedder splits them into its own batches by length
 

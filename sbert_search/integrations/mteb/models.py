@@ -16,7 +16,7 @@ from sbert_search.base.cache import digest_of
 from sbert_search.embedding.arguments import ModelLike
 from sbert_search.embedding.protocol import TextEmbedder
 from sbert_search.errors import ConfigError
-from sbert_search.index.ingestion.model_check import as_embedder
+from sbert_search.index.building.model_check import as_embedder
 from sbert_search.models.loading.identity import ModelIdentity
 from sbert_search.search.rerankers.reranker import Reranker
 

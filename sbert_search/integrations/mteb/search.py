@@ -12,9 +12,9 @@ from sbert_search.base.cache import digest_of
 from sbert_search.config import to_mapping
 from sbert_search.embedding.arguments import ModelLike
 from sbert_search.errors import EvaluationError
+from sbert_search.index.building.model_check import as_embedder
 from sbert_search.index.index import Index
-from sbert_search.index.ingestion.model_check import as_embedder
-from sbert_search.index.lexical_settings import LexicalSettings
+from sbert_search.index.settings import LexicalSettings
 from sbert_search.integrations.conditions import Conditions, all_of
 from sbert_search.integrations.mteb.models import meta_of
 from sbert_search.metrics.ranking import ties_by_hash

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from sbert_search.index.lexical.analyzer import STOP_WORD, TermReader
-from sbert_search.index.lexical_settings import LexicalSettings, naming_stop_words
+from sbert_search.index.settings import LexicalSettings, naming_stop_words
 
 
 class WordReader:

@@ -14,7 +14,8 @@ from sbert_search.base import memory
 from sbert_search.base.progress import note, progress
 from sbert_search.errors import EvaluationError
 from sbert_search.index.index import Index
-from sbert_search.index.lexical_settings import LexicalSettings
+from sbert_search.index.settings import LexicalSettings
+from sbert_search.index.shards.index import open_index
 from sbert_search.index.snapshot import Snapshot
 from sbert_search.lab.map.clusters import default_clusters, divide
 from sbert_search.lab.map.columns import gather
@@ -30,7 +31,6 @@ from sbert_search.lab.map.record import CorpusMap, Floats, MarkedQuery
 from sbert_search.lab.map.settings import FEWEST_DOCUMENTS, MapKeywords, MapSettings
 from sbert_search.lab.map.words import WordCounts
 from sbert_search.records import MetadataValue
-from sbert_search.shards.index import open_index
 
 TEXT_CHARACTERS = 24_000_000  # characters of all texts on a page
 LONGEST_TEXT, LONGEST_TITLE = 1000, 100  # characters of a text and of a title on a page

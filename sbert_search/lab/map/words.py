@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sbert_search.index.lexical.analyzer import STOP_WORD, TermReader
-from sbert_search.index.lexical_settings import LexicalSettings, naming_stop_words
+from sbert_search.index.settings import LexicalSettings, naming_stop_words
 
 WORDS = 8  # telling words of a cluster
 READ_CHARACTERS = 20_000  # first characters of a document that are read

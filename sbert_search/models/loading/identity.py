@@ -102,7 +102,7 @@ class ModelIdentity:
 
         By default, name, engine, precision and calibration are not compared. The name does not
         change embeddings. Another engine or precision may change them:
-        `index.ingestion.model_check` measures this with a few texts whose vectors are stored in the
+        `index.building.model_check` measures this with a few texts whose vectors are stored in the
         index.
 
         Args:

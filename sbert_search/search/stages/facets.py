@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from sbert_search.config import is_integer
 from sbert_search.errors import QueryError
 from sbert_search.index.snapshot import Snapshot
-from sbert_search.index.storage.distinct import DistinctValues, Ordered
+from sbert_search.index.storage.rows import DistinctValues, Ordered
 from sbert_search.records import ScalarValue
 from sbert_search.search.words.word_filter import Marks
 

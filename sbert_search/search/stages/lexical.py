@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from sbert_search.index.dense.query_plan import RowMask
 from sbert_search.index.lexical.analyzer import NearWords, TermReader, term_reader
 from sbert_search.index.snapshot import Snapshot
-from sbert_search.index.storage.passages import StoredPassage
+from sbert_search.index.storage.rows import StoredPassage
 from sbert_search.search.ranking import Ranking
 
 COMMON = 0.1  # a word in more than this share of the documents is common

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from sbert_search.index.dense.query_plan import RowMask
 from sbert_search.index.lexical.analyzer import NearWords
 from sbert_search.index.snapshot import Snapshot
-from sbert_search.index.storage.passages import StoredPassage
+from sbert_search.index.storage.rows import StoredPassage
 from sbert_search.search.ranking import Ranking
 from sbert_search.search.stages.dense import one_row_each
 from sbert_search.search.stages.fusion import blocks_of, whole_blocks

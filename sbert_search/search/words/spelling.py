@@ -5,9 +5,8 @@ from __future__ import annotations
 import unicodedata
 
 from sbert_search.base.cache import typed_lru_cache
-from sbert_search.index.lexical.analyzer import STOP_WORD, NearWords
+from sbert_search.index.lexical.analyzer import STOP_WORD, NearWords, folded, word_spans
 from sbert_search.index.lexical.vocabulary import NearWord, is_listed
-from sbert_search.index.lexical.words import folded, word_spans
 from sbert_search.index.snapshot import Snapshot
 
 MOST_EDITS = 2

@@ -18,10 +18,10 @@ from sbert_search.errors import ConfigError, CorpusError, ModelMismatch
 from sbert_search.exchange.export import export_index
 from sbert_search.exchange.importing.import_index import import_index
 from sbert_search.exchange.plan import Target
+from sbert_search.index.building.model_check import as_embedder
+from sbert_search.index.building.parquet import embed_to_parquet
+from sbert_search.index.building.read_settings import ReadSettings
 from sbert_search.index.index import Index
-from sbert_search.index.ingestion.export import embed_to_parquet
-from sbert_search.index.ingestion.model_check import as_embedder
-from sbert_search.index.ingestion.read_settings import ReadSettings
 from sbert_search.search.engine import SearchEngine
 from sbert_search.text.fields import FieldNames
 from tests.exchange.samples import rows, sample

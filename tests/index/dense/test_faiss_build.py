@@ -7,7 +7,7 @@ import pytest
 from numpy.typing import NDArray
 
 from sbert_search.index.dense import faiss_build
-from sbert_search.index.spec import IndexSpec
+from sbert_search.index.settings import IndexSpec
 from sbert_search.index.storage.manifest import StoreSettings
 
 DIM = 8

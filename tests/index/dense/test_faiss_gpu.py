@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 from sbert_search.base.progress import Progress, set_progress
 from sbert_search.index.dense import faiss_gpu, faiss_runtime
 from sbert_search.index.dense.query_plan import Plan, Selection
-from sbert_search.index.maintenance import compaction, merge_policy
+from sbert_search.index.settings import IndexSpec
 from sbert_search.index.snapshot import Snapshot
-from sbert_search.index.spec import IndexSpec
 from sbert_search.index.storage.manifest import Metric, StoreSettings
 from sbert_search.index.store import IndexStore
+from sbert_search.index.upkeep import compaction, merge_policy
 from tests.index.batches import make_batch, some_documents
 from tests.index.tuning.conftest import DIM, clustered
 

@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from sbert_search.index.dense import single_query
-from sbert_search.index.dense.single_query import SingleQuerySearch
-from sbert_search.index.maintenance import compaction, merge_policy
+from sbert_search.index.dense import segment_search as single_query
+from sbert_search.index.dense.segment_search import SingleQuerySearch
+from sbert_search.index.settings import IndexSpec
+from sbert_search.index.shards.store import ShardedStore, ShardedStores
 from sbert_search.index.snapshot import Snapshot
-from sbert_search.index.spec import IndexSpec
 from sbert_search.index.storage.manifest import Metric, StoreSettings
 from sbert_search.index.store import IndexStore
-from sbert_search.shards.store import ShardedStore, ShardedStores
+from sbert_search.index.upkeep import compaction, merge_policy
 from tests.index.batches import make_batch, some_documents, some_vectors
 
 N, K = 3_000, 10

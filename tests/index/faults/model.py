@@ -15,7 +15,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from sbert_search.index.lexical_settings import LexicalSettings
+from sbert_search.index.settings import LexicalSettings
 from sbert_search.index.snapshot import Snapshot
 from sbert_search.index.storage.manifest import BuildCursor, StoreSettings
 from sbert_search.index.store import IndexStore

@@ -14,8 +14,8 @@ import tempfile
 from pathlib import Path
 
 from sbert_search.embedding.hashing import HashingEmbedder
+from sbert_search.index.building import sync
 from sbert_search.index.index import Index
-from sbert_search.index.ingestion import sync
 
 COMMIT_ROWS = 4  # so that a sync of a few files has several commits
 

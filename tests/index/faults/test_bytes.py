@@ -11,10 +11,10 @@ from typing import BinaryIO
 import pytest
 
 from sbert_search.errors import CorruptIndex, NotAnIndex
-from sbert_search.index.maintenance.check import check
 from sbert_search.index.storage import segments
 from sbert_search.index.storage.manifest import StoreSettings
 from sbert_search.index.store import IndexStore
+from sbert_search.index.upkeep.check import check
 from tests.faults import FULL, keep_result
 from tests.index.batches import make_batch, some_documents, some_vectors
 from tests.index.faults.model import Operation, new_index

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from sbert_search.index import spec
-from sbert_search.index.maintenance import compaction, merge_policy
-from sbert_search.index.spec import IndexSpec
+from sbert_search.index import settings as spec
+from sbert_search.index.settings import IndexSpec
 from sbert_search.index.storage.manifest import Metric, StoreSettings
 from sbert_search.index.store import IndexStore
+from sbert_search.index.upkeep import compaction, merge_policy
 from tests.cli.process import ROOT, environment
 from tests.faults import FULL, keep_result
 from tests.index.batches import make_batch, some_documents, some_vectors

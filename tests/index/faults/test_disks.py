@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from sbert_search.errors import CorruptIndex, IndexStoreError, NotAnIndex
-from sbert_search.index.maintenance.check import check
 from sbert_search.index.store import IndexStore
+from sbert_search.index.upkeep.check import check
 from tests.base.limits import limited, open_descriptors
 from tests.faults import FULL, keep_result
 from tests.index.faults.model import (

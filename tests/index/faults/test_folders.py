@@ -21,11 +21,11 @@ import pytest
 from sbert_search.base.folders import Identity, identity_of
 from sbert_search.errors import IndexStoreError, SbertSearchError
 from sbert_search.index.index import Index
-from sbert_search.index.lexical_settings import LexicalSettings
-from sbert_search.index.maintenance.check import check
+from sbert_search.index.settings import LexicalSettings
 from sbert_search.index.store import IndexStore
 from sbert_search.index.tuning.settings import TuneSettings
 from sbert_search.index.tuning.tune import tune as tune_index
+from sbert_search.index.upkeep.check import check
 from tests.faults import FULL, keep_result
 from tests.index.faults.happenings import HAPPENINGS, Yard
 from tests.index.faults.model import Model, Operation, applied, apply, contents, new_index

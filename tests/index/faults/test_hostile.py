@@ -19,13 +19,13 @@ import pytest
 from sbert_search.base import files
 from sbert_search.base.folders import Folder
 from sbert_search.errors import CorruptIndex, IndexStoreError
-from sbert_search.index import spec
+from sbert_search.index import settings as spec
 from sbert_search.index.dense import faiss_file, faiss_runtime
-from sbert_search.index.maintenance import compaction, merge_policy
-from sbert_search.index.spec import IndexSpec
+from sbert_search.index.settings import IndexSpec
 from sbert_search.index.storage import manifest as manifests
 from sbert_search.index.storage.manifest import NAME, FileRecord, StoreSettings
 from sbert_search.index.store import IndexStore
+from sbert_search.index.upkeep import compaction, merge_policy
 from tests.faults import FULL, keep_result
 from tests.index.batches import make_batch, some_documents, some_vectors
 

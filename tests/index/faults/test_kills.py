@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from sbert_search.index.maintenance.check import check
 from sbert_search.index.store import IndexStore
+from sbert_search.index.upkeep.check import check
 from tests.faults import FULL, keep_result
 from tests.index.faults.model import Model, applied, assert_holds, contents, new_index
 from tests.index.faults.victim import operation

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from sbert_search.base import files
-from sbert_search.index.maintenance.check import check
 from sbert_search.index.store import IndexStore
+from sbert_search.index.upkeep.check import check
 from tests.faults import FULL, keep_result
 from tests.index.faults.model import applied, apply, assert_holds, contents, new_index
 from tests.index.faults.test_steps import AFTER, BEFORE, OPERATIONS

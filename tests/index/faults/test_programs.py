@@ -14,8 +14,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from sbert_search.base import files
 from sbert_search.errors import IndexStoreError
-from sbert_search.index.maintenance.check import check
 from sbert_search.index.store import IndexStore
+from sbert_search.index.upkeep.check import check
 from tests.faults import FAULTS, FULL, FaultDisk, Killed, keep_result
 from tests.index.faults.model import (
     Model,

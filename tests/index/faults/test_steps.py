@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from sbert_search.errors import CommitUnknown, IndexStoreError
-from sbert_search.index.maintenance.check import check
 from sbert_search.index.store import IndexStore
+from sbert_search.index.upkeep.check import check
 from tests.faults import FAULTS, Fault, Killed, every_step, keep_result
 from tests.index.faults.model import (
     Model,

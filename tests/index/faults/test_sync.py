@@ -18,7 +18,7 @@ import pytest
 
 from sbert_search.embedding.hashing import HashingEmbedder
 from sbert_search.index.index import Index
-from sbert_search.index.maintenance.check import check
+from sbert_search.index.upkeep.check import check
 from tests.faults import FAULTS, FULL, Fault, every_step, keep_result
 from tests.index.faults.sync_victim import sync_once
 from tests.index.faults.test_kills import read_line

@@ -14,7 +14,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from sbert_search.shards.index import open_index
+from sbert_search.index.shards.index import open_index
 from tests.index.faults.model import (
     Model,
     Operation,

@@ -7,7 +7,7 @@ import re
 import pyarrow as pa
 import pytest
 
-from sbert_search.index.filters.like import MAX_PATTERN, like
+from sbert_search.index.filters.comparisons import MAX_PATTERN, like
 
 TEXTS = ["", "a", "ab", "abc", "A", "a%b", "a_b", "a\\b", "\\", "%", "a\nb", "é", "É", "🙂", "x.y"]
 

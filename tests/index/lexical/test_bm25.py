@@ -14,16 +14,17 @@ import Stemmer
 
 from sbert_search.base.folders import Folder
 from sbert_search.errors import ConfigError, CorruptIndex, NoLexicalData
-from sbert_search.index.ingestion.build import BuildSettings
-from sbert_search.index.lexical import posting_files, postings
+from sbert_search.index.building.build import BuildSettings
+from sbert_search.index.lexical import postings
+from sbert_search.index.lexical import postings as posting_files
 from sbert_search.index.lexical.analyzer import TermReader
-from sbert_search.index.lexical_settings import LexicalSettings
-from sbert_search.index.maintenance.check import check
+from sbert_search.index.settings import LexicalSettings
 from sbert_search.index.snapshot import Snapshot
-from sbert_search.index.storage import npy
+from sbert_search.index.storage import segments as npy
 from sbert_search.index.storage.manifest import LexicalRecord, StoreSettings
 from sbert_search.index.storage.segment_writer import record_of
 from sbert_search.index.store import IndexStore
+from sbert_search.index.upkeep.check import check
 from sbert_search.records import Document
 from sbert_search.text.docstrings import stdlib_documents
 from tests.index.batches import make_batch

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sbert_search.index.lexical.edit_distance import Characters, code_points, within
+from sbert_search.index.lexical.vocabulary import Characters, code_points, within
 
 
 def distance(a: str, b: str) -> int:

@@ -11,14 +11,15 @@ import numpy as np
 import pytest
 
 from sbert_search.errors import NoLexicalData
-from sbert_search.index.lexical import posting_files, word_files
+from sbert_search.index.lexical import postings as posting_files
+from sbert_search.index.lexical import vocabulary as word_files
 from sbert_search.index.lexical.analyzer import STOP_WORD, TermReader
 from sbert_search.index.lexical.vocabulary import is_listed
-from sbert_search.index.lexical_settings import LexicalSettings
-from sbert_search.index.maintenance.check import check
+from sbert_search.index.settings import LexicalSettings
 from sbert_search.index.snapshot import Snapshot
 from sbert_search.index.storage.manifest import SegmentRecord, StoreSettings
 from sbert_search.index.store import IndexStore
+from sbert_search.index.upkeep.check import check
 from sbert_search.records import Document
 from tests.index.batches import make_batch
 from tests.index.faults.trap import Trap, set_trap

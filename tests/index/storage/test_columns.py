@@ -12,11 +12,11 @@ import pytest
 
 from sbert_search import Index
 from sbert_search.errors import CorpusError, IndexStoreError
-from sbert_search.index.ingestion.build import BuildSettings
-from sbert_search.index.maintenance.check import check
+from sbert_search.index.building.build import BuildSettings
 from sbert_search.index.storage.columns import metadata_array
 from sbert_search.index.storage.manifest import ColumnType, StoreSettings
 from sbert_search.index.store import IndexStore
+from sbert_search.index.upkeep.check import check
 from sbert_search.index.writer import IndexWriter
 from sbert_search.records import Document, MetadataValue
 from tests.index.batches import make_batch, some_vectors

@@ -20,9 +20,9 @@ from sbert_search.errors import (
     SbertSearchError,
 )
 from sbert_search.index.index import Index
-from sbert_search.index.maintenance.check import check
 from sbert_search.index.storage.manifest import StoreSettings
 from sbert_search.index.store import IndexStore
+from sbert_search.index.upkeep.check import check
 from tests.index.batches import make_batch, some_documents, some_vectors
 from tests.index.faults.happenings import digest
 

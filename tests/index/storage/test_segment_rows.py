@@ -15,9 +15,10 @@ from sbert_search.config import from_mapping, to_mapping
 from sbert_search.errors import ConfigError, CorruptIndex
 from sbert_search.index.dense.exact import TopK, scan
 from sbert_search.index.dense.query_plan import Selection
-from sbert_search.index.spec import IndexSpec
-from sbert_search.index.storage import ids, npy
+from sbert_search.index.settings import IndexSpec
+from sbert_search.index.storage import ids
 from sbert_search.index.storage import manifest as manifests
+from sbert_search.index.storage import segments as npy
 from sbert_search.index.storage.manifest import FileRecord, Manifest, SegmentRecord, StoreSettings
 from sbert_search.index.store import IndexStore
 from sbert_search.records import Document

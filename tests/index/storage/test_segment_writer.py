@@ -9,8 +9,7 @@ import pyarrow as pa
 
 from sbert_search.base.folders import Folder
 from sbert_search.index.storage.manifest import StoreSettings
-from sbert_search.index.storage.segment_rows import make_part
-from sbert_search.index.storage.segment_writer import SegmentPart, write_segment
+from sbert_search.index.storage.segment_writer import SegmentPart, make_part, write_segment
 from sbert_search.records import Document
 from tests.index.batches import make_batch, some_vectors
 

@@ -44,7 +44,7 @@ def test_an_interrupt_before_the_swap_leaves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = IndexStore.create(tmp_path / "i", StoreSettings(dim=8), {"year": "int64"})
-    monkeypatch.setattr("sbert_search.index.maintenance.compaction.write_segment", interrupt)
+    monkeypatch.setattr("sbert_search.index.upkeep.compaction.write_segment", interrupt)
     commit_interrupted(store)
     assert IndexStore.open(tmp_path / "i").snapshot.n_docs == 0
     assert list((tmp_path / "i" / "seg").iterdir()) == []

@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from sbert_search.index import spec
-from sbert_search.index.maintenance import compaction, merge_policy
+from sbert_search.index import settings as spec
 from sbert_search.index.storage.manifest import StoreSettings
 from sbert_search.index.store import IndexStore
-from sbert_search.index.tuning import candidates, settings, sweep
-from sbert_search.index.tuning.candidates import Family
+from sbert_search.index.tuning import settings, sweep
+from sbert_search.index.tuning import settings as candidates
+from sbert_search.index.tuning.settings import Family
+from sbert_search.index.upkeep import compaction, merge_policy
 from tests.index.batches import make_batch, some_documents
 
 DIM, N_ROWS = 16, 4_000

@@ -11,14 +11,17 @@ import pytest
 from numpy.typing import NDArray
 
 from sbert_search.errors import ConfigError
-from sbert_search.index.spec import IndexSpec
-from sbert_search.index.trials import Trial
-from sbert_search.index.tuning.candidates import Family, between, families, lists_for
-from sbert_search.index.tuning.choice import Candidate, fastest, finalists, pareto
-from sbert_search.index.tuning.predictions import BuildTime, predict, predict_latency
-from sbert_search.index.tuning.recall import find_ground_truth, recall_of, without_own
-from sbert_search.index.tuning.settings import TuneSettings
-from sbert_search.index.tuning.sweep import MeasuredFamily
+from sbert_search.index.settings import IndexSpec, Trial
+from sbert_search.index.tuning.measuring import (
+    BuildTime,
+    find_ground_truth,
+    predict,
+    predict_latency,
+    recall_of,
+    without_own,
+)
+from sbert_search.index.tuning.settings import Family, TuneSettings, between, families, lists_for
+from sbert_search.index.tuning.sweep import Candidate, MeasuredFamily, fastest, finalists, pareto
 
 
 def trial(recall: float, qps: float, size: int = 0, p50_ms: float = 1.0) -> Trial:

@@ -14,16 +14,14 @@ from sbert_search.base import memory
 from sbert_search.errors import ConfigError, IndexLocked, IndexStoreError
 from sbert_search.index.dense import faiss_build
 from sbert_search.index.index import Index
-from sbert_search.index.maintenance.check import check
+from sbert_search.index.settings import IndexSpec
 from sbert_search.index.snapshot import Snapshot
-from sbert_search.index.spec import IndexSpec
 from sbert_search.index.storage.manifest import Manifest, Metric, StoreSettings
 from sbert_search.index.store import IndexStore
-from sbert_search.index.tuning.candidates import Family
-from sbert_search.index.tuning.report import COLUMNS, draw, remarks, tables, verdict
-from sbert_search.index.tuning.settings import TuneSettings
+from sbert_search.index.tuning.settings import Family, TuneSettings
 from sbert_search.index.tuning.sweep import sweep
-from sbert_search.index.tuning.tune import TuneReport, tune
+from sbert_search.index.tuning.tune import COLUMNS, TuneReport, draw, remarks, tables, tune, verdict
+from sbert_search.index.upkeep.check import check
 from tests.index.batches import make_batch, some_documents
 from tests.index.tuning.conftest import DIM, clustered
 
@@ -205,7 +203,7 @@ def test_a_latency_or_a_time_that_nothing_keeps_is_refused(store: IndexStore) ->
 def test_a_finalist_that_fails_over_all_rows_leaves_the_exact_scan(
     store: IndexStore, two_families: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sbert_search.index.tuning.full_trials.fastest", lambda *_: None)
+    monkeypatch.setattr("sbert_search.index.tuning.trials.fastest", lambda *_: None)
     report = tune(store, SETTINGS)
     assert report.tuning is not None
     assert report.tuning.verified.spec == IndexSpec()

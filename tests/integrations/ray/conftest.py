@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from sbert_search.index.ingestion import ingest
+from sbert_search.index.building import ingest
 from sbert_search.index.writer import IndexWriter
 
 SIZE = {"num_cpus": 1, "object_store_memory": 80_000_000}  # of each machine

@@ -29,12 +29,12 @@ from sbert_search.cluster import pool
 from sbert_search.embedding.pipeline import EmbedBatches, embed_batches
 from sbert_search.embedding.protocol import TokenizedTexts, Vectors
 from sbert_search.errors import ClusterError, ConfigError, CorpusError
-from sbert_search.index.ingestion import ingest
-from sbert_search.index.ingestion.build import build_index
-from sbert_search.index.ingestion.export import embed_to_parquet
+from sbert_search.index.building import ingest
+from sbert_search.index.building.build import build_index
+from sbert_search.index.building.parquet import embed_to_parquet
 from tests.cli.process import environment
 from tests.cli.process import in_a_process as sbert_search
-from tests.index.ingestion.test_ingest import (
+from tests.index.building.test_ingest import (
     SETTINGS,
     TogetherEmbedder,
     assert_same_bytes,
@@ -257,9 +257,9 @@ DRIVER = """
 import sys
 from pathlib import Path
 from sbert_search import RayRunner
-from sbert_search.index.ingestion import ingest
-from sbert_search.index.ingestion.build import build_index
-from tests.index.ingestion.test_ingest import SETTINGS
+from sbert_search.index.building import ingest
+from sbert_search.index.building.build import build_index
+from tests.index.building.test_ingest import SETTINGS
 from tests.integrations.ray.test_build import SlowEmbedder
 ingest.COMMIT_S, ingest._BATCH_TOKENS = 0.0, 1500
 with RayRunner(sys.argv[1], workers=1) as runner:

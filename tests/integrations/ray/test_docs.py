@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from sbert_search.cli.main import run
-from sbert_search.index.ingestion import model_check
+from sbert_search.index.building import model_check
 from tests.cli.process import in_a_process as sbert_search
 from tests.docs.blocks import DOCS, agrees, blocks_of, commands_of
 from tests.integrations.ray.conftest import Machines

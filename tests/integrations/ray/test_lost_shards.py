@@ -16,10 +16,10 @@ from sbert_search import Query, RayRunner, SearchEngine, ShardedIndex
 from sbert_search.cluster import holders
 from sbert_search.embedding.hashing import HashingEmbedder
 from sbert_search.errors import ClusterError
+from sbert_search.index.shards.manifest import shard_of
 from sbert_search.search.options import SearchMode
-from sbert_search.shards.routing import shard_of
+from tests.index.shards.test_index import QUERIES, some_rows
 from tests.integrations.ray.conftest import Machines
-from tests.shards.test_index import QUERIES, some_rows
 
 MODEL = HashingEmbedder(24)
 

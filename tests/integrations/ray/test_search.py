@@ -15,8 +15,8 @@ from sbert_search.cluster.connection import Lost, Share, connected
 from sbert_search.embedding.hashing import HashingEmbedder
 from sbert_search.errors import ClusterError, ConfigError, CorruptIndex, QueryError
 from sbert_search.search.options import SearchMode
+from tests.index.shards.test_index import QUERIES, Reversing, shown, some_rows
 from tests.integrations.ray.conftest import Machines
-from tests.shards.test_index import QUERIES, Reversing, shown, some_rows
 
 MODEL = HashingEmbedder(24)
 Engines = tuple[SearchEngine, SearchEngine]

@@ -14,12 +14,12 @@ import pytest
 
 from sbert_search import BuildSettings, Index, RayRunner, SearchEngine
 from sbert_search.embedding.hashing import HashingEmbedder
-from sbert_search.index.ingestion.build import build_index
+from sbert_search.index.building.build import build_index
 from sbert_search.search.options import SearchMode
 from sbert_search.text.labelled.retrieval import read_queries
 from tests.cli.process import ROOT
 from tests.faults import FULL, keep_result
-from tests.index.ingestion.test_ingest import files_of
+from tests.index.building.test_ingest import files_of
 from tests.integrations.ray.conftest import Machines
 
 DISTRACTORS = 100_000  # paragraphs about which no question is

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from sbert_search.index.lexical_settings import LexicalSettings
+from sbert_search.index.settings import LexicalSettings
 from sbert_search.lab.map.words import WordCounts, class_weights
 
 NONE = LexicalSettings(language="none")

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from sbert_search.embedding.hashing import HashingEmbedder
+from sbert_search.index.building.build import BuildSettings
 from sbert_search.index.index import Index
-from sbert_search.index.ingestion.build import BuildSettings
 from sbert_search.search.stages.dense import nearest_documents
 from tests.search.corpus import small_index
 

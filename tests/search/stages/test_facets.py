@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from sbert_search.embedding.hashing import HashingEmbedder
 from sbert_search.errors import NoLexicalData, QueryError
+from sbert_search.index.building.build import BuildSettings
 from sbert_search.index.index import Index
-from sbert_search.index.ingestion.build import BuildSettings
 from sbert_search.search.engine import SearchEngine
 from sbert_search.search.stages.facets import Facet, FacetRange
 

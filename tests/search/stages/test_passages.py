@@ -14,8 +14,8 @@ import pytest
 from sbert_search.embedding.hashing import HashingEmbedder
 from sbert_search.errors import QueryError
 from sbert_search.index.index import Index
-from sbert_search.index.lexical_settings import LexicalSettings
-from sbert_search.index.storage.passages import StoredPassage
+from sbert_search.index.settings import LexicalSettings
+from sbert_search.index.storage.rows import StoredPassage
 from sbert_search.records import Hit, Query
 from sbert_search.search.engine import SearchEngine
 from sbert_search.search.options import SearchMode

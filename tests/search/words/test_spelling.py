@@ -13,9 +13,9 @@ import pytest
 from sbert_search import Index, QueryError, SearchEngine, SearchOptions
 from sbert_search.embedding.hashing import HashingEmbedder
 from sbert_search.errors import NoLexicalData
-from sbert_search.index.ingestion.build import BuildSettings
-from sbert_search.index.lexical import word_files
-from sbert_search.index.lexical_settings import LexicalSettings
+from sbert_search.index.building.build import BuildSettings
+from sbert_search.index.lexical import vocabulary as word_files
+from sbert_search.index.settings import LexicalSettings
 from sbert_search.search.options import SearchMode
 from tests.index.lexical.test_edit_distance import distance
 from tests.search.corpus import small_index

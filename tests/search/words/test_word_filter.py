@@ -14,8 +14,8 @@ import Stemmer
 from sbert_search import Document, Index, QueryError, SearchEngine, SearchOptions
 from sbert_search.embedding.hashing import HashingEmbedder
 from sbert_search.errors import NoLexicalData
-from sbert_search.index.ingestion.build import BuildSettings
-from sbert_search.index.lexical_settings import LexicalSettings
+from sbert_search.index.building.build import BuildSettings
+from sbert_search.index.settings import LexicalSettings
 from sbert_search.index.snapshot import Snapshot
 from sbert_search.index.storage.manifest import StoreSettings
 from sbert_search.index.store import IndexStore

@@ -1,0 +1,1 @@
+"""Getting documents into an index: builds, updates, given vectors, model checks, Parquet files."""

@@ -1,0 +1,479 @@
+"""Building an index from sources; an interrupted build resumes after its last commit."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Unpack
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sbert_search.base.folders import require_apart
+from sbert_search.base.options import if_offered
+from sbert_search.base.progress import note
+from sbert_search.config import to_mapping
+from sbert_search.embedding.arguments import EmbedderOptions
+from sbert_search.embedding.embedder import Embedder
+from sbert_search.embedding.pipeline import EmbedBatches, OnTruncate, embed_batches
+from sbert_search.embedding.protocol import TextEmbedder
+from sbert_search.errors import IndexStoreError, NotAnIndex
+from sbert_search.index.building.given_vectors import dim_of, no_model, vector_rule
+from sbert_search.index.building.ingest import IngestReport, ingest, require_memory
+from sbert_search.index.building.model_check import (
+    require_agreement,
+    require_mixable,
+    self_check,
+    unrelated_cosine,
+    with_kept_choices,
+)
+from sbert_search.index.building.parquet import require_recorded_models
+from sbert_search.index.building.read_settings import ReadFields, ReadSettings
+from sbert_search.index.dense import faiss_build
+from sbert_search.index.settings import IndexSpec, LexicalSettings
+from sbert_search.index.storage.ids import hash_contents, hash_ids
+from sbert_search.index.storage.manifest import (
+    BuildCursor,
+    Manifest,
+    Metric,
+    SelfCheck,
+    StoreSettings,
+    VectorType,
+)
+from sbert_search.index.store import IndexStore, StoreMaker
+from sbert_search.index.upkeep.merge_policy import SEGMENT_ROWS
+from sbert_search.index.writer import IndexWriter
+from sbert_search.records import Document
+from sbert_search.text.documents import CorpusReader, ReadBatch, Reject, Survey
+from sbert_search.text.spool import Sources
+from sbert_search.text.vectors import RowVectors
+
+
+def refuse_conflicting_ids(reader: CorpusReader) -> None:
+    """Read all documents and refuse an id with two contents.
+
+    The first read finds id hashes that occur with two content hashes. Different ids can have the
+    same hash, so a second read compares the contents of documents with the same id. The hashes take
+    about 45 bytes of memory per document while they are sorted.
+
+    Raises:
+        CorpusError: An id has two contents (the message has the locations of both), or a source
+            cannot be read.
+    """
+    suspects = set(_ids_with_two_contents(*_hashes(reader)).tolist())
+    first: dict[str, tuple[Document, np.uint64]] = {}
+    for batch in reader.batches() if suspects else ():
+        hashes = zip(_id_hashes(batch.documents), _content_hashes(batch), strict=True)
+        for document, (id_hash, content) in zip(batch.documents, hashes, strict=True):
+            if int(id_hash) in suspects:
+                known, first_content = first.setdefault(document.doc_id, (document, content))
+                if content != first_content:
+                    reason = f"the id also occurs in {known.source}, with other content"
+                    skip = "Make ids unique, or pass --on-error skip to keep the first of them."
+                    remedy = if_offered("--on-error", skip, "Make ids unique.")
+                    raise Reject(document.source, reason, document.doc_id).error(remedy)
+
+
+def _hashes(reader: CorpusReader) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
+    """Hash the id and the content of every document, each uint64 (n_docs,)."""
+    ids, contents = [np.empty(0, np.uint64)], [np.empty(0, np.uint64)]
+    for batch in reader.batches():
+        ids.append(_id_hashes(batch.documents))
+        contents.append(_content_hashes(batch))
+    return np.concatenate(ids), np.concatenate(contents)
+
+
+def _id_hashes(documents: list[Document]) -> NDArray[np.uint64]:
+    return hash_ids([document.doc_id for document in documents])
+
+
+def _content_hashes(batch: ReadBatch) -> NDArray[np.uint64]:
+    return hash_contents(batch.documents, batch.vectors)
+
+
+def _ids_with_two_contents(
+    ids: NDArray[np.uint64], contents: NDArray[np.uint64]
+) -> NDArray[np.uint64]:
+    order = np.lexsort((contents, ids))
+    ids, contents = ids[order], contents[order]
+    twice: NDArray[np.uint64] = ids[1:][(ids[1:] == ids[:-1]) & (contents[1:] != contents[:-1])]
+    return twice
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BuildSettings(ReadSettings):
+    """How to build an index.
+
+    Attributes:
+        on_truncate: As for `ReadSettings`, but ``chunk`` by default.
+        metric: How vectors are compared.
+        dtype: Type in which vectors are stored.
+        spec: How vectors are searched.
+        lexical: Settings of lexical search; None: an index for dense search only.
+    """
+
+    on_truncate: OnTruncate = "chunk"
+    metric: Metric = "cosine"
+    dtype: VectorType = "float32"
+    spec: IndexSpec = IndexSpec()  # noqa: RUF009 (frozen)
+    lexical: LexicalSettings | None = field(default_factory=LexicalSettings)
+
+    def __post_init__(self) -> None:
+        super(BuildSettings, self).__post_init__()
+        if self.lexical is not None:
+            self.lexical.require_known_language()
+
+
+class BuildKeywords(ReadFields, EmbedderOptions, total=False):
+    """The fields of `BuildSettings` that a user sets, and options that open a model."""
+
+    metric: Metric
+    dtype: VectorType
+    spec: IndexSpec
+    lexical: LexicalSettings | None
+    classify: Mapping[str, str]
+    tag: Mapping[str, str]
+
+
+def build_index(
+    sources: Sources,
+    out: Path,
+    open_model: Callable[[], TextEmbedder] | None,
+    settings: BuildSettings,
+    *,
+    vectors: RowVectors | None = None,
+    memory_bytes: int | None = None,
+    embed: EmbedBatches = embed_batches,
+    stores: StoreMaker = IndexStore,
+) -> IngestReport:
+    """Build an index, or resume an interrupted build.
+
+    The folder and all rows are checked before the model is loaded and before anything is written.
+    A second run with the same sources, settings and model resumes after the last commit, and ends
+    with the same index as an uninterrupted run. A run with other sources, settings or another model
+    is refused, unless no document was committed yet.
+
+    Args:
+        sources: Files or folders with documents.
+        out: Folder of the index; absent, empty, or an unfinished build.
+        open_model: Loads the model. None: vectors are given, and the index has no model.
+        settings: How to build the index. If ``fields.vector`` names a field, its vectors are
+            indexed.
+        vectors: The vectors to index, one for each row; None: those of a field or of the model.
+        memory_bytes: Memory limit of the process; mapped files do not count. None: no limit.
+        embed: Embeds the documents, in this process or in others.
+        stores: Makes the index; another kind than `IndexStore` makes a sharded index.
+
+    Raises:
+        ConfigError: The spec does not fit the memory budget or the vectors; ``out`` is a source;
+            ``chunk_tokens`` is more than the model reads; or a source has a column that a task head
+            is to fill.
+        CorpusError: A source cannot be read; or ``on_error`` is ``stop``, and a source has a bad
+            row or an id with two contents.
+        IndexStoreError: The folder cannot become an index, or holds a finished index or documents
+            of another unfinished build.
+        IndexLocked: Another process is writing to the folder.
+        ModelMismatch: The given vectors have another dimension than those of the model, or a
+            source records that another model made them.
+    """
+    given = vectors is not None or settings.fields.vector is not None
+    out = out.absolute()
+    refuse_finished(out, stores)
+    require_memory(memory_bytes)
+    reader = CorpusReader(
+        sources,
+        fields=settings.fields,
+        metadata_fields=settings.metadata_fields,
+        column_types=settings.column_types,
+        query=settings.query,
+        on_error=settings.on_error,
+        memory_bytes=memory_bytes,
+        vectors=vectors,
+        vector_rule=vector_rule(settings.metric, settings.dtype),
+        text_as=settings.text_as,
+    )
+    require_apart(out, reader.paths)
+    survey = reader.survey()
+    if settings.on_error == "stop":
+        refuse_conflicting_ids(reader)
+    predicted = settings.predicted
+    survey = predicted.survey(survey)
+    settings = replace(settings, predicted_by=predicted.hashes)
+    if open_model is not None and settings.fields.vector is not None:
+        open_model = partial(_opened_as_recorded, open_model, reader.paths, settings.fields.vector)
+
+    def write(
+        writer: IndexWriter, embedder: TextEmbedder | None, cursor: BuildCursor
+    ) -> IngestReport:
+        return ingest(
+            writer,
+            reader,
+            None if given else embedder,
+            survey=survey,
+            mode="add",
+            on_truncate=settings.on_truncate,
+            chunking=settings.chunking(embedder),
+            cursor=cursor,
+            memory_bytes=memory_bytes,
+            finish=partial(writer.finish_build, memory_bytes=memory_bytes),
+            by_time=True,
+            predicted=predicted,
+            embed=embed,
+        )
+
+    return build_from(
+        survey,
+        out,
+        open_model,
+        settings,
+        write,
+        root=reader.root,
+        memory_bytes=memory_bytes,
+        stores=stores,
+    )
+
+
+def _opened_as_recorded(
+    open_model: Callable[[], TextEmbedder], paths: Sequence[Path], field: str
+) -> TextEmbedder:
+    """Open the model of given vectors; refuse it if a file records another model for its vectors.
+
+    Errors as for `require_recorded_models`.
+    """
+    embedder = open_model()
+    require_recorded_models(paths, field, embedder.identity)
+    return embedder
+
+
+def build_from(
+    survey: Survey,
+    out: Path,
+    open_model: Callable[[], TextEmbedder] | None,
+    settings: BuildSettings,
+    write: Callable[[IndexWriter, TextEmbedder | None, BuildCursor], IngestReport],
+    *,
+    root: Path | None = None,
+    memory_bytes: int | None = None,
+    stores: StoreMaker = IndexStore,
+) -> IngestReport:
+    """Build an index from a surveyed source, or resume a build of it; see `build_index`.
+
+    Args:
+        survey: The result of the survey.
+        out: Folder of the index.
+        open_model: Loads the model; None: the index has no model.
+        settings: How to build the index.
+        write: Writes the rows after the cursor, and finishes the build.
+        root: The folder to which ids are relative paths; None: ids are not paths of files.
+        memory_bytes: Memory limit of the process; None: no limit.
+        stores: As for `build_index`.
+    """
+    embedder = open_model() if open_model else None
+    settings.chunking(embedder)  # refuses a size that the model cannot read
+    require_memory(memory_bytes)
+    fixed = _store_settings(settings, embedder, dim_of(survey.dim, embedder))
+    faiss_build.require_possible(fixed)
+    faiss_build.require_memory(fixed, min(survey.rows, SEGMENT_ROWS), memory_bytes)
+    start = BuildCursor(
+        source_sha256=survey.sha256,
+        rows=0,
+        settings=settings.stored_values(),
+        root=str(root) if root else None,
+    )
+    store = _create_or_resume(stores, out, fixed, start, survey)
+    with note_resume_on_interrupt(store), store.writer() as writer:
+        _take_over(writer, fixed, start, survey)
+        cursor = writer.snapshot.manifest.build or start
+        if cursor.rows:
+            if embedder:
+                stored = writer.snapshot.manifest.settings
+                require_agreement(stored, embedder, allow_inexact=None)
+                require_mixable(stored, embedder)
+            note(f"{out}: resuming at row {cursor.rows:,} of {survey.rows:,}.")
+        report = write(writer, embedder, cursor)
+    if isinstance(embedder, Embedder):
+        embedder.keep_graph()
+    return report
+
+
+def open_for_build(
+    out: Path,
+    model: str | Path | None,
+    open_model: Callable[..., TextEmbedder],
+    /,
+    stores: StoreMaker = IndexStore,
+    **options: Unpack[EmbedderOptions],
+) -> TextEmbedder:
+    """Open a model as an unfinished build did, so that a resumed build writes the same vectors.
+
+    Args:
+        out: Folder of the index, which may be absent.
+        model: Name or folder of the model; None: the default, or that of a recipe.
+        open_model: Opens the model with the options.
+        stores: As for `build_index`.
+        options: Options for opening the model. A precision named here replaces that of the build.
+    """
+    stored = None
+    with contextlib.suppress(NotAnIndex):
+        manifest = stores.open(out).snapshot.manifest
+        if manifest.segments and manifest.settings.identity:
+            stored = manifest.settings
+    return open_model(**(options if stored is None else with_kept_choices(model, options, stored)))
+
+
+def create_empty(
+    out: Path,
+    embedder: TextEmbedder | None,
+    dim: int,
+    settings: BuildSettings,
+    stores: StoreMaker = IndexStore,
+) -> IndexStore:
+    """Make an index without documents; without an embedder, documents must come with vectors.
+
+    Raises:
+        ConfigError: FAISS cannot build what the spec names, or ``chunk_tokens`` is more than the
+            model reads.
+        IndexStoreError: The folder is not empty, or cannot become an index.
+    """
+    settings.chunking(embedder)  # refuses a size that the model cannot read
+    fixed = _store_settings(settings, embedder, dim)
+    faiss_build.require_possible(fixed)
+    settings = replace(settings, predicted_by=settings.predicted.hashes)
+    cursor = BuildCursor(source_sha256="", rows=0, settings=settings.stored_values(), finished=True)
+    return stores.create(out, fixed, build=cursor)
+
+
+@contextlib.contextmanager
+def note_resume_on_interrupt(store: IndexStore) -> Iterator[None]:
+    """Add to a keyboard interrupt a note that says what the index holds and how to resume."""
+    try:
+        yield
+    except KeyboardInterrupt as interrupt:
+        n_docs = store.snapshot.n_docs
+        interrupt.add_note(
+            f"{store.path} is sound and holds {n_docs:,} documents; "
+            "run the same command again to resume from there."
+        )
+        raise
+
+
+def refuse_finished(out: Path, stores: StoreMaker = IndexStore) -> None:
+    """Refuse, before any other work, a folder in which a build can neither start nor resume.
+
+    Raises:
+        IndexStoreError: The folder holds a finished or damaged index, an index of the other kind
+            (with or without shards), or other files.
+        ConfigError: The index would have more shards than an index may have.
+    """
+    with contextlib.suppress(NotAnIndex):
+        _require_unfinished(stores.open(out).snapshot.manifest, out)
+        return
+    with _unless_just_created(stores, out):
+        stores.require_free(out)
+
+
+def _require_unfinished(manifest: Manifest, out: Path) -> None:
+    if manifest.build is None or manifest.build.finished:
+        raise IndexStoreError(
+            f"{out} already holds a finished index. Use `index add` or `index upsert` to change "
+            "it, name another folder, or remove this one."
+        )
+
+
+def _take_over(
+    writer: IndexWriter, fixed: StoreSettings, start: BuildCursor, survey: Survey
+) -> None:
+    """Accept an unfinished build; reset it first if it is empty and has other inputs.
+
+    The inputs are the sources, the model and the settings.
+
+    Raises:
+        IndexStoreError: The build has other inputs and holds documents, or another process has
+            finished it meanwhile.
+    """
+    manifest = writer.snapshot.manifest
+    _require_unfinished(manifest, writer.path)
+    if differing := _differences(manifest, fixed, start):
+        if manifest.segments:
+            raise IndexStoreError(
+                f"{writer.path} holds {manifest.n_docs:,} documents of an unfinished build with "
+                f"{differing}. Finish that build with its own command, name another folder, or "
+                "remove this one."
+            )
+        writer.start_over(fixed, survey.columns, build=start)
+
+
+def _create_or_resume(
+    stores: StoreMaker, out: Path, fixed: StoreSettings, start: BuildCursor, survey: Survey
+) -> IndexStore:
+    with contextlib.suppress(NotAnIndex):
+        return stores.open(out)
+    with _unless_just_created(stores, out):
+        return stores.create(out, fixed, survey.columns, build=start)
+    return stores.open(out)
+
+
+@contextlib.contextmanager
+def _unless_just_created(stores: StoreMaker, out: Path) -> Iterator[None]:
+    """Ignore an `IndexStoreError` of the body if another process has just created the index.
+
+    Only one of the processes then gets the lock and writes.
+    """
+    try:
+        yield
+    except IndexStoreError as refused:
+        try:
+            stores.open(out)
+        except NotAnIndex:
+            raise refused from None
+
+
+def _differences(manifest: Manifest, fixed: StoreSettings, start: BuildCursor) -> str:
+    """Return what differs between an unfinished build and this one; "" if nothing."""
+    build = manifest.build or start
+    # What is measured may differ between two runs of the same command.
+    stored = replace(manifest.settings, self_check=fixed.self_check)
+    rest = replace(stored, identity=fixed.identity, dim=fixed.dim)
+    rest = replace(rest, verdict=fixed.verdict, batch_tokens=fixed.batch_tokens)
+    rest = replace(rest, unrelated_cosine=fixed.unrelated_cosine)
+    differing = {
+        "another source": build.source_sha256 != start.source_sha256,
+        "another model": (stored.identity, stored.dim) != (fixed.identity, fixed.dim),
+        "other settings": build.settings != start.settings or rest != fixed,
+    }
+    return " and ".join(name for name, differs in differing.items() if differs)
+
+
+def _store_settings(
+    settings: BuildSettings, embedder: TextEmbedder | None, dim: int
+) -> StoreSettings:
+    """Return the settings of the index; without an embedder, its vectors are given."""
+    identity = _identity(embedder) if embedder else no_model(dim, settings.metric).to_mapping()
+    return StoreSettings(
+        dim=dim,
+        metric=settings.metric,
+        dtype=settings.dtype,
+        identity=identity,
+        self_check=self_check(embedder) if embedder else SelfCheck(),
+        spec=settings.spec,
+        lexical=settings.lexical,
+        verdict=_verdict(embedder),
+        batch_tokens=embedder.measured_batch_tokens if isinstance(embedder, Embedder) else 0,
+        unrelated_cosine=unrelated_cosine(embedder) if embedder else 0.0,
+    )
+
+
+def _verdict(embedder: TextEmbedder | None) -> Mapping[str, object]:
+    verdict = embedder.opened.verdict if isinstance(embedder, Embedder) else None
+    return {} if verdict is None else to_mapping(verdict)
+
+
+def _identity(embedder: TextEmbedder) -> Mapping[str, object]:
+    """Describe the model; name a folder by its absolute path, so that any process finds it."""
+    identity = embedder.identity
+    if Path(identity.name).is_dir():
+        identity = replace(identity, name=str(Path(identity.name).resolve()))
+    return identity.to_mapping()

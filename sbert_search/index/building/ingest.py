@@ -1,0 +1,386 @@
+"""Ingesting documents: read, classify, embed and commit them, batch by batch."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import Counter
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import compress, groupby
+from pathlib import Path
+from typing import Literal, Protocol
+
+import numpy as np
+
+from sbert_search.base import memory
+from sbert_search.base.progress import Advance, note, progress
+from sbert_search.embedding.lazy import LazyEmbedder
+from sbert_search.embedding.pipeline import (
+    EmbedBatches,
+    EmbeddedBatch,
+    OnTruncate,
+    embed_batches,
+    joined,
+)
+from sbert_search.embedding.protocol import TextEmbedder, Vectors
+from sbert_search.index.building.given_vectors import given_batches
+from sbert_search.index.building.read_settings import AddedColumns
+from sbert_search.index.snapshot import Snapshot
+from sbert_search.index.storage.manifest import BuildCursor
+from sbert_search.index.writer import Outcome
+from sbert_search.records import Document, RowCounts
+from sbert_search.text.column_types import ColumnType
+from sbert_search.text.documents import CorpusReader, ReadBatch, Reject, Survey
+from sbert_search.text.formats.rows import RejectLog
+from sbert_search.text.tokens.chunking import AT_BORDERS, Chunking
+
+Mode = Literal["add", "upsert"]
+
+SHOWN_COLUMNS = 5  # largest number of new metadata columns that a note names
+COMMIT_S = 15.0  # seconds without a commit, after which an incomplete block is committed
+_BATCH_TOKENS = 16_384  # least number of estimated tokens of a batch that ends within a block
+_STEPS_A_BATCH = 8  # least number of full forward passes of a batch that ends within a block
+_CHARS_A_TOKEN = 4  # estimated
+
+
+class Sink(Protocol):
+    """Receives embedded documents; `IndexWriter` is one."""
+
+    @property
+    def path(self) -> Path:
+        """The folder or file that is written."""
+
+    def classify(
+        self, documents: Sequence[Document], mode: Mode, vectors: Vectors | None
+    ) -> list[Outcome]:
+        """Return what adding each document would do, before it is embedded."""
+
+    def commit(
+        self,
+        batch: EmbeddedBatch[object],
+        *,
+        cursor: BuildCursor | None,
+        starts_block: bool,
+        ends_block: bool,
+    ) -> None:
+        """Write the documents of a whole block, or of the next part of a block.
+
+        `IndexWriter.commit` explains the arguments.
+        """
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class IngestReport:
+    """The outcomes of the rows of a source.
+
+    Attributes:
+        counts: Outcomes of all rows, including those of earlier runs of the same build.
+        resumed_rows: Number of rows that earlier runs of the build had processed.
+        passages: Number of passages of this run that were embedded or have a given vector. If two
+            rows of one commit have the same id, the passages of the first row are counted here, but
+            not written.
+        truncated: Number of these passages that are longer than the model reads.
+        lost_tokens: Number of tokens that were cut off from these passages.
+        seconds: Time from the first row read to the last commit.
+        rejects_file: File that lists the rejected rows; None when there are none.
+    """
+
+    counts: RowCounts
+    resumed_rows: int
+    passages: int
+    truncated: int
+    lost_tokens: int
+    seconds: float
+    rejects_file: Path | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """The data of a batch besides its documents, which its commit needs.
+
+    Attributes:
+        rejects: The rejected rows.
+        counts: Number of rows by outcome.
+        rows_end: As in `ReadBatch`.
+        vectors: The given vectors of the accepted documents; None: a model makes them.
+        starts_block: Whether the batch is the first one of its block.
+        ends_block: Whether the batch is the last one of its block.
+    """
+
+    rejects: list[Reject]
+    counts: RowCounts
+    rows_end: int
+    vectors: Vectors | None
+    starts_block: bool
+    ends_block: bool
+
+
+class _Commits:
+    """Commits the embedded batches of a block together, or earlier if enough time has passed.
+
+    Args:
+        sink: Receives the batches.
+        rejects: Receives the rejected rows.
+        cursor: As for `ingest`.
+        every_s: Seconds after a commit until the next one does not wait for the end of the block.
+
+    Attributes:
+        counts: Outcomes of all committed rows.
+        totals: Numbers of passages, truncated passages and lost tokens of this run.
+    """
+
+    def __init__(
+        self, sink: Sink, rejects: RejectLog, cursor: BuildCursor | None, every_s: float
+    ) -> None:
+        self.counts = cursor.counts if cursor else RowCounts()
+        self.totals = Counter[str]()
+        self._sink, self._rejects, self._cursor, self._every_s = sink, rejects, cursor, every_s
+        self._waiting: list[EmbeddedBatch[_Step]] = []
+        self._committed_s = time.monotonic()
+
+    def add(self, batch: EmbeddedBatch[_Step]) -> None:
+        """Commit a batch and those that wait, or let it wait for the rest of its block."""
+        self._waiting.append(batch)
+        due = time.monotonic() >= self._committed_s + self._every_s
+        # The block's next commit extends the segment of this one, which thus needs a document.
+        if batch.payload.ends_block or (due and any(len(b.documents) for b in self._waiting)):
+            self.commit()
+
+    def commit(self) -> None:
+        """Commit the batches that wait, if any."""
+        if not self._waiting:
+            return
+        first, batch = self._waiting[0].payload, joined(self._waiting)
+        for waiting in self._waiting:
+            self.counts = self.counts + waiting.payload.counts
+            self._rejects.append(waiting.payload.rejects)
+        self._waiting.clear()
+        last = batch.payload
+        cursor = self._cursor and replace(self._cursor, rows=last.rows_end, counts=self.counts)
+        self._sink.commit(
+            batch, cursor=cursor, starts_block=first.starts_block, ends_block=last.ends_block
+        )
+        self._committed_s = time.monotonic()
+        self.totals["passages"] += len(batch.doc_of)
+        self.totals["truncated"] += int(np.count_nonzero(batch.lost_tokens))
+        self.totals["lost_tokens"] += int(batch.lost_tokens.sum())
+
+
+def ingest(
+    sink: Sink,
+    reader: CorpusReader,
+    embedder: TextEmbedder | None,
+    *,
+    survey: Survey,
+    mode: Mode,
+    on_truncate: OnTruncate,
+    chunking: Chunking = AT_BORDERS,
+    cursor: BuildCursor | None = None,
+    memory_bytes: int | None = None,
+    finish: Callable[[], object] = lambda: None,
+    by_time: bool = False,
+    predicted: AddedColumns | None = None,
+    embed: EmbedBatches = embed_batches,
+) -> IngestReport:
+    """Write all documents of a source to a sink.
+
+    Each block of rows is one commit, or with ``by_time`` several if the block takes longer than
+    `COMMIT_S`. An interrupted run leaves whole batches in an index, but no Parquet file. With a
+    cursor, the rows before the cursor are skipped, and each commit stores the new cursor.
+
+    Args:
+        sink: Receives the embedded documents.
+        reader: Reads the source.
+        embedder: Embeds the passages of documents whose vectors the reader does not give; None:
+            it gives all vectors.
+        survey: Result of the reader's survey.
+        mode: ``add`` rejects other content under an id that is already indexed; ``upsert`` replaces
+            the old content.
+        on_truncate: What to do with texts longer than the model reads.
+        chunking: How texts are split if ``on_truncate`` is ``chunk``.
+        cursor: Progress of a build; None for an update.
+        memory_bytes: Memory budget of the process; None: no limit.
+        finish: Called when every row is committed. If the list of rejected rows of an earlier run
+            is a source, this run's list replaces that file only after the call: if the call fails,
+            a repeated run must still be able to read the source.
+        by_time: Whether a commit may end within a block, `COMMIT_S` seconds after the last commit.
+        predicted: Fills metadata columns before documents are compared with those of the sink.
+        embed: Embeds the batches, in this process or in others.
+
+    Raises:
+        ConfigError: The memory budget is too small.
+        CorpusError: A row is bad or an id conflicts with the index, and the reader stops at bad
+            rows; or a text is too long and ``on_truncate`` is ``error``.
+        IndexStoreError: The index cannot be written; earlier commits stay.
+    """
+    require_memory(memory_bytes)
+    started = time.perf_counter()
+    start = cursor or BuildCursor(source_sha256=survey.sha256, rows=0)
+    rejects = RejectLog(sink.path, keep=start.counts.rejected)
+    commits = _Commits(sink, rejects, cursor, COMMIT_S if by_time else math.inf)
+    shares = memory.shares(memory_bytes)
+    with progress("Indexing", survey.rows - start.rows) as advance:
+        share = _share_of_batch(embedder, on_truncate) if embedder else None
+        batches = reader.batches(skip_rows=start.rows, share=share)
+        if predicted is not None:
+            batches = predicted.batches(batches)
+        steps = _classified(batches, sink, mode, reader.on_error == "stop", advance)
+        texts_embedded = partial(
+            embed,
+            on_truncate=on_truncate,
+            chunking=chunking,
+            advance=advance,
+            waiting_bytes=shares.waiting - shares.batch,  # a block may wait in `commits`
+        )
+        embedded = _embedded(steps, embedder, texts_embedded, advance)
+        # If adding a batch fails, `closing` ends the threads of the generator at once. Otherwise
+        # the garbage collector might close it in a thread that is just starting, and block for
+        # ever.
+        with closing(embedded):
+            for batch in embedded:
+                commits.add(batch)
+                del batch  # frees the memory of this batch while the next one is embedded
+        commits.commit()
+    seconds = time.perf_counter() - started
+    was_read = reader.reads(rejects.path)
+    # A finished build cannot be repeated, so the list gets its final name before `finish`.
+    if not was_read:
+        rejects.finish(was_read=False)
+    finish()
+    if was_read:
+        rejects.finish(was_read=True)
+    return IngestReport(
+        counts=commits.counts,
+        resumed_rows=start.rows,
+        passages=commits.totals["passages"],
+        truncated=commits.totals["truncated"],
+        lost_tokens=commits.totals["lost_tokens"],
+        seconds=seconds,
+        rejects_file=rejects.path if commits.counts.rejected else None,
+    )
+
+
+def require_memory(memory_bytes: int | None) -> None:
+    """Refuse a memory budget that is too small for work on documents.
+
+    Raises:
+        ConfigError: The budget is too small; the message has the free and the needed bytes.
+    """
+    memory.give_back_freed(memory_bytes)
+    needed = memory.shares(memory_bytes).work
+    memory.require(memory_bytes, needed, "Reading, embedding and writing documents")
+
+
+def note_columns(state: Snapshot, columns: Mapping[str, ColumnType]) -> None:
+    """Print notes about the metadata columns that an update adds, or whose type it changes.
+
+    An added column may be a misspelt name.
+
+    Args:
+        state: The index before the update; if it is empty, nothing is printed.
+        columns: Type of each metadata column after the update.
+    """
+    if not state.n_docs:
+        return
+    new = [f"{name} ({kind})" for name, kind in columns.items() if name not in state.columns]
+    if new:
+        more = f" and {len(new) - SHOWN_COLUMNS} more" if len(new) > SHOWN_COLUMNS else ""
+        note(f"New metadata columns: {', '.join(new[:SHOWN_COLUMNS])}{more}.")
+    for name, kind in state.columns.items():
+        if (wider := columns.get(name, kind)) != kind:
+            note(f"The metadata column {name} is {wider} from now on, no longer {kind}.")
+
+
+def _classified(
+    batches: Iterator[ReadBatch], sink: Sink, mode: Mode, stop: bool, advance: Advance
+) -> Iterator[tuple[list[Document], _Step]]:
+    """Drop duplicates and conflicts before they are embedded, and count all outcomes.
+
+    Raises:
+        CorpusError: A document conflicts with the index, and ``stop`` is true.
+    """
+    for batch in batches:
+        outcomes = sink.classify(batch.documents, mode, batch.vectors)
+        classified = list(zip(batch.documents, outcomes, strict=True))
+        conflicts = [_conflict(doc) for doc, outcome in classified if outcome is Outcome.CONFLICT]
+        if conflicts and stop:
+            files = any(document.fingerprint is not None for document in batch.documents)
+            raise conflicts[0].error(
+                f"Use `index upsert`{', or `index sync` for a folder' if files else ''}, or "
+                "--on-error skip to keep the documents in the index."
+            )
+        totals = Counter(outcomes)
+        counts = RowCounts(
+            indexed=totals[Outcome.NEW],
+            replaced=totals[Outcome.REPLACE],
+            duplicate=totals[Outcome.DUPLICATE],
+            rejected=len(batch.rejects) + len(conflicts),
+        )
+        advance(counts.duplicate + counts.rejected)
+        keep = [outcome in (Outcome.NEW, Outcome.REPLACE) for outcome in outcomes]
+        accepted = list(compress(batch.documents, keep))
+        vectors = None if batch.vectors is None else batch.vectors[keep]
+        yield (
+            accepted,
+            _Step(
+                rejects=[*batch.rejects, *conflicts],
+                counts=counts,
+                rows_end=batch.rows_end,
+                vectors=vectors,
+                starts_block=batch.starts_block,
+                ends_block=batch.ends_block,
+            ),
+        )
+
+
+def _embedded(
+    steps: Iterator[tuple[list[Document], _Step]],
+    embedder: TextEmbedder | None,
+    embed: EmbedBatches,
+    advance: Advance,
+) -> Generator[EmbeddedBatch[_Step]]:
+    """Yield batches with their vectors: the given ones, or those of the embedder."""
+    for is_given, run in groupby(steps, key=lambda item: item[1].vectors is not None):
+        if is_given or embedder is None:
+            yield from given_batches(((docs, step.vectors, step) for docs, step in run), advance)
+        else:
+            yield from embed(run, embedder)
+
+
+def _share_of_batch(embedder: TextEmbedder, on_truncate: OnTruncate) -> Callable[[Document], float]:
+    """Return a function that estimates which share of a batch a document fills.
+
+    A block of long texts is cut into several batches, so that a slow build can commit within the
+    block. Texts that are embedded together change the rounding of each other's vectors. So a
+    resumed build must cut the same batches as an uninterrupted one. The shares therefore depend on
+    lengths in characters and on the model, not on time. (An update may open its model only after
+    the first batches; the shares may change then.)
+    """
+    step_tokens = 0 if _is_closed(embedder) else embedder.batch_tokens
+
+    def share(document: Document) -> float:
+        nonlocal step_tokens
+        if not step_tokens and not _is_closed(embedder):
+            step_tokens = embedder.batch_tokens
+        tokens = 2 + (len(document.title) + len(document.text)) // _CHARS_A_TOKEN
+        if on_truncate != "chunk" and step_tokens:
+            tokens = min(tokens, embedder.max_len)
+        return tokens / max(_BATCH_TOKENS, _STEPS_A_BATCH * step_tokens)
+
+    return share
+
+
+def _is_closed(embedder: TextEmbedder) -> bool:
+    """Whether a use of the embedder would open its model, which no text may need."""
+    return isinstance(embedder, LazyEmbedder) and not embedder.is_open
+
+
+def _conflict(document: Document) -> Reject:
+    return Reject(
+        document.source,
+        "the id is already indexed with other content, which only upsert replaces",
+        document.doc_id,
+    )

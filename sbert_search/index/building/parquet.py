@@ -1,0 +1,229 @@
+"""Parquet files of embedded documents: writing them, and checking the model they record."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import IO, cast
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from sbert_search.base.files import replacing
+from sbert_search.base.folders import require_apart, require_possible_output
+from sbert_search.embedding.pipeline import EmbedBatches, EmbeddedBatch, embed_batches
+from sbert_search.embedding.protocol import TextEmbedder
+from sbert_search.errors import ConfigError, CorpusError, ModelMismatch
+from sbert_search.index.building.ingest import IngestReport, Mode, ingest, require_memory
+from sbert_search.index.building.model_check import differences
+from sbert_search.index.building.read_settings import ReadSettings
+from sbert_search.index.storage.columns import ARROW_TYPES, metadata_array, unlike
+from sbert_search.index.storage.manifest import BuildCursor
+from sbert_search.index.writer import Outcome
+from sbert_search.models.loading.identity import ModelIdentity
+from sbert_search.records import Document
+from sbert_search.text.documents import ColumnType, CorpusReader
+from sbert_search.text.spool import Sources
+
+# Extensions of other formats: programs would not read the file as Parquet.
+_OTHER_FORMATS = (".arrow", ".csv", ".feather", ".json", ".jsonl", ".npy", ".npz", ".tsv", ".txt")
+MODEL_KEY = "sbert_search.model"  # key in the file's metadata for the model's identity, as JSON
+
+
+def embed_to_parquet(
+    sources: Sources,
+    out: Path,
+    open_model: Callable[[], TextEmbedder],
+    settings: ReadSettings,
+    *,
+    memory_bytes: int | None = None,
+    embed: EmbedBatches = embed_batches,
+) -> IngestReport:
+    """Embed documents into a Parquet file, which appears under its name when it is complete.
+
+    Each passage is a row: ``doc_id``, ``chunk``, ``text`` (the passage, a part of
+    `Document.full_text`), ``n_tokens``, ``lost_tokens``, ``vector`` (a fixed-size list of float32),
+    then a column for each metadata field. A metadata field that has the name of one of the first
+    six columns gets the prefix ``meta.``. Each block of the input is a row group.
+
+    Args:
+        sources: Files or folders with documents.
+        out: The file.
+        open_model: Loads the model.
+        settings: How documents are read and embedded.
+        memory_bytes: Memory limit of the process; mapped files do not count. None: no limit.
+        embed: Embeds the documents, in this process or in others.
+
+    Raises:
+        ConfigError: ``out`` is a source, belongs to the model, cannot be a file or has the
+            extension of another format; the memory budget is too small; or ``chunk_tokens`` is more
+            than the model reads.
+        CorpusError: A source cannot be read; a row is bad and ``on_error`` is ``stop``; or a text
+            is too long and ``on_truncate`` is ``error``.
+        OSError: The disk failed; an older file of that name is unchanged.
+    """
+    if out.suffix.lower() in _OTHER_FORMATS:
+        raise ConfigError(f"{out}: the file is written as Parquet; name a file such as x.parquet.")
+    require_memory(memory_bytes)
+    reader = CorpusReader(
+        sources,
+        fields=settings.fields,
+        metadata_fields=settings.metadata_fields,
+        column_types=settings.column_types,
+        query=settings.query,
+        on_error=settings.on_error,
+        memory_bytes=memory_bytes,
+        text_as=settings.text_as,
+    )
+    require_possible_output(out)
+    require_apart(out, reader.paths)
+    survey = reader.survey()
+    embedder = open_model()
+    chunking = settings.chunking(embedder)
+    require_apart(out, [Path(embedder.identity.name)])
+    require_memory(memory_bytes)
+    schema = _schema(embedder, survey.columns)
+    with replacing(out) as file, pq.ParquetWriter(cast(IO[bytes], file), schema) as writer:
+        return ingest(
+            _ParquetSink(out, writer, survey.columns),
+            reader,
+            embedder,
+            survey=survey,
+            mode="add",
+            on_truncate=settings.on_truncate,
+            chunking=chunking,
+            memory_bytes=memory_bytes,
+            embed=embed,
+        )
+
+
+class _ParquetSink:
+    """Accepts every document, and writes each committed batch as one row group."""
+
+    def __init__(
+        self, path: Path, writer: pq.ParquetWriter, columns: Mapping[str, ColumnType]
+    ) -> None:
+        self.path, self._writer, self._columns = path, writer, columns
+
+    def classify(
+        self, documents: Sequence[Document], mode: Mode, vectors: object = None
+    ) -> list[Outcome]:
+        return [Outcome.NEW] * len(documents)
+
+    def commit(
+        self,
+        batch: EmbeddedBatch[object],
+        *,
+        cursor: BuildCursor | None,
+        starts_block: bool,
+        ends_block: bool,
+    ) -> None:
+        documents = [batch.documents[at] for at in batch.doc_of.tolist()]  # one for each passage
+        spans = zip(documents, batch.char_start.tolist(), batch.char_end.tolist(), strict=True)
+        vectors = pa.array(batch.vectors.reshape(-1))
+        arrays = [
+            pa.array([document.doc_id for document in documents], pa.large_string()),
+            pa.array(batch.chunk),
+            pa.array([doc.full_text[start:end] for doc, start, end in spans], pa.large_string()),
+            pa.array(batch.n_tokens),
+            pa.array(batch.lost_tokens),
+            pa.FixedSizeListArray.from_arrays(vectors, batch.vectors.shape[1]),
+            *(metadata_array(documents, name, kind) for name, kind in self._columns.items()),
+        ]
+        self._writer.write_table(pa.table(arrays, schema=self._writer.schema))
+
+
+def _schema(embedder: TextEmbedder, columns: Mapping[str, ColumnType]) -> pa.Schema:
+    fields = [
+        pa.field("doc_id", pa.large_string()),
+        pa.field("chunk", pa.int32()),
+        pa.field("text", pa.large_string()),
+        pa.field("n_tokens", pa.int32()),
+        pa.field("lost_tokens", pa.int32()),
+        pa.field("vector", pa.list_(pa.float32(), embedder.dim)),
+    ]
+    names = unlike(columns, {field.name for field in fields})
+    fields += [pa.field(names[name], ARROW_TYPES[kind]) for name, kind in columns.items()]
+    return pa.schema(fields, {MODEL_KEY: json.dumps(embedder.identity.to_mapping())})
+
+
+_VECTOR = "vector"  # the column of vectors in the files of `embed` and of `index export`
+_KNOWN = {field.name for field in fields(ModelIdentity)}
+
+
+def recorded_model(schema: pa.Schema, field: str | None) -> Mapping[str, object]:
+    """Return the identity of the model that made the vectors, as a file records it.
+
+    Args:
+        schema: The schema of a Parquet file.
+        field: The column of the vectors; None: the vectors are in another file, as in an export to
+            FAISS. A recorded model then counts only if the Parquet file has no vectors itself.
+
+    Returns:
+        The fields of a `ModelIdentity`; empty if no model is recorded for these vectors.
+    """
+    about = field == _VECTOR if field is not None else _VECTOR not in schema.names
+    try:
+        stated = json.loads((schema.metadata or {}).get(MODEL_KEY.encode(), b"{}"))
+    except ValueError:  # this package writes valid JSON, so another program wrote the value
+        return {}
+    if not (about and isinstance(stated, dict)) or stated.get("engine") == ModelIdentity.NO_ENGINE:
+        return {}
+    return {name: value for name, value in stated.items() if name in _KNOWN}
+
+
+def require_recorded_model(
+    recorded: Mapping[str, object], model: ModelIdentity, path: Path, remedy: str = ""
+) -> None:
+    """Refuse a model that did not make the vectors of a file.
+
+    Args:
+        recorded: The result of `recorded_model`. Fields that are missing in it are not compared.
+        model: The model that is given for the vectors.
+        path: The file, for messages.
+        remedy: Last sentence of the message; "": to name the recorded model, or none.
+
+    Raises:
+        ModelMismatch: The file records another model; the message names every field that differs.
+        CorpusError: A recorded field has a value of a wrong type.
+    """
+    if not recorded or not model.is_model:
+        return
+    try:
+        stored = ModelIdentity.from_mapping({**model.to_mapping(), **recorded})
+    except ConfigError as error:
+        raise CorpusError(
+            f"{path}: its metadata {MODEL_KEY} is damaged: {error} Write the file again."
+        ) from error
+    if differing := differences(stored, model):
+        raise ModelMismatch(
+            f"{path} says that {stored.name} made its vectors, and {model.name} is another model "
+            f"({'; '.join(differing)}). {remedy or f'Name {stored.name} as the model, or none.'}"
+        )
+
+
+def require_recorded_models(
+    paths: Iterable[Path], field: str, model: ModelIdentity, remedy: str = ""
+) -> None:
+    """Compare a model with the models that are recorded in the Parquet files among the sources.
+
+    Args:
+        paths: The sources.
+        field: The field of the vectors.
+        model: The model that is given for the vectors.
+        remedy: As for `require_recorded_model`.
+
+    Raises:
+        ModelMismatch: A file records another model.
+        CorpusError: A file cannot be read any more, or its record is damaged.
+    """
+    for path in paths:
+        if path.suffix.lower() != ".parquet":
+            continue
+        try:
+            schema = pq.read_schema(path)
+        except (OSError, pa.ArrowException) as error:
+            raise CorpusError(f"{path}: cannot be read as Parquet: {error}.") from error
+        require_recorded_model(recorded_model(schema, field), model, path, remedy)

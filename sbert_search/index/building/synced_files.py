@@ -1,0 +1,162 @@
+"""The files of a folder that an index follows: those it holds, and waiting for changes.
+
+Changes are found by polling, which works on every file system, even on network mounts, where the
+operating system does not notify a program of changes that another machine makes.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from sbert_search.index.snapshot import Snapshot
+from sbert_search.index.storage.columns import PREFIX
+from sbert_search.index.storage.segments import Segment
+from sbert_search.text.formats.files import PAGE_MARK, list_files
+from sbert_search.text.formats.rows import printable
+
+PATH = "path"  # column with the path of a document's file, a string
+
+
+@dataclass(frozen=True, slots=True)
+class StoredFiles:
+    """The documents read from files, by the file's path relative to the root (the indexed folder).
+
+    Attributes:
+        contents: For each path, the content hash of each document of the file, by id.
+        taken: Paths of files in the folder that are also ids of documents from other sources; the
+            files must not replace these documents.
+    """
+
+    contents: dict[str, dict[str, int]] = field(default_factory=dict)
+    taken: set[str] = field(default_factory=set)
+
+
+def stored_files(snapshot: Snapshot, below: str, wanted: Collection[str]) -> StoredFiles:
+    """Find the documents that were read from files of the root.
+
+    A document belongs to a file of the root if its id is the path of the file, or the path and a
+    page such as ``a.pdf#page=2``; it has this path as metadata; and its source is a file of this
+    name. The row of a table may have such an id and path, but its source is the table. A document
+    of a file outside the root has an absolute path as metadata, which differs from its id.
+
+    Args:
+        snapshot: The index.
+        below: Only files below this folder, a path relative to the root, are returned; "": all.
+        wanted: Paths of the files that are in the folder now.
+    """
+    found = StoredFiles()
+    for doc_id, path, source, content in _documents(snapshot):
+        whole = doc_id.partition(PAGE_MARK)[0]  # wrong if the file's own name contains the mark
+        if path is None or not _is_of_file(doc_id, path, source):
+            found.taken.update(each for each in (whole, doc_id) if each in wanted)
+        elif not below or path.startswith(f"{below}/"):
+            found.contents.setdefault(path, {})[doc_id] = content
+    return found
+
+
+def _is_of_file(doc_id: str, path: str, source: str) -> bool:
+    """Whether a document with this path as metadata was read from a file of the root."""
+    name = printable(path).rpartition("/")[2]
+    named = doc_id == path or doc_id.startswith(f"{path}{PAGE_MARK}")
+    return named and source.rpartition("/")[2].startswith(f"{name}:")
+
+
+def _documents(snapshot: Snapshot) -> Iterator[tuple[str, str | None, str, int]]:
+    """Yield the id, the path, the source and the content hash of each live document."""
+    for index, segment in enumerate(snapshot.segments):
+        live = snapshot.live_docs(index)
+        firsts = segment.firsts if live is None else segment.firsts[live]
+        contents = segment.ids[2][np.argsort(segment.ids[1])]  # in the order of the rows
+        contents = contents if live is None else contents[live]
+        doc_ids, paths, sources = _columns(segment, firsts)
+        yield from zip(doc_ids, paths, sources, contents.tolist(), strict=True)
+
+
+def _columns(
+    segment: Segment, positions: np.ndarray[tuple[int], np.dtype[np.int64]]
+) -> tuple[list[str], list[str | None], list[str]]:
+    has_path = segment.record.columns.get(PATH) == "string"
+    names = ["doc_id", "source", *([f"{PREFIX}{PATH}"] if has_path else [])]
+    table = segment.table(names).take(positions)
+    paths = table.column(f"{PREFIX}{PATH}").to_pylist() if has_path else [None] * len(positions)
+    sources = [source or "" for source in table.column("source").to_pylist()]
+    return table.column("doc_id").to_pylist(), paths, sources
+
+
+INTERVAL_S = 2.0
+_LONGEST_UNREST = 15  # polls with changes after which `wait` returns although files still change
+
+# Size in bytes, modification time and status change time in ns, and inode number of each file.
+_State = dict[str, tuple[int, int, int, int]]
+
+
+class FolderWatch:
+    """Waits for changes of the files of a folder since this object was made.
+
+    It watches the files whose content is a document (see `list_files`); it ignores tables.
+
+    Args:
+        folder: The folder; it may be absent for a time.
+        interval_s: Seconds between two polls.
+        sleep: Waits for a number of seconds.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        interval_s: float = INTERVAL_S,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._folder, self._interval_s, self._sleep = folder, interval_s, sleep
+        self._seen = _state_of(folder)
+        self._to_confirm = False
+
+    def wait(self) -> None:
+        """Return when files have changed and the last two polls show the same state.
+
+        If files keep changing, return after 15 polls with changes.
+
+        If the first poll of the next call shows no change, that call returns nevertheless. The
+        reason: a file may have changed again after it was read, but within the same tick of the
+        file system's clock, so that its time is the same.
+        """
+        unrest = 0
+        while True:
+            self._sleep(self._interval_s)
+            now = _state_of(self._folder)
+            if now != self._seen:
+                unrest += 1
+            elif unrest:
+                unrest = _LONGEST_UNREST
+            elif self._to_confirm:
+                self._to_confirm = False
+                return
+            self._seen = now
+            if unrest >= _LONGEST_UNREST:
+                self._to_confirm = True
+                return
+
+    def retry(self) -> None:
+        """Make the next `wait` return even if nothing changes, so that failed work is repeated.
+
+        It returns after its first poll, or later if that poll shows a change.
+        """
+        self._to_confirm = True
+
+
+def _state_of(folder: Path) -> _State:
+    state: _State = {}
+    for name in list_files(folder, on_unlisted=lambda path, error: None).names:
+        try:
+            status = os.stat(folder / name)
+        except OSError:
+            continue
+        state[name] = status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino
+    return state

@@ -1,1 +1,0 @@
-"""Getting documents into an index: builds, updates, duplicate ids, model checks, export."""

@@ -1,1 +1,0 @@
-"""Maintaining an index: merges, compaction, checks, drift after updates, backups, a summary."""

@@ -1,0 +1,344 @@
+"""The settings of an index: FAISS index and search parameters, terms and BM25, measured trials.
+
+FAISS is a library for approximate nearest-neighbour search. Its factory string names a type of
+index: IVF splits vectors into inverted lists by their nearest centroid, HNSW links them in a graph,
+PQ, SQ and RaBitQ compress each vector to a code, and PCA, OPQ and RR transform vectors beforehand.
+
+Settings and trials are kept in the manifest, the file that describes the state of an index.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from sbert_search.config import require_types, unknown_name
+from sbert_search.errors import ConfigError
+
+# A segment (a set of consecutive rows) with fewer rows gets no FAISS index, since an exact scan of
+# the rows is faster than loading a graph. In one of n shards, the limit is 50,000 / n rows.
+MIN_ANN_ROWS = 50_000
+TRAINING_ROWS_PER_LIST = 39  # FAISS warns if k-means has fewer training vectors per centroid
+
+_N = r"[1-9]\d{0,6}"
+_PARTS = re.compile(
+    rf"Flat|SQ(?:4|6|8|fp16|bf16)|RaBitQ(?:fs)?|HNSW{_N}|PCAR?{_N}|OPQ{_N}(?:_{_N})?|RR{_N}"
+    rf"|IVF{_N}(?:_HNSW{_N})?|PQ{_N}(?:x(?:4|8|10|12))?(?:fs)?"
+)
+_TRANSFORM = re.compile(r"(PCAR?|OPQ|RR)\d")
+_HNSW = re.compile(r"HNSW\d+")
+_IVF = re.compile(r"IVF(\d+)")
+_SQ_BYTES = {"SQ4": 0.5, "SQ6": 0.75, "SQ8": 1.0, "SQfp16": 2.0, "SQbf16": 2.0}
+_BLOCK = 32  # codes per block of FAISS's fast scan ("fs"); each list is padded to whole blocks
+_RABITQ_FACTORS = 8  # bytes of correction factors that RaBitQ stores with each vector
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class IndexSpec:
+    """How to search the vectors of an index.
+
+    Attributes:
+        factory: A FAISS factory string such as ``Flat``, ``SQ8``, ``HNSW32``, ``HNSW32,SQ8``,
+            ``IVF4096,Flat``, ``IVF4096,PQ48``, ``OPQ48,IVF4096,PQ48`` or ``IVF4096,RaBitQfs`` (one
+            bit per dimension). ``Flat`` is an exact scan of the stored vectors and needs no FAISS.
+        nprobe: Number of inverted lists visited per query; only IVF uses it.
+        ef_search: Size of the candidate list of a query; only HNSW uses it.
+        ef_construction: Size of the candidate list when a vector is added; only HNSW uses it.
+        refine: Number of candidates that FAISS returns per result of a search. The candidates are
+            then scored with the stored vectors. 0: 10 for RaBitQ; 4 for PQ, OPQ, SQ4, SQ6, SQ8,
+            PCA and RR; 1 for the rest.
+
+    Raises:
+        ConfigError: A part of the factory string is unknown, or a value has another type or is out
+            of range.
+    """
+
+    factory: str = "Flat"
+    nprobe: int = 16
+    ef_search: int = 64
+    ef_construction: int = 100
+    refine: int = 0
+
+    def __post_init__(self) -> None:
+        require_types(self)  # the manifest stores the values, and reading it checks their types
+        for name, low, high in (
+            ("nprobe", 1, 1 << 20),
+            ("ef_search", 1, 1 << 20),
+            ("ef_construction", 1, 1 << 20),
+            ("refine", 0, 1000),
+        ):
+            value = getattr(self, name)
+            if not low <= value <= high:
+                raise ConfigError(f"index.{name} is {value}; it must be from {low} to {high}.")
+        self._check_factory()
+
+    @property
+    def is_flat(self) -> bool:
+        """Whether every search is an exact scan of the stored vectors."""
+        return self.factory == "Flat"
+
+    @property
+    def is_hnsw(self) -> bool:
+        """Whether the index is an HNSW graph."""
+        return any(_HNSW.fullmatch(part) for part in self.factory.split(","))
+
+    @property
+    def links(self) -> int:
+        """HNSW's M: a row has at most M links on a level, but 2M on level 0; 0 without a graph."""
+        match = re.search(r"HNSW(\d+)(?=,|$)", self.factory)
+        return int(match.group(1)) if match and self.is_hnsw else 0
+
+    @property
+    def n_lists(self) -> int:
+        """Number of inverted lists; 0 without IVF."""
+        match = _IVF.search(self.factory)
+        return int(match.group(1)) if match else 0
+
+    @property
+    def n_centroids(self) -> int:
+        """Number of centroids of the largest k-means of IVF, PQ and OPQ; 0 without any of these."""
+        codes = re.search(r"PQ\d+(?:x(\d+))?", self.factory)
+        codewords = 2 ** int(codes.group(1) or 8) if codes else 0
+        return max(self.n_lists, codewords)
+
+    @property
+    def min_training_rows(self) -> int:
+        """Smallest number of vectors for the k-means of IVF, PQ and OPQ; 0 without any of these."""
+        return TRAINING_ROWS_PER_LIST * self.n_centroids
+
+    @property
+    def candidates_per_result(self) -> int:
+        """Number of candidates that FAISS returns per result: ``refine``, or its default."""
+        if self.refine:
+            return self.refine
+        if "RaBitQ" in self.factory:
+            return 10
+        return 4 if re.search("PQ|SQ[468]|PCA|RR", self.factory) else 1
+
+    @property
+    def is_compressed(self) -> bool:
+        """Whether FAISS stores compressed vectors (as with PQ), so its scores are approximate."""
+        return bool(re.search("PQ|SQ|RaBitQ|PCA|RR", self.factory))
+
+    def predicted_bytes(self, n_rows: int, dim: int) -> int:
+        """Predict the bytes of a FAISS index of ``n_rows`` vectors; 0 for Flat, without FAISS."""
+        if self.is_flat:
+            return 0
+        code, per_row, fixed = 4.0 * dim, 0.0, 0.0
+        for part in self.factory.split(","):
+            sizes = [int(digits) for digits in re.findall(r"\d+", part)]
+            if _TRANSFORM.match(part):
+                width = sizes[0] if len(sizes) == 1 and part[0] in "PR" else sizes[-1]
+                fixed += 4.0 * dim * (dim if part.startswith("OPQ") else width)
+                dim = dim if part.startswith("OPQ") and len(sizes) == 1 else width
+                code = 4.0 * dim
+            elif _HNSW.fullmatch(part):
+                per_row += 8.0 * sizes[0] + 16  # neighbours of level 0, offsets, levels
+            elif _IVF.match(part):
+                per_row, fixed = per_row + 8, fixed + 4.0 * dim * sizes[0]  # ids of rows, centroids
+            elif part.startswith("PQ"):
+                bits = sizes[1] if len(sizes) > 1 else 8
+                code, fixed = sizes[0] * bits / 8, fixed + 4.0 * dim * 2**bits  # codes, codebooks
+            elif part.startswith("SQ"):
+                code = dim * _SQ_BYTES[part]
+            elif part.startswith("RaBitQ"):
+                code = -(-dim // 8) + _RABITQ_FACTORS
+        if self.factory.endswith("fs"):
+            fixed += max(self.n_lists, 1) * _BLOCK / 2 * code  # half a block of padding per list
+        return int(n_rows * (code + per_row) + fixed)
+
+    def _check_factory(self) -> None:
+        parts = self.factory.split(",")
+        for part in parts:
+            if not _PARTS.fullmatch(part):
+                raise ConfigError(
+                    f"index.factory is {self.factory!r}; {part!r} is unknown. Use Flat, SQ8, "
+                    "HNSW32, 'IVF4096,Flat', 'IVF4096,SQ8' or 'IVF4096,PQ48'; other "
+                    "numbers work too."
+                )
+        core = [part for part in parts if not _TRANSFORM.match(part)]
+        if core and _IVF.match(core[0]) and len(core) < 2:
+            raise ConfigError(
+                f"index.factory is {self.factory!r}; add how the lists store vectors, "
+                f"such as {self.factory},Flat."
+            )
+        if not core or len(core) > 3:
+            raise ConfigError(
+                f"index.factory is {self.factory!r}; it must name one index, such as Flat or "
+                "HNSW32, after any transforms."
+            )
+
+
+NO_LANGUAGE = "none"
+UNSTEMMED = ("chinese", "korean")  # bm25s has stop words for them, but there is no stemmer
+
+# Where the lists of bm25s, which has no words of one letter, do not suit an index that has them.
+# Stop words that exist only before an apostrophe (l'eau) would hide the C of "vitamine C"; letters
+# beside an apostrophe are not indexed anyway. Without the pronoun, each query with "I" would prefer
+# the few documents with one.
+_NO_STOP_WORDS = {"french": frozenset("cdjlmnst"), "italian": frozenset("cl")}
+_MORE_STOP_WORDS = {"english": ("i",)}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LexicalSettings:
+    """How texts become terms (the stems of words), and the parameters of the BM25 score.
+
+    Attributes:
+        language: Language of the stemmer and of the default stop words; ``none``: no stemmer, and
+            no stop words by default.
+        stop_words: Words that are not indexed. None: the list that the library bm25s has for the
+            language (empty if it has none), with "i" for English and without the letters that
+            French and Italian elide; the constructor puts that list in place of None.
+        title_weight: How many times each word of a title counts; 0: titles are not indexed.
+        k1: BM25's saturation of repeated words; larger values let repetitions count more.
+        b: BM25's normalisation by document length, from 0 (none) to 1 (full).
+
+    Raises:
+        ConfigError: A value has the wrong type or is out of range; or the language is unknown, and
+            no stop words are given.
+    """
+
+    language: str = "english"
+    stop_words: tuple[str, ...] | None = None
+    title_weight: int = 2
+    k1: float = 1.2
+    b: float = 0.75
+
+    def __post_init__(self) -> None:
+        require_types(self)  # the manifest stores the values, and reading it checks their types
+        if not 0 <= self.title_weight <= 100:
+            raise ConfigError(f"title_weight is {self.title_weight}; it must be from 0 to 100.")
+        if not (0 <= self.k1 <= 100 and 0 <= self.b <= 1):
+            raise ConfigError(
+                f"k1 is {self.k1} and b is {self.b}; k1 must be from 0 to 100, b from 0 to 1."
+            )
+        words = self.stop_words  # the caller may have given a list in place of a tuple
+        words = _stop_words(self.language) if words is None else tuple(words)
+        object.__setattr__(self, "stop_words", words)
+
+    def require_known_language(self) -> None:
+        """Refuse an unknown language, which the constructor accepts if stop words are given.
+
+        It is not called for the settings of an existing index: the version that built the index may
+        have known the language, and the index can still be searched by vectors.
+
+        Raises:
+            ConfigError: The language is unknown.
+        """
+        if self.language != NO_LANGUAGE:
+            _require_known(self.language)
+
+    @property
+    def terms(self) -> tuple[object, ...]:
+        """The settings on which postings depend; the others, k1 and b, affect only searches."""
+        return self.language, self.stop_words, self.title_weight
+
+
+def _stop_words(language: str) -> tuple[str, ...]:
+    """Return the stop words of a language; an empty tuple if bm25s has no list for it.
+
+    Raises:
+        ConfigError: The language is unknown.
+    """
+    if language == NO_LANGUAGE:
+        return ()
+    _require_known(language)
+    import bm25s.tokenization  # slow, since it imports scipy; an index on disk has its stop words
+
+    unfit = _NO_STOP_WORDS.get(language, ())
+    try:
+        words = bm25s.tokenization.Tokenizer(stopwords=language).stopwords
+    except ValueError:
+        words = ()
+    return (*(word for word in words if word not in unfit), *_MORE_STOP_WORDS.get(language, ()))
+
+
+def naming_stop_words(settings: LexicalSettings) -> tuple[str, ...]:
+    """Return words that are too frequent to describe a document or a group of documents.
+
+    These are the stop words and, for English, a longer list of bm25s. The English stop words of a
+    search lack frequent words such as "he" and "from", since BM25 gives these little weight anyway.
+    """
+    import bm25s.tokenization
+
+    more = bm25s.tokenization.STOPWORDS_EN_PLUS if settings.language == "english" else ()
+    return tuple(dict.fromkeys((*(settings.stop_words or ()), *more)))
+
+
+def _require_known(language: str) -> None:
+    import Stemmer
+
+    known = [NO_LANGUAGE, *UNSTEMMED, *Stemmer.algorithms()]
+    if language not in known:
+        raise ConfigError(unknown_name(language, language, known, "language"))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Trial:
+    """The measurements of one FAISS index with one set of search parameters.
+
+    Searches are measured on one thread.
+
+    Attributes:
+        spec: The type of the FAISS index and its search parameters.
+        n_rows: Number of rows (one vector each) searched.
+        recall: Recall@k: the share of the exact k nearest rows that the search returns, as mean
+            over the queries. A returned row counts if it is at least as near as the exact k-th.
+        recall_error: Standard error of ``recall`` over the queries.
+        p50_ms: Median latency of a single query in milliseconds.
+        p99_ms: 99th percentile of the latency of a single query in milliseconds.
+        qps: Queries per second if many queries are searched together.
+        size_bytes: Bytes of the FAISS files, which a search maps into memory; 0: an exact scan.
+        predicted_bytes: ``size_bytes`` as predicted before the build.
+        build_s: Seconds to train and fill the FAISS index.
+        predicted_build_s: ``build_s`` as predicted before the build.
+    """
+
+    spec: IndexSpec
+    n_rows: int
+    recall: float
+    recall_error: float
+    p50_ms: float
+    p99_ms: float
+    qps: float
+    size_bytes: int = 0
+    predicted_bytes: int = 0
+    build_s: float = 0.0
+    predicted_build_s: float = 0.0
+
+    @property
+    def bytes_per_vector(self) -> float:
+        """Bytes of the FAISS index per vector, in addition to the stored vector."""
+        return self.size_bytes / self.n_rows
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Tuning:
+    """The result of a tuning: the chosen FAISS index, and the measurements that decided.
+
+    Attributes:
+        recall: Target recall@k.
+        k: The k of recall@k.
+        queries: A description of where the queries came from.
+        n_choosing: Number of queries used to choose the index.
+        n_verifying: Number of held-out queries, on which ``verified`` was measured.
+        verified: Measurements of the chosen FAISS index over all rows.
+        sampled: Measurements on a sample of the rows that no other measurement on the sample beats
+            in both recall and ``qps``, by ascending recall.
+        seconds: Duration of the tuning.
+        machine: The machine that ran the tuning.
+        libraries: Versions of the installed libraries that the tuning used, by name.
+    """
+
+    recall: float
+    k: int
+    queries: str
+    n_choosing: int
+    n_verifying: int
+    verified: Trial
+    sampled: tuple[Trial, ...] = ()
+    seconds: float = 0.0
+    machine: Mapping[str, object] = field(default_factory=dict)
+    libraries: Mapping[str, str] = field(default_factory=dict)

@@ -1,0 +1,240 @@
+"""The locks of a sharded index and of its shards, and commits that change several shards at once.
+
+Each shard is an ordinary index in a sub-folder. A commit writes the new manifest of each changed
+shard to the file `NEXT` of the shard. Then it replaces ``shards.json``, which makes all of these
+manifests current. Finally it renames each file `NEXT` to ``MANIFEST.json``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+from sbert_search.base import files
+from sbert_search.base.folders import Folder
+from sbert_search.base.locks import Lock
+from sbert_search.errors import CommitUnknown, IndexStoreError
+from sbert_search.index import store as stores
+from sbert_search.index.shards import manifest as shard_manifests
+from sbert_search.index.shards.manifest import ShardManifest, ShardRecord
+from sbert_search.index.shards.snapshot import NEXT, StaleShard, open_shard, read_bytes
+from sbert_search.index.storage import manifest as manifests
+from sbert_search.index.storage import transaction
+from sbert_search.index.storage.manifest import Manifest
+from sbert_search.index.storage.transaction import HeldFolder
+
+
+class HeldShard(HeldFolder):
+    """The opened folder of a shard, whose new manifests wait for the commit of all shards.
+
+    Attributes:
+        waiting: The manifest in the file `NEXT`, which becomes current with the next commit; None:
+            the shard has no new manifest.
+    """
+
+    def __init__(self, folder: Folder, lock: Lock) -> None:
+        super().__init__(folder, lock)
+        self.waiting: Manifest | None = None
+        self._superseded: list[str] = []
+        self._defers = False
+
+    def begin(self) -> None:
+        """Begin a commit: new manifests and removals of files wait for `publish` or `undo`."""
+        self.waiting, self._superseded, self._defers = None, [], True
+
+    def write_manifest(self, manifest: Manifest) -> None:
+        """Write the manifest of the next state durably to `NEXT`; ``MANIFEST.json`` stays."""
+        files.replace_file(self.folder / NEXT, manifests.encode(manifest))
+        self.waiting = manifest
+
+    def removable(self, names: Iterable[str]) -> Iterable[str]:
+        """Return the files that may be removed now.
+
+        Between `begin` and `publish` there are none; `publish` removes ``names`` later.
+        """
+        if not self._defers:
+            return names
+        self._superseded += names
+        return ()
+
+    def publish(self) -> None:
+        """Rename the waiting manifest to ``MANIFEST.json``, and remove files that it does not use.
+
+        Raises:
+            OSError: The disk failed. The next writer of the index renames the manifest.
+        """
+        self._defers = False
+        if self.waiting is not None:
+            publish_next(self.folder)
+            self._manifest = self._stamp(manifests.NAME)
+            needed = {file.name for file in self.waiting.files}
+            transaction.remove(self, (n for n in self._superseded if n not in needed))
+        self.waiting = None
+
+    def undo(self, old: Manifest) -> None:
+        """Remove what was written since `begin`, as far as the disk allows.
+
+        Args:
+            old: The manifest of the shard at the time of `begin`.
+        """
+        self._defers = False
+        needed = {file.name for file in old.files}
+        with contextlib.suppress(OSError, IndexStoreError):
+            if self.folder.has(NEXT):
+                files.disk.unlink(self.folder / NEXT)
+            names = transaction.numbered_names(self.folder)
+            new = [n for n in names if transaction.number_of(n) >= old.next_file]
+            transaction.remove(self, (name for name in new if name not in needed))
+        self.waiting = None
+
+
+class HeldShards:
+    """The opened folder of a sharded index with its lock, and its shards with their locks.
+
+    Args:
+        root: The folder of the sharded index.
+        lock: The lock on the lock file of this folder.
+        shards: The shards, in the order of their numbers.
+    """
+
+    def __init__(self, root: Folder, lock: Lock, shards: Sequence[HeldShard]) -> None:
+        self.root, self._lock, self.shards = root, lock, tuple(shards)
+
+    def require(self) -> None:
+        """Refuse to commit if the folder, a shard, a lock or a shard's manifest was replaced.
+
+        Raises:
+            IndexStoreError: One of these was replaced; the index is as before.
+        """
+        for shard in self.shards:
+            shard.require()
+        if not (self._lock.is_in_place() and self.root.is_at_its_path()):
+            raise IndexStoreError(
+                f"{self.root} or its {manifests.LOCK} was moved or replaced while the index was "
+                "written, so this commit was not made. Find out which program changed the folder, "
+                "then run the command again."
+            )
+
+    def commit(self, old: ShardManifest) -> ShardManifest:
+        """Make the waiting manifests of all shards current by one replacement of ``shards.json``.
+
+        Args:
+            old: The content of ``shards.json`` before the commit.
+
+        Returns:
+            The new content of ``shards.json``.
+
+        Raises:
+            OSError: The disk failed; the old state holds.
+            IndexStoreError: As for `require`; the old state holds.
+            CommitUnknown: The disk failed at the last step; the old or the new state holds.
+        """
+        records = [
+            record if shard.waiting is None else ShardRecord.of(number, shard.waiting)
+            for number, (record, shard) in enumerate(zip(old.shards, self.shards, strict=True))
+        ]
+        new = ShardManifest(generation=old.generation + 1, shards=tuple(records))
+        shard_manifests.write(self.root, new, ready=self.require)
+        return new
+
+    def publish(self) -> None:
+        """Finish a commit in the folders of the shards; see `HeldShard.publish`.
+
+        Raises:
+            CommitUnknown: The commit is done, but the disk failed afterwards.
+        """
+        try:
+            for shard in self.shards:
+                shard.publish()
+        except OSError as error:
+            raise CommitUnknown(
+                f"{self.root}: the commit is done, but the disk failed after it ({error}). Free or "
+                "repair the disk, and open the index again."
+            ) from error
+
+
+@contextlib.contextmanager
+def held(path: Path, wait_s: float) -> Iterator[tuple[HeldShards, ShardManifest]]:
+    """Hold the locks of a sharded index and of its shards, and finish an interrupted commit.
+
+    Args:
+        path: The folder of the sharded index.
+        wait_s: Seconds to wait for each lock that another process holds.
+
+    Yields:
+        The locked folders, and the content of ``shards.json``.
+
+    Raises:
+        NotAnIndex: The folder holds no sharded index.
+        IndexLocked: Another process is writing.
+        IndexStoreError: The folder cannot be written, or this process may not open more files.
+        CorruptIndex: ``shards.json`` or the folder of a shard is damaged, or a shard has another
+            manifest than the one that ``shards.json`` names.
+    """
+    n_shards = 0
+    with contextlib.ExitStack() as stack:
+        try:
+            root, lock = stores.take_lock(stack, path, wait_s)
+            manifest = shard_manifests.read(root)
+            n_shards = len(manifest.shards)
+            shards = []
+            for record in manifest.shards:
+                finish_commit(root, record)
+                shards.append(
+                    stack.enter_context(stores.held(root.path / record.folder, wait_s, HeldShard))
+                )
+        except (OSError, IndexStoreError) as error:
+            if _has_too_many_files(error):
+                raise IndexStoreError(_too_many_files(path, n_shards)) from error
+            if isinstance(error, IndexStoreError):
+                raise
+            raise IndexStoreError(f"{path} cannot be written: {error}.") from error
+        yield HeldShards(root, lock, shards), manifest
+
+
+def _has_too_many_files(error: OSError | IndexStoreError) -> bool:
+    cause = error.__cause__ if isinstance(error, IndexStoreError) else error
+    return isinstance(cause, OSError) and cause.errno == errno.EMFILE
+
+
+def _too_many_files(path: Path, n_shards: int) -> str:
+    each = shard_manifests.FILES_OF_SHARD
+    shards = f"the {n_shards} shards" if n_shards else "its shards"
+    return (
+        f"{path} cannot be written: this process may not open more files. A writer has {each} "
+        f"files open for each of {shards}; allow more, for example with "
+        f"`ulimit -n {max(4096, 2 * each * n_shards)}`."
+    )
+
+
+def finish_commit(root: Folder, record: ShardRecord) -> None:
+    """Finish or undo an interrupted commit in a shard.
+
+    Afterwards ``MANIFEST.json`` of the shard has the hash in ``record``, and there is no `NEXT`.
+
+    Args:
+        root: The folder of the sharded index.
+        record: The entry of the shard in ``shards.json``.
+
+    Raises:
+        StaleShard: Neither ``MANIFEST.json`` nor `NEXT` has the hash in the record.
+        CorruptIndex: The folder of the shard is missing or cannot be opened.
+        OSError: The disk failed.
+    """
+    folder = open_shard(root, record)
+    waits = folder.has(NEXT)
+    if read_bytes(folder, manifests.NAME)[:64] == record.sha256.encode():
+        if waits:  # the commit of this manifest was not completed
+            files.disk.unlink(folder / NEXT)
+    elif read_bytes(folder, NEXT)[:64] == record.sha256.encode():
+        publish_next(folder)
+    else:
+        raise StaleShard(folder, record)
+
+
+def publish_next(folder: Folder) -> None:
+    """Rename the file `NEXT` of a shard to ``MANIFEST.json``."""
+    files.disk.replace(folder / NEXT, folder / manifests.NAME)
+    files.disk.fsync_folder(folder)

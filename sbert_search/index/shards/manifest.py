@@ -1,0 +1,236 @@
+"""shards.json: the file that lists the shards, and the rule that assigns documents to them.
+
+A shard is an ordinary index in a sub-folder, with a manifest of its own (``MANIFEST.json``). For
+each shard, shards.json has the sha256 of this manifest. To commit a change, shards.json is replaced
+by a new version. Line 1 of the file is the sha256 of the rest; line 2 is JSON with sorted keys and
+no spaces.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sbert_search.base import files
+from sbert_search.base.folders import Folder
+from sbert_search.config import UnknownSettingError, from_mapping, to_mapping
+from sbert_search.errors import ConfigError, CorruptIndex, IndexStoreError, NotAnIndex
+from sbert_search.index.storage import ids
+from sbert_search.index.storage import manifest as manifests
+from sbert_search.index.storage.manifest import Manifest
+
+ROUTING = "xxh3_64 of doc_id modulo the number of shards"
+"""The rule, in the words of shards.json. The id tables of all segments contain the same hashes."""
+
+
+def shard_of(doc_id: str, n_shards: int) -> int:
+    """Return the number of the shard, from 0, that holds the document with this id."""
+    return int(shards_of([doc_id], n_shards)[0])
+
+
+def shards_of(doc_ids: Sequence[str], n_shards: int) -> NDArray[np.int64]:
+    """Return the number of the shard of each id, int64 (n,)."""
+    return shards_of_hashes(ids.hash_ids(doc_ids), n_shards)
+
+
+def shards_of_hashes(hashes: NDArray[np.uint64], n_shards: int) -> NDArray[np.int64]:
+    """Return the number of the shard of each hash of an id, int64 (n,).
+
+    Args:
+        hashes: Hashes of ids, uint64 (n,), such as the first row of a segment's id table.
+        n_shards: Number of shards, at least 1.
+    """
+    return (hashes % np.uint64(n_shards)).astype(np.int64)
+
+
+NAME = manifests.SHARDS
+FORMAT = "sbert-search sharded index"
+VERSION = 1
+MAX_SHARDS = 1024
+# With 128 shards a writer has 7 x 128 = 896 files open; a process may usually open 1,024.
+MAX_NEW_SHARDS = 128
+FILES_OF_SHARD = 7  # files that a writer has open for each shard
+MAX_BYTES = 1 << 20  # of the file; the rest of a longer file is not read, so its hash is wrong
+
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ShardRecord:
+    """The entry of one shard in shards.json: the shard's folder, and which manifest is current.
+
+    Attributes:
+        folder: Name of the folder.
+        generation: Number of commits of the shard so far.
+        sha256: The hash in the first line of the shard's manifest.
+    """
+
+    folder: str
+    generation: int
+    sha256: str
+
+    def __post_init__(self) -> None:
+        if not _SHA256.fullmatch(self.sha256):
+            raise ConfigError(f"{self.sha256!r} is no sha256.")
+
+    @classmethod
+    def of(cls, number: int, manifest: Manifest) -> ShardRecord:
+        """Make the record of shard ``number``, whose current manifest is ``manifest``."""
+        sha256 = manifests.encode(manifest)[:64].decode()
+        return cls(folder=folder_name(number), generation=manifest.generation, sha256=sha256)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ShardManifest:
+    """One state of a sharded index.
+
+    Attributes:
+        format: Name of the format.
+        version: Version of the format.
+        generation: Number of commits of the sharded index so far.
+        routing: The rule that assigns a document to a shard; always `ROUTING`.
+        shards: The record of each shard, in the order of their numbers.
+    """
+
+    format: str = FORMAT
+    version: int = VERSION
+    generation: int = 0
+    routing: str = ROUTING
+    shards: tuple[ShardRecord, ...]
+
+    def __post_init__(self) -> None:
+        require_number(len(self.shards))
+        if self.routing != ROUTING:
+            raise ConfigError(f"its routing is {self.routing!r}, not {ROUTING!r}")
+        expected = folder_names(len(self.shards))
+        if [shard.folder for shard in self.shards] != expected:
+            raise ConfigError(f"its folders are not {expected[0]} to {expected[-1]}")
+
+
+def folder_name(number: int) -> str:
+    """Return the name of the folder of a shard, given its number from 0."""
+    return f"shard-{number:04d}"
+
+
+def folder_names(n_shards: int) -> list[str]:
+    """Return the names of the folders of all shards."""
+    return [folder_name(number) for number in range(n_shards)]
+
+
+def require_number(n_shards: int) -> None:
+    """Refuse a number of shards that no index can have.
+
+    Raises:
+        ConfigError: It is no integer, below 1 or above `MAX_SHARDS`.
+    """
+    if not isinstance(n_shards, int) or not 1 <= n_shards <= MAX_SHARDS:
+        raise ConfigError(
+            f"The number of shards is {n_shards!r:.100}; it must be an integer from 1 to "
+            f"{MAX_SHARDS}."
+        )
+
+
+def require_new_number(n_shards: int) -> None:
+    """Refuse a number of shards that a new index shall not have.
+
+    Indexes that `store.assemble` makes may have up to `MAX_SHARDS`.
+
+    Raises:
+        ConfigError: It is below 1 or above `MAX_NEW_SHARDS`.
+    """
+    require_number(n_shards)
+    if n_shards > MAX_NEW_SHARDS:
+        raise ConfigError(
+            f"The number of shards is {n_shards}; a new index has at most {MAX_NEW_SHARDS}, since "
+            f"a writer has {FILES_OF_SHARD} files open for each shard, and a process may usually "
+            "open 1,024."
+        )
+
+
+def encode(manifest: ShardManifest) -> bytes:
+    """Serialise a manifest."""
+    body = (json.dumps(to_mapping(manifest), sort_keys=True, separators=(",", ":")) + "\n").encode()
+    return hashlib.sha256(body).hexdigest().encode() + b"\n" + body
+
+
+def decode(data: bytes) -> ShardManifest:
+    """Parse the bytes of shards.json.
+
+    Raises:
+        CorruptIndex: The bytes differ from their checksum or are malformed.
+        IndexStoreError: A newer version of this package wrote them.
+    """
+    stated, _, body = data.partition(b"\n")
+    actual = hashlib.sha256(body).hexdigest()
+    if stated != actual.encode():
+        raise CorruptIndex(NAME, f"sha256 {stated[:64].decode('ascii', 'replace')}", actual)
+    try:
+        values = json.loads(body)
+        _check_version(values)
+        return from_mapping(ShardManifest, values)
+    except UnknownSettingError as error:
+        raise _newer(f"has fields that this version does not know: {error}") from error
+    except (ValueError, RecursionError, ConfigError) as error:
+        reason = str(error).rstrip(".")
+        raise CorruptIndex(NAME, "a manifest of a sharded index", f"this: {reason}") from error
+
+
+def read(folder: Folder) -> ShardManifest:
+    """Read and check the manifest of a sharded index.
+
+    Raises:
+        NotAnIndex: The folder has no shards.json, or the file cannot be read, for example because
+            it is a folder.
+        CorruptIndex: The manifest differs from its checksum or is malformed.
+        IndexStoreError: A newer version of this package wrote the manifest, or this process has no
+            permission to read it, or too many files open.
+    """
+    try:
+        data = bytes(files.map_file(folder / NAME)[: MAX_BYTES + 1])
+    except FileNotFoundError as error:
+        raise NotAnIndex(f"{folder} holds no sharded index: it has no {NAME}.") from error
+    except OSError as error:
+        if files.is_fault_of_file(error):
+            raise NotAnIndex(f"{folder} holds no index that can be read: {error}.") from error
+        raise IndexStoreError(f"{folder} cannot be read: {error}.") from error
+    return decode(data)
+
+
+def write(
+    folder: Folder, manifest: ShardManifest, *, ready: Callable[[], object] | None = None
+) -> None:
+    """Commit a new state of a sharded index by replacing shards.json.
+
+    Args:
+        folder: The folder of the sharded index.
+        manifest: The new state.
+        ready: Called right before the replacement; if it raises, the old state stays.
+
+    Raises:
+        OSError: The disk failed; the old state stays.
+        CommitUnknown: The disk failed at the last step; the old or the new state holds.
+    """
+    manifests.replace_state(folder, NAME, encode(manifest), ready=ready)
+
+
+def _check_version(values: object) -> None:
+    if not isinstance(values, dict) or values.get("format") != FORMAT:
+        raise ConfigError("it is in no known format")
+    version = values.get("version")
+    if not isinstance(version, int) or version < 1:
+        raise ConfigError(f"its version is {version!r}")
+    if version > VERSION:
+        raise _newer(f"has format version {version}, and this version reads up to {VERSION}.")
+
+
+def _newer(what: str) -> IndexStoreError:
+    return IndexStoreError(
+        "A newer version of sbert-search made this sharded index. Install that version, or build "
+        f"the index again with this one. {NAME} {what}"
+    )

@@ -1,0 +1,398 @@
+"""Creating, opening and locking a sharded index, also out of existing indexes.
+
+A sharded index is a folder of ordinary indexes, its shards, which are numbered from 0. The file
+``shards.json`` lists them; it is the manifest of the sharded index. The id of a document decides
+which shard holds it (`manifest.shard_of`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from sbert_search.base import files, locks
+from sbert_search.base.folders import Folder
+from sbert_search.errors import IndexStoreError, NotAnIndex
+from sbert_search.index import store as stores
+from sbert_search.index.shards import manifest as shard_manifests
+from sbert_search.index.shards.manifest import ShardManifest, ShardRecord, shards_of_hashes
+from sbert_search.index.shards.snapshot import (
+    ShardedSnapshot,
+    StaleShard,
+    naming_shard,
+    open_snapshots,
+    read_bytes,
+    require_alike,
+)
+from sbert_search.index.snapshot import Snapshot
+from sbert_search.index.storage import columns as columns_of
+from sbert_search.index.storage import manifest as manifests
+from sbert_search.index.storage.manifest import (
+    LOCK,
+    OPEN_TRIES,
+    BuildCursor,
+    ColumnType,
+    Manifest,
+    StoreSettings,
+)
+from sbert_search.index.store import IndexStore
+
+if TYPE_CHECKING:
+    from sbert_search.index.shards.writer import ShardedWriter
+
+
+# A search must not wait for the import of code that writes indexes, so the methods that write
+# import it.
+
+
+class ShardedStore(IndexStore):
+    """A sharded index on disk: a snapshot to read, and a writer if no other process writes.
+
+    Args:
+        snapshot: The state to read.
+        wait_s: Seconds that a writer waits for another process's lock.
+    """
+
+    snapshot: ShardedSnapshot
+
+    def __init__(self, snapshot: ShardedSnapshot, *, wait_s: float = 0.0) -> None:
+        super().__init__(snapshot, wait_s=wait_s)
+
+    @property
+    def commit_file(self) -> Path:
+        """The file that each commit replaces."""
+        return self.path / manifests.SHARDS
+
+    @classmethod
+    def open(cls, path: str | Path, *, wait_s: float = 0.0) -> ShardedStore:
+        """Open a sharded index for reading, without a lock; errors as for `ShardedIndex.open`."""
+        return cls(open_state(Path(path)), wait_s=wait_s)
+
+    def __reduce__(self) -> tuple[Callable[..., ShardedStore], tuple[str]]:
+        """Pickle the path, since mapped files cannot be sent; unpickling opens the newest state."""
+        return partial(ShardedStore.open, wait_s=self.wait_s), (str(self.path),)
+
+    def newest(self) -> ShardedSnapshot:
+        """Open the newest state of the index; see `IndexStore.newest`."""
+        return open_state(self.path, self.snapshot)
+
+    @contextlib.contextmanager
+    def writer(self, *, at_least_s: float = 0.0) -> Iterator[ShardedWriter]:
+        """Lock the index and yield its writer; each commit updates `snapshot` of this store.
+
+        Args:
+            at_least_s: Seconds to wait for another process's lock, even if ``wait_s`` is less.
+
+        Raises:
+            IndexLocked: Another process is writing.
+            IndexStoreError: The folder cannot be written, or holds another index; see `refresh`.
+            UnfinishedBuild: As for `refresh`.
+            CorruptIndex: A file of the index is missing or damaged.
+        """
+        from sbert_search.index.shards.held import held
+        from sbert_search.index.shards.writer import ShardedWriter
+        from sbert_search.index.storage.transaction import remove_unreferenced, require_files
+
+        with held(self.path, max(self.wait_s, at_least_s)) as (shards, manifest):
+            try:
+                newest = _opened(shards.root, manifest, self.snapshot)
+            except FileNotFoundError as error:  # under the lock, no other process removes files
+                raise stores.missing_file(shards.root, error) from error
+            self._start_from(newest)
+            states = zip(shards.shards, manifest.shards, newest.shards, strict=True)
+            for shard, record, state in states:
+                with naming_shard(record):
+                    require_files(shard.folder, state.manifest)
+                remove_unreferenced(shard, state.manifest)
+            yield ShardedWriter(newest, shards, self._move)
+
+    def backup_to(self, target: str | Path) -> None:
+        """Copy the newest state to a new folder; see `index.shards.writer.backup_shards`."""
+        from sbert_search.index.shards.writer import backup_shards
+        from sbert_search.index.upkeep import backup
+
+        for _ in range(OPEN_TRIES):
+            self.refresh()
+            try:
+                backup_shards(self.snapshot, Path(target))
+            except FileNotFoundError as error:
+                if not self.refresh():
+                    raise backup.missing_file(self.snapshot.folder, error) from error
+            else:
+                return
+        raise stores.always_changing(self.path)
+
+
+@dataclass(frozen=True)
+class ShardedStores:
+    """Makes and opens sharded indexes with ``n_shards`` shards, as a `StoreMaker` does."""
+
+    n_shards: int
+
+    def open(self, path: str | Path) -> IndexStore:
+        """Open the sharded index in a folder; errors as for `ShardedIndex.open`.
+
+        Raises:
+            IndexStoreError: The index has another number of shards.
+        """
+        store = ShardedStore.open(path)
+        if (n_shards := len(store.snapshot.shards)) != self.n_shards:
+            raise IndexStoreError(
+                f"{path} has {n_shards} shards, not {self.n_shards}. Build with --shards "
+                f"{n_shards}, name another folder, or remove this one."
+            )
+        return store
+
+    def require_free(self, path: Path) -> None:
+        """Refuse a folder in which `create` would refuse to make an index, and write nothing.
+
+        Raises:
+            ConfigError: A new index cannot have this number of shards.
+            IndexStoreError: The folder holds an index or other files, or cannot be read.
+        """
+        shard_manifests.require_new_number(self.n_shards)
+        if folder := stores.opened_if_present(path):
+            check_free(folder, shard_manifests.folder_names(self.n_shards))
+
+    def create(
+        self,
+        path: str | Path,
+        settings: StoreSettings,
+        columns: Mapping[str, ColumnType] | None = None,
+        *,
+        build: BuildCursor | None = None,
+    ) -> IndexStore:
+        """Make empty shards and ``shards.json``; arguments and errors as for `IndexStore.create`.
+
+        If the call is interrupted, a second call with the same arguments finishes it.
+
+        Raises:
+            ConfigError: A new index cannot have this number of shards.
+        """
+        shard_manifests.require_new_number(self.n_shards)
+        path = Path(path).absolute()
+        names = shard_manifests.folder_names(self.n_shards)
+        try:
+            with contextlib.suppress(FileExistsError):
+                files.disk.make_folder(path)
+                files.disk.fsync_folder(path.parent)
+            check_free(Folder.open(path), names)
+            with contextlib.ExitStack() as stack:
+                root, _ = stores.take_lock(stack, path, 0.0)
+                check_free(root, names)
+                records = []
+                for number, name in enumerate(names):
+                    manifest = _empty_shard(path / name, settings, columns, build)
+                    records.append(ShardRecord.of(number, manifest))
+                files.disk.fsync_folder(root)
+                shard_manifests.write(root, ShardManifest(shards=tuple(records)))
+        except OSError as error:
+            raise IndexStoreError(f"No index can be made at {path}: {error}.") from error
+        return ShardedStore.open(path)
+
+
+def open_state(path: Path, reuse: ShardedSnapshot | None = None) -> ShardedSnapshot:
+    """Open the newest state of a sharded index; start over if its folder is replaced meanwhile.
+
+    Args:
+        path: The folder.
+        reuse: An earlier state. Its open files are used again if the folder is still the same.
+            None: all files are opened.
+    """
+    return stores.following(path, lambda root: _newest(root, reuse))
+
+
+def _newest(root: Folder, reuse: ShardedSnapshot | None) -> ShardedSnapshot:
+    """Open the newest state of an open folder; start over if a writer changes its files."""
+    if reuse and reuse.folder.identity != root.identity:
+        reuse = None
+    for _ in range(OPEN_TRIES):
+        manifest = shard_manifests.read(root)
+        try:
+            return _opened(root, manifest, reuse)
+        except (FileNotFoundError, StaleShard) as error:
+            if shard_manifests.read(root) == manifest:
+                if isinstance(error, StaleShard):
+                    raise
+                raise stores.missing_file(root, error) from error
+    raise stores.always_changing(root.path)
+
+
+def _opened(
+    root: Folder, manifest: ShardManifest, reuse: ShardedSnapshot | None
+) -> ShardedSnapshot:
+    if reuse and reuse.record == manifest:
+        return reuse
+    known = (reuse.record, reuse.shards) if reuse else None
+    return ShardedSnapshot(root, manifest, open_snapshots(root, manifest, known))
+
+
+def check_free(folder: Folder, names: list[str]) -> None:
+    """Refuse a folder that is not empty; remains of an interrupted creation are allowed.
+
+    Args:
+        folder: The folder in which an index is to be made.
+        names: Names of the folders of the shards, which may exist.
+    """
+    entries = folder.listing()
+    if manifests.SHARDS in entries:
+        raise IndexStoreError(
+            f"{folder} already holds an index; add to it, or name another folder."
+        )
+    if manifests.NAME in entries:
+        raise IndexStoreError(
+            f"{folder} holds an index without shards. Name another folder, or remove this one; an "
+            "unfinished build of it is resumed without --shards."
+        )
+    allowed = {LOCK, f"{manifests.SHARDS}.tmp", *locks.PROBES, *names}
+    if foreign := sorted(entries.keys() - allowed):
+        raise IndexStoreError(
+            f"{folder} is not empty (it holds {foreign[0]!r}); name a new folder for the index."
+        )
+
+
+def _empty_shard(
+    path: Path,
+    settings: StoreSettings,
+    columns: Mapping[str, ColumnType] | None,
+    build: BuildCursor | None,
+) -> manifests.Manifest:
+    """Make an empty shard; replace an empty one that an interrupted creation has left."""
+    with contextlib.suppress(NotAnIndex):
+        left = IndexStore.open(path).snapshot.manifest
+        if left.segments or left.generation:
+            raise IndexStoreError(
+                f"{path} holds an index, but its folder has no {manifests.SHARDS}. Restore that "
+                "file, or remove the folder."
+            )
+        files.remove_tree(path)
+    return IndexStore.create(path, settings, columns, build=build).snapshot.manifest
+
+
+def assemble(path: Path, parts: Sequence[Path]) -> ShardedStore:
+    """Move finished indexes into a new folder, as the shards of one index.
+
+    Part ``n`` may hold only documents whose ids belong to shard ``n``, and no row number (the
+    number of a passage in an index) may be in two parts. The parts are renamed, so they must be on
+    the file system of ``path``. If the call is interrupted before the sharded index is complete, a
+    second call with the same arguments finishes it.
+
+    Args:
+        path: The new folder. It is absent or empty, or has the remains of an interrupted call.
+        parts: Folders of the indexes; the first becomes shard 0, the second shard 1, and so on.
+
+    Raises:
+        ConfigError: There is no part, or there are more than `manifest.MAX_SHARDS`.
+        IndexStoreError: A part is unfinished, has another model or other settings than the first
+            part, has a metadata column of another type, holds a document of another shard, or has a
+            row number that another part has too; or ``path`` is not free or cannot be written.
+        CorruptIndex: A file of a part is damaged.
+    """
+    shard_manifests.require_number(len(parts))
+    path = path.absolute()
+    names = shard_manifests.folder_names(len(parts))
+    places = [path / name for name in names]
+    found = [_found(place, part.absolute()) for place, part in zip(places, parts, strict=True)]
+    _check_parts(path, [IndexStore.open(part).snapshot for part in found])
+    try:
+        with contextlib.suppress(FileExistsError):
+            files.disk.make_folder(path)
+            files.disk.fsync_folder(path.parent)
+        with contextlib.ExitStack() as stack:
+            root, _ = stores.take_lock(stack, path, 0.0)
+            check_free(root, names)
+            for part, place in zip(found, places, strict=True):
+                if part != place:
+                    files.disk.replace(part, place)
+                    files.disk.fsync_folder(part.parent)
+            files.disk.fsync_folder(root)
+            records = [_record(place, name) for place, name in zip(places, names, strict=True)]
+            shard_manifests.write(root, ShardManifest(shards=tuple(records)))
+    except OSError as error:
+        raise IndexStoreError(f"No index can be made at {path}: {error}.") from error
+    return ShardedStore.open(path)
+
+
+def rows_from(number: int) -> int:
+    """Return the first row number for part ``number``, which is ``number`` x 2**48.
+
+    Parts that start at these numbers share no row numbers. Pass the result as ``first_row`` to
+    `IndexStore.create`, which makes the empty part, and then add the documents to the part.
+    """
+    return number << 48
+
+
+def _found(place: Path, part: Path) -> Path:
+    """Return where a part is: at its place, if an interrupted call has moved it, or still outside.
+
+    Raises:
+        IndexStoreError: Another folder is at its place.
+    """
+    if not place.is_dir():
+        return part
+    if part.exists() and not part.samefile(place):
+        raise IndexStoreError(
+            f"{place} exists already, so {part} cannot be moved there. Remove {place} if it is not "
+            "needed, or name another new folder."
+        )
+    return place
+
+
+def _check_parts(path: Path, parts: Sequence[Snapshot]) -> None:
+    """Refuse parts that cannot be the shards of one index."""
+    require_alike(path, parts)
+    _check_columns(parts)
+    for number, part in enumerate(parts):
+        if (build := part.manifest.build) is not None and not build.finished:
+            raise IndexStoreError(f"{part.path} is an unfinished build; finish it first.")
+        for segment in part.segments:
+            actual = shards_of_hashes(segment.ids[0], len(parts))
+            if (wrong := actual != number).any():
+                raise IndexStoreError(
+                    f"{part.path} shall be shard {number}, but holds a document of shard "
+                    f"{actual[wrong][0]}. Give shard_of(doc_id, {len(parts)}) of each document."
+                )
+    # The rows of deleted documents are compared too: to read a row, a sharded index looks for its
+    # number in all segments, and segments also contain deleted rows.
+    held = [segment.rows for part in parts for segment in part.segments]
+    rows = np.sort(np.concatenate([np.empty(0, np.int64), *held]))
+    if (twice := rows[1:] == rows[:-1]).any():
+        raise IndexStoreError(
+            f"Row {rows[1:][twice][0]} is in two of the parts of {path}. Number the rows of each "
+            "part apart (`rows_from`)."
+        )
+
+
+def _check_columns(parts: Sequence[Snapshot]) -> None:
+    """Refuse parts in which one metadata column has types that cannot be merged."""
+    columns: dict[str, ColumnType] = {}
+    for number, part in enumerate(parts):
+        try:
+            columns = columns_of.merge(columns, part.manifest.columns)
+        except IndexStoreError as error:
+            raise IndexStoreError(
+                f"{part.path} cannot be shard {number} of the index of the parts before it. {error}"
+            ) from error
+    for part in parts:
+        for name, kind in part.manifest.columns.items():
+            if kind in ("int64", "list[string]") and columns[name] != kind:
+                if part.widens(name):
+                    continue
+                held, fails = ("integers", "round") if kind == "int64" else ("texts", "refuse")
+                raise IndexStoreError(
+                    f"{part.path}: the metadata column {name!r} holds {held} that {columns[name]}, "
+                    f"its type in another part, would {fails}; rename it in the source."
+                )
+
+
+def _record(place: Path, name: str) -> ShardRecord:
+    folder = Folder.open(place)
+    data = read_bytes(folder, manifests.NAME)
+    manifest: Manifest = manifests.decode(data)
+    return ShardRecord(folder=name, generation=manifest.generation, sha256=data[:64].decode())

@@ -1,0 +1,352 @@
+"""Changing a sharded index, which is a folder of ordinary indexes, and backing it up.
+
+The id of a document decides to which shard the document is added. One commit covers all shards.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sbert_search.base import files
+from sbert_search.base.folders import Folder
+from sbert_search.errors import CommitUnknown, IndexStoreError
+from sbert_search.index.settings import LexicalSettings
+from sbert_search.index.shards import manifest as shard_manifests
+from sbert_search.index.shards.held import HeldShards
+from sbert_search.index.shards.manifest import ShardManifest, ShardRecord, shards_of
+from sbert_search.index.shards.snapshot import ShardedSnapshot, naming_shard
+from sbert_search.index.snapshot import Snapshot
+from sbert_search.index.storage.manifest import BuildCursor, ColumnType, StoreSettings
+from sbert_search.index.storage.segment_writer import IntArray, PassageBatch
+from sbert_search.index.storage.transaction import remove_unreferenced
+from sbert_search.index.upkeep import backup
+from sbert_search.index.writer import BlankDocuments, IndexWriter
+from sbert_search.records import Document
+
+
+def backup_shards(snapshot: ShardedSnapshot, target: Path) -> None:
+    """Copy one state of a sharded index to a new folder, by hard links if possible.
+
+    Each shard is copied by `backup.backup_to`. The new folder gets its final name when it is
+    complete.
+
+    Args:
+        snapshot: The state.
+        target: The new folder, which must not exist.
+
+    Raises:
+        FileNotFoundError: A file of the index is gone, for example after a compaction by another
+            process.
+        IndexStoreError: The target exists, its parent folder does not, a file may not be read, or
+            the disk failed. An incomplete copy is removed, as far as the disk allows.
+        CorruptIndex: A file of the index is damaged; no target is made.
+    """
+    target = target.absolute()
+    opened = []
+    for record, shard in zip(snapshot.record.shards, snapshot.shards, strict=True):
+        with naming_shard(record):
+            opened.append(backup.opened_files(shard.folder, shard.manifest))
+    try:
+        parent = Folder.open(target.parent)
+        if parent.has(target.name):
+            raise IndexStoreError(f"{target} exists already; name a new folder for the backup.")
+        making = target.with_name(f".{target.name}.partial-{os.urandom(4).hex()}")
+        files.disk.make_folder(making)
+        try:
+            records = []
+            for number, (shard, views) in enumerate(zip(snapshot.shards, opened, strict=True)):
+                place = making / shard_manifests.folder_name(number)
+                record = ShardRecord.of(number, shard.manifest)
+                with naming_shard(record):
+                    backup.backup_to(shard.folder, shard.manifest, place, views)
+                records.append(record)
+            generation = snapshot.record.generation
+            new = ShardManifest(generation=generation, shards=tuple(records))
+            shard_manifests.write(Folder.open(making), new)
+            files.disk.replace(making, target)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                files.remove_tree(making)
+            raise
+        files.disk.fsync_folder(parent)
+    except OSError as error:
+        raise IndexStoreError(f"The backup to {target} failed: {error}.") from error
+
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class RoutedBatch:
+    """The documents of a batch that belong to one shard; attributes as of `PassageBatch`."""
+
+    documents: Sequence[Document]
+    doc_of: NDArray[np.int64]
+    chunk: IntArray
+    char_start: IntArray
+    char_end: IntArray
+    n_tokens: IntArray
+    lost_tokens: IntArray
+    vectors: NDArray[np.floating]
+    given: bool
+
+    @classmethod
+    def of(cls, batch: PassageBatch, docs: NDArray[np.int64], at: NDArray[np.int64]) -> RoutedBatch:
+        """Take some documents of a batch, with their passages.
+
+        Args:
+            batch: The batch.
+            docs: Positions of the documents in the batch, ascending, int64 (n_docs,).
+            at: Positions of their passages in the batch, ascending, int64 (n_rows,).
+        """
+        return cls(
+            documents=[batch.documents[i] for i in docs.tolist()],
+            doc_of=np.searchsorted(docs, np.asarray(batch.doc_of)[at]),
+            chunk=batch.chunk[at],
+            char_start=batch.char_start[at],
+            char_end=batch.char_end[at],
+            n_tokens=batch.n_tokens[at],
+            lost_tokens=batch.lost_tokens[at],
+            vectors=batch.vectors[at],
+            given=batch.given,
+        )
+
+
+class ShardedWriter(IndexWriter):
+    """The only writer of a sharded index; made by `ShardedStore.writer`.
+
+    Each method first writes durable files in the shards. Then one commit makes the new states of
+    all shards current. Only `compact` and `finish_build` make a commit for each shard.
+
+    Args:
+        snapshot: The newest state.
+        shards: The opened folders of the index and of its shards, with their locks.
+        publish: Called with the new state after each commit.
+
+    Attributes:
+        snapshot: The state after the last commit.
+    """
+
+    snapshot: ShardedSnapshot
+
+    def __init__(
+        self,
+        snapshot: ShardedSnapshot,
+        shards: HeldShards,
+        publish: Callable[[ShardedSnapshot], None],
+    ) -> None:
+        super().__init__(snapshot, shards.shards[0], lambda _: None)
+        self._shards, self._publish_union = shards, publish
+        self._writers = [
+            IndexWriter(state, shard, lambda _: None, len(snapshot.shards))
+            for state, shard in zip(snapshot.shards, shards.shards, strict=True)
+        ]
+        self._is_open = True
+
+    def add_columns(self, columns: Mapping[str, ColumnType]) -> None:
+        """Add the metadata columns of a source; see `IndexWriter.add_columns`."""
+        super().add_columns(columns)
+        for writer in self._writers:
+            writer.add_columns(self._columns)
+
+    def commit(
+        self,
+        batch: PassageBatch | None,
+        *,
+        cursor: BuildCursor | None = None,
+        starts_block: bool = True,
+        ends_block: bool = True,
+        rows: NDArray[np.int64] | None = None,
+    ) -> None:
+        """Add passages durably to their shards; arguments and errors as for `IndexWriter.commit`.
+
+        Every shard stores the cursor, which is the progress of the build. If ``rows`` is None, the
+        passages get row numbers in the order of the batch, from the next number that no shard uses.
+        """
+        documents = batch.documents if batch is not None else ()
+        if not documents and cursor is None:
+            return
+        parts = self._routed(batch, rows) if batch is not None and documents else {}
+        first = self.snapshot.manifest.next_row
+        with self.together():
+            for number, writer in enumerate(self._writers):
+                if cursor and starts_block and documents:
+                    writer.leave_rows(first + 1)
+                part, part_rows = parts.get(number, (None, None))
+                writer.commit(
+                    part,
+                    cursor=cursor,
+                    starts_block=starts_block,
+                    ends_block=ends_block,
+                    rows=part_rows,
+                )
+        self._forget(documents)
+
+    def commit_blank(self, documents: BlankDocuments, *, cursor: BuildCursor) -> None:
+        """Refuse documents without text that are given as columns of ids and vectors.
+
+        Raises:
+            IndexStoreError: Always.
+        """
+        raise IndexStoreError(
+            f"{self.path} is a sharded index, which takes vectors with Index.build(vectors=...) or "
+            "add(vectors=...), and not with from_vectors."
+        )
+
+    def start_over(
+        self, settings: StoreSettings, columns: Mapping[str, ColumnType], build: BuildCursor
+    ) -> None:
+        """Replace everything in all shards by an empty state; see `IndexWriter.start_over`."""
+        with self.together():
+            for writer in self._writers:
+                writer.start_over(settings, columns, build)
+        self._columns = dict(columns)
+
+    def settle(self, *, memory_bytes: int | None = None) -> bool:
+        """Merge segments at the end of an update; see `IndexWriter.settle`."""
+        with self.together():
+            return any(self._each(lambda writer: writer.settle(memory_bytes=memory_bytes)))
+
+    def compact(self, *, memory_bytes: int | None = None, retrain: bool = False) -> None:
+        """Merge segments and drop dead rows; see `IndexWriter.compact`.
+
+        The shards are compacted one after another, each in a commit of its own.
+        """
+        for writer, record in zip(self._writers, self.snapshot.record.shards, strict=True):
+            with self.together(), naming_shard(record):
+                writer.compact(memory_bytes=memory_bytes, retrain=retrain)
+
+    def finish_build(self, *, memory_bytes: int | None = None) -> None:
+        """Compact the shards and mark the build as finished; see `IndexWriter.finish_build`."""
+        self.compact(memory_bytes=memory_bytes)
+        with self.together():
+            for writer in self._writers:
+                if cursor := writer.snapshot.manifest.build:
+                    writer.commit(None, cursor=dataclasses.replace(cursor, finished=True))
+
+    def repair(self) -> list[str]:
+        """Rebuild damaged FAISS indexes and postings; see `IndexWriter.repair`.
+
+        Returns:
+            Names of the files removed, such as ``shard-0001/ann/000003.faiss``.
+        """
+        dropped: set[str] = set()
+        with self.together():
+            repaired = self._each(lambda writer: writer.repair())
+            for record, names in zip(self.snapshot.record.shards, repaired, strict=True):
+                dropped |= {f"{record.folder}/{name}" for name in names}
+        for writer, shard in zip(self._writers, self._shards.shards, strict=True):
+            strays = remove_unreferenced(shard, writer.snapshot.manifest, grace_s=0.0)
+            dropped |= {f"{shard.folder.path.name}/{name}" for name in strays}
+        return sorted(dropped)
+
+    def set_lexical(self, settings: LexicalSettings | None) -> None:
+        """Change the settings of lexical search; see `IndexWriter.set_lexical`."""
+        with self.together():
+            self._each(lambda writer: writer.set_lexical(settings))
+
+    def backup_to(self, target: str | Path) -> None:
+        """Copy this state to a new folder; see `index.shards.writer.backup_shards`."""
+        backup_shards(self.snapshot, Path(target))
+
+    def delete_documents(self, first_rows: NDArray[np.int64]) -> None:
+        """Delete documents, given the row numbers of their first passages, int64 (n_docs,)."""
+        if not len(first_rows):
+            return
+        with self.together():
+            for writer in self._writers:
+                writer.delete_documents(first_rows[writer.snapshot.holds(first_rows)])
+
+    def _each(self, change: Callable[[IndexWriter], T]) -> list[T]:
+        """Change each shard and list the results; an error of damage names the shard's folder."""
+        results = []
+        for writer, record in zip(self._writers, self.snapshot.record.shards, strict=True):
+            with naming_shard(record):
+                results.append(change(writer))
+        return results
+
+    def _routed(
+        self, batch: PassageBatch, rows: NDArray[np.int64] | None
+    ) -> dict[int, tuple[RoutedBatch, NDArray[np.int64]]]:
+        """Split a batch by shard.
+
+        Args:
+            batch: The batch.
+            rows: The row number of each passage, int64 (n_rows,); None: the next unused numbers.
+
+        Returns:
+            For the number of each shard that gets documents: the shard's part of the batch, and the
+            row numbers of its passages.
+        """
+        if rows is None:
+            first = self.snapshot.manifest.next_row
+            rows = np.arange(first, first + len(batch.doc_of))
+        shards = shards_of([document.doc_id for document in batch.documents], len(self._writers))
+        parts = {}
+        for number in np.unique(shards).tolist():
+            docs = np.flatnonzero(shards == number)
+            at = np.flatnonzero(shards[np.asarray(batch.doc_of)] == number)
+            parts[number] = RoutedBatch.of(batch, docs, at), rows[at]
+        return parts
+
+    @contextlib.contextmanager
+    def together(self) -> Iterator[Sequence[IndexWriter]]:
+        """Yield the writers of the shards; at the end, all of their commits become current at once.
+
+        If the context ends with an error, none of the commits becomes current.
+
+        Raises:
+            IndexStoreError: The disk failed, or the folder, a lock or a manifest was replaced; the
+                index is as before. Or an earlier commit of this writer failed at its last step.
+            CommitUnknown: The last step of the commit failed; reopen the index to see its state.
+        """
+        if not self._is_open:
+            raise IndexStoreError(
+                f"{self.path}: an earlier commit of this writer failed at its last step. Open the "
+                "index again."
+            )
+        before = [writer.snapshot for writer in self._writers]
+        shards = self._shards
+        for shard in shards.shards:
+            shard.begin()
+        try:
+            yield self._writers
+            if any(shard.waiting for shard in shards.shards):
+                self._is_open = False  # no other commit until the outcome of this one is known
+                record = shards.commit(self.snapshot.record)
+        except CommitUnknown:
+            raise
+        except OSError as error:
+            self._undo(before, error)
+            raise IndexStoreError(
+                f"{self.path}: writing failed, {error}. The index is as it was before this commit; "
+                "free or repair the disk and run the command again."
+            ) from error
+        except BaseException as error:
+            self._undo(before, error)
+            raise
+        if self._is_open:  # no shard has a new manifest
+            shards.publish()
+        else:
+            states = [writer.snapshot for writer in self._writers]
+            self.snapshot = ShardedSnapshot(self.snapshot.folder, record, states)
+            shards.publish()
+            self._is_open = True
+            self._publish_union(self.snapshot)
+
+    def _undo(self, before: Sequence[Snapshot], error: BaseException) -> None:
+        """Reset all shards to the states in ``before``, unless the commit may have been made."""
+        if self._is_open or isinstance(error, (OSError, IndexStoreError)):
+            for writer, shard, old in zip(self._writers, self._shards.shards, before, strict=True):
+                writer.snapshot = old
+                shard.undo(old.manifest)
+            self._is_open = True

@@ -1,0 +1,1 @@
+"""Keeping an index fast and sound: merges, compaction, checks, backups, a summary."""

@@ -1,0 +1,321 @@
+"""Merging segments into fewer, without deleted and replaced (dead) rows.
+
+`merge_policy` chooses the segments; this module rewrites them. A build ends with one segment per
+million rows. Live rows keep their row numbers. Among hits with equal scores, the lower row number
+comes first; so the results of exact searches do not change (docs/decisions.md: Compaction keeps row
+numbers).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
+
+import numpy as np
+import pyarrow as pa
+
+from sbert_search.base.progress import Advance, progress
+from sbert_search.index.dense import faiss_build
+from sbert_search.index.dense.faiss_runtime import FaissIndex
+from sbert_search.index.lexical.postings import Live, count_terms, texts_of, write_lexical
+from sbert_search.index.lexical.vocabulary import WordList, lists_words
+from sbert_search.index.settings import MIN_ANN_ROWS
+from sbert_search.index.snapshot import Snapshot
+from sbert_search.index.storage import columns as columns_of
+from sbert_search.index.storage import ids
+from sbert_search.index.storage.manifest import ColumnType, Manifest, SegmentRecord
+from sbert_search.index.storage.segment_writer import SegmentPart, write_segment
+from sbert_search.index.storage.segments import BATCH_ROWS, Segment
+from sbert_search.index.storage.transaction import Transaction
+from sbert_search.index.upkeep.merge_policy import Group, lacks_ann
+
+BATCH_BYTES = 64 << 20  # bytes of rows that are written together
+PIECE_BYTES = 16 << 20  # bytes of rows that are read together
+WORK_BYTES = 192 << 20  # memory of a merge: rows that are read and written, and postings
+
+
+def rewritten(work: Transaction, snapshot: Snapshot, groups: Sequence[Group]) -> Manifest:
+    """Write merged segments and return the new manifest, without committing it.
+
+    If any dead rows are kept, one new tombstone lists them all.
+
+    Args:
+        work: The transaction to write in.
+        snapshot: The state to rewrite. The large files of merged segments are hashed first.
+        groups: Which neighbouring segments are merged, in the order of their rows.
+
+    Raises:
+        CorruptIndex: A file is damaged.
+        OSError: The disk failed.
+    """
+    old = snapshot.manifest
+    heads = {group.start: group for group in groups}
+    inside = {i for group in groups for i in group.members}
+    segments: list[SegmentRecord] = []
+    keep_dead: list[int] = []
+    for i, record in enumerate(old.segments):
+        if (group := heads.get(i)) and (merged := _merged(work, snapshot, group)):
+            segments.append(merged)
+        if i not in inside:
+            segments.append(record)
+        if i not in inside or (group and group.extend):
+            keep_dead.append(i)
+    new = dataclasses.replace(old, segments=tuple(segments), tombstones=())
+    return _with_dead_of(work, snapshot, keep_dead, new)
+
+
+def written(
+    work: Transaction,
+    new: Manifest,
+    part: SegmentPart,
+    table: ids.IdTable,
+    extended: Snapshot | None,
+) -> SegmentRecord:
+    """Write new rows as a segment.
+
+    Args:
+        work: The transaction to write in.
+        new: The new manifest; gives the settings and columns of the index.
+        part: The new rows.
+        table: Id table of the documents of ``part``.
+        extended: A state whose last segment is written again before the new rows; all rows of that
+            segment must be live. None: the new segment has only the new rows.
+
+    Raises:
+        CorruptIndex: A file of the last segment is damaged.
+        OSError: The disk failed.
+    """
+    parts, columns = [part], new.columns
+    if extended:
+        older = extended.segments[-1]
+        older.verify()
+        parts = [*_parts(older, None, columns), part]
+        table = ids.make_table(*np.concatenate([older.ids, table], axis=1))
+    record = write_segment(
+        work.folder,
+        work.new_number(),
+        parts,
+        table=table,
+        n_rows=sum(len(part.vectors) for part in parts),
+        settings=new.settings,
+        columns=columns,
+    )
+    if new.settings.lexical is None:
+        return record
+    counted: Counter[str] | None = Counter() if lists_words(record.n_docs) else None
+    lexical = write_lexical(
+        work.folder,
+        work.new_number(),
+        [(count_terms(texts_of(p.docs), new.settings.lexical, counted), None) for p in parts],
+        None if counted is None else [WordList.of(counted)],
+    )
+    return dataclasses.replace(record, lexical=lexical)
+
+
+def with_ann(
+    work: Transaction,
+    snapshot: Snapshot,
+    new: Manifest,
+    *,
+    memory_bytes: int | None = None,
+    retrain: bool = False,
+    n_shards: int = 1,
+) -> Manifest:
+    """Build the FAISS file of every large segment that has none.
+
+    A segment may begin with all rows of an older segment. The older segment's FAISS index is then
+    copied, and only the vectors after these rows are added to the copy. Otherwise all vectors of
+    the segment are added to an empty index.
+
+    Args:
+        work: The transaction to write in.
+        snapshot: An earlier state; if it has a trained FAISS index with the same factory string,
+            that index is used again.
+        new: The manifest to change.
+        memory_bytes: Memory budget of the process; None: no limit.
+        retrain: Train FAISS again, and rebuild every FAISS file.
+        n_shards: Number of shards that are searched together; see `merge_policy.lacks_ann`.
+
+    Raises:
+        ConfigError: The FAISS index of a segment would not fit the budget.
+    """
+    if retrain:
+        new = new.without([segment.ann.name for segment in new.segments if segment.ann])
+    if not lacks_ann(new, n_shards):
+        return new
+    opened = [Segment(work.folder, record, new.settings) for record in new.segments]
+    faiss_build.require_memory(new.settings, max(s.n_rows for s in new.segments), memory_bytes)
+    same = snapshot.settings.spec.factory == new.settings.spec.factory and not retrain
+    empty = _trained_before(snapshot) if same else None
+    empty = empty or faiss_build.train([s.vectors for s in opened], new.settings, memory_bytes)
+    if empty is None:
+        return new
+    records = []
+    for segment in opened:
+        record = segment.record
+        if record.ann is None and record.n_rows * n_shards >= MIN_ANN_ROWS:
+            begun = _copy_to_extend(snapshot, segment) if same else None
+            file = faiss_build.write(
+                work.folder, work.new_number(), begun or empty, segment.vectors
+            )
+            record = dataclasses.replace(record, ann=file)
+        records.append(record)
+    return dataclasses.replace(new, segments=tuple(records))
+
+
+def _with_dead_of(
+    work: Transaction, snapshot: Snapshot, kept: Sequence[int], new: Manifest
+) -> Manifest:
+    """Gather the tombstones of segments that keep their dead rows into one file."""
+    dead = [(snapshot.segments[i], live) for i in kept if (live := snapshot.live(i)) is not None]
+    if not dead:
+        return new
+    rows = np.concatenate([segment.rows[~live] for segment, live in dead])
+    n_docs = sum(int((segment.chunks[~live] == 0).sum()) for segment, live in dead)
+    return dataclasses.replace(new, tombstones=(work.write_tombstones(rows, n_docs),))
+
+
+def _trained_before(snapshot: Snapshot) -> FaissIndex | None:
+    """Return an emptied copy of a trained FAISS index of a state; None if there is none."""
+    copies = (ann.copy() for ann in snapshot.anns if ann)
+    empty = next((copy for copy in copies if copy is not None), None)
+    if empty is not None:
+        empty.reset()
+    return empty
+
+
+def _copy_to_extend(snapshot: Snapshot, segment: Segment) -> FaissIndex | None:
+    """Copy the FAISS index of the older segment whose rows are the first rows of this segment.
+
+    None: there is no such segment, or its FAISS index cannot be read.
+    """
+    for older, ann in zip(snapshot.segments, snapshot.anns, strict=True):
+        n_rows = older.n_rows
+        if ann and n_rows <= segment.n_rows and (older.rows == segment.rows[:n_rows]).all():
+            return ann.copy()
+    return None
+
+
+def _merged(work: Transaction, snapshot: Snapshot, group: Group) -> SegmentRecord | None:
+    """Write the rows of some segments as one segment; None when no row is left."""
+    columns = snapshot.columns
+    # The segment that keeps its dead rows, so that its FAISS index can be extended.
+    kept_whole = group.start if group.extend else None
+    sources = [
+        (snapshot.segments[i], snapshot.live(i) if i != kept_whole else None) for i in group.members
+    ]
+    for segment, _ in sources:
+        segment.verify()
+    tables = [_live_ids(segment, live) for segment, live in sources]
+    n_rows = sum(segment.n_rows if live is None else int(live.sum()) for segment, live in sources)
+    if n_rows == 0:
+        return None
+    with progress("Merging segments", n_rows, "passages") as advance:
+        record = write_segment(
+            work.folder,
+            work.new_number(),
+            _counted(
+                chain.from_iterable(_parts(segment, live, columns) for segment, live in sources),
+                advance,
+            ),
+            table=ids.make_table(*np.concatenate(tables, axis=1)),
+            n_rows=n_rows,
+            settings=snapshot.manifest.settings,
+            columns=columns,
+            batch_rows=_batch_rows([segment for segment, _ in sources]),
+        )
+    if snapshot.settings.lexical is None:
+        return record
+    postings = [
+        (snapshot.postings(i), snapshot.live_docs(i) if i != kept_whole else None)
+        for i in group.members
+    ]
+    words = None
+    if lists_words(record.n_docs):
+        lists = [snapshot.words(i) for i in group.members]
+        known = [words for words in lists if words is not None]
+        words = known if len(known) == len(lists) else None
+    lexical = write_lexical(
+        work.folder, work.new_number(), postings, words, snapshot.settings.lexical
+    )
+    return dataclasses.replace(record, lexical=lexical)
+
+
+def _parts(
+    segment: Segment, live: Live, columns: Mapping[str, ColumnType]
+) -> Iterator[SegmentPart]:
+    """Read the live rows of a segment, a batch at a time."""
+    schema = columns_of.schema(columns)
+    for start, batch in _pieces(segment):
+        vectors = segment.vectors[start : start + batch.num_rows]
+        if live is not None:
+            marks = live[start : start + batch.num_rows]
+            batch, vectors = batch.filter(pa.array(marks)), vectors[marks]
+        part = SegmentPart(_conformed(pa.Table.from_batches([batch]), schema), vectors)
+        del batch, vectors
+        if len(part.vectors):
+            yield part
+        del part  # frees its memory before the next part is read
+
+
+def _counted(parts: Iterable[SegmentPart], advance: Advance) -> Iterator[SegmentPart]:
+    for part in parts:
+        n_rows = len(part.vectors)
+        yield part
+        del part  # frees its memory before the next part is read
+        advance(n_rows)
+
+
+def _pieces(segment: Segment) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """Yield the batches of a segment, large ones in slices, each with its first position."""
+    for start in range(0, segment.n_rows, segment.batch_rows):
+        batch = segment.batch(start // segment.batch_rows)
+        step = max(1, PIECE_BYTES * batch.num_rows // max(1, batch.nbytes))
+        for at in range(0, batch.num_rows, step):
+            yield start + at, batch.slice(at, step)
+
+
+def _batch_rows(segments: Sequence[Segment]) -> int:
+    """Choose the rows per batch so that no batch takes much more than `BATCH_BYTES`.
+
+    A batch is held in memory while it is written. Dead rows are counted as if they were written.
+    """
+    pieces = [piece for segment in segments for _, piece in _pieces(segment)]
+    ends = np.cumsum([piece.num_rows for piece in pieces])
+    taken = np.cumsum([0, *(piece.nbytes for piece in pieces)])
+    # Even a batch of few rows may touch two pieces, which may be larger than the limit.
+    allowed = max(BATCH_BYTES, 2 * max(np.diff(taken), default=0))
+    n_rows = BATCH_ROWS
+    while n_rows > 1:
+        starts = np.arange(0, ends[-1], n_rows)
+        first = np.searchsorted(ends, starts, "right")
+        last = np.searchsorted(ends, np.minimum(starts + n_rows, ends[-1]), "left")
+        if (taken[last + 1] - taken[first]).max() <= allowed:
+            break
+        n_rows //= 2
+    return n_rows
+
+
+def _conformed(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Return a table with the columns of a schema: new ones are null, int64 may become float64.
+
+    Arrow's check of casts to float64 is turned off, because it refuses all integers beyond 2**53,
+    even those that float64 holds exactly. The casts here round nothing, since a column becomes
+    float64 only if that holds all its integers exactly.
+    """
+    present = set(table.schema.names)
+    arrays = [
+        table.column(field.name).cast(field.type, safe=field.type != pa.float64())
+        if field.name in present
+        else pa.nulls(table.num_rows, field.type)
+        for field in schema
+    ]
+    return pa.table(arrays, schema)
+
+
+def _live_ids(segment: Segment, live: Live) -> ids.IdTable:
+    if live is None:
+        return segment.ids
+    return segment.ids[:, live[segment.firsts_of(slice(None))]]

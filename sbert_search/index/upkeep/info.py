@@ -1,0 +1,232 @@
+"""A summary of an index, and how far updates have degraded it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sbert_search.index.dense.faiss_runtime import FaissIndex, import_faiss
+from sbert_search.index.settings import LexicalSettings, Tuning
+from sbert_search.index.snapshot import Snapshot
+from sbert_search.index.storage.manifest import ColumnType
+from sbert_search.index.upkeep.merge_policy import advice
+from sbert_search.records import RowCounts
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class IndexInfo:
+    """A summary of one state of an index.
+
+    Attributes:
+        path: The folder.
+        finished: Whether the build is complete; an unfinished index is not searched.
+        documents: Number of live documents, which searches can find.
+        passages: Number of live rows, one for each passage of these documents.
+        dead_rows: Number of deleted or replaced rows that still take space.
+        segments: Number of segments.
+        size_bytes: Bytes of all files of this state.
+        commits: Number of commits so far.
+        dim: Dimensions of a vector.
+        metric: How vectors are compared.
+        dtype: Type in which vectors are stored.
+        factory: FAISS factory string of the vector search.
+        lexical: Settings of lexical search; None: the index has no lexical data.
+        model: Identity of the model that made the vectors.
+        verdict: The measurement by which the model's precision was chosen for the build; empty if
+            none was made.
+        on_truncate: What is done with texts longer than the model reads; "" if not known.
+        chunk_tokens: Maximum number of tokens of a passage; None: what the model reads.
+        chunk_overlap: Maximum number of tokens that a passage shares with the passage before.
+        columns: Metadata columns and their types.
+        built: Number of input rows of the build, by outcome (indexed, rejected, ...).
+        source_sha256: Hash of the sources of the build; "": the index was made empty.
+        root: The folder with which `Index.sync` compares the index; the id of a file is its path
+            relative to this folder. "": there is no such folder.
+        tuning: Result of the last tuning; None if the index was not tuned.
+        advice: The reason to compact the index, or "".
+        shards: Number of shards; None: the index is not sharded.
+    """
+
+    path: str
+    finished: bool
+    documents: int
+    passages: int
+    dead_rows: int
+    segments: int
+    size_bytes: int
+    commits: int
+    dim: int
+    metric: str
+    dtype: str
+    factory: str
+    lexical: LexicalSettings | None
+    model: Mapping[str, object]
+    verdict: Mapping[str, object]
+    on_truncate: str
+    chunk_tokens: int | None
+    chunk_overlap: int
+    columns: Mapping[str, ColumnType]
+    built: RowCounts
+    source_sha256: str
+    root: str
+    tuning: Tuning | None
+    advice: str
+    shards: int | None = None
+
+
+def describe(snapshot: Snapshot) -> IndexInfo:
+    """Summarise a state of an index."""
+    manifest, settings = snapshot.manifest, snapshot.manifest.settings
+    build = manifest.build
+    stored = build.settings if build else {}
+    return IndexInfo(
+        path=str(snapshot.path),
+        finished=build is None or build.finished,
+        documents=manifest.n_docs,
+        passages=manifest.n_rows,
+        dead_rows=manifest.n_dead_rows,
+        segments=len(manifest.segments),
+        size_bytes=manifest.size_bytes,
+        commits=manifest.generation,
+        dim=settings.dim,
+        metric=settings.metric,
+        dtype=settings.dtype,
+        factory=settings.spec.factory,
+        lexical=settings.lexical,
+        model=settings.identity,
+        verdict=settings.verdict,
+        on_truncate=str(stored.get("on_truncate", "")),
+        chunk_tokens=cast("int | None", stored.get("chunk_tokens")),
+        chunk_overlap=cast("int", stored.get("chunk_overlap", 0)),
+        columns=manifest.columns,
+        built=build.counts if build else RowCounts(),
+        source_sha256=build.source_sha256 if build else "",
+        root=(build.root or "") if build else "",
+        tuning=manifest.tuning,
+        advice=advice(snapshot),
+    )
+
+
+N_PROBES = 200  # passages whose vectors are the queries that measure the recall
+K = 10  # the k of recall@k
+TARGET_RECALL = 0.95
+MAX_IMBALANCE = 2.5  # imbalance factor at which to retrain; just after training it is 1.1 to 1.6
+
+
+@dataclass(frozen=True, slots=True)
+class DriftReport:
+    """The condition of an index after updates.
+
+    Attributes:
+        segments: Number of segments.
+        dead_share: Share of deleted or replaced rows among all stored rows.
+        scanned_share: Share of the live rows that no FAISS file holds; 0 if the spec is Flat.
+        imbalance: Imbalance factor of the inverted lists, the largest of all segments. It is 1 when
+            all lists are equally long, and n when a search reads n times as many vectors as with
+            equally long lists. None without inverted lists.
+        probes: Number of passages whose vectors were the queries.
+        recall: Mean recall@10 over these queries; a passage does not count as its own neighbour.
+            None when every search is exact, or there is only one row.
+        target: Target recall.
+        actions: Recommended commands, the most useful first; empty if none is needed.
+
+    Source: the imbalance factor of Jegou et al. 2011, Product quantization for nearest neighbor
+    search, section IV-D.
+    """
+
+    segments: int
+    dead_share: float
+    scanned_share: float
+    imbalance: float | None
+    probes: int
+    recall: float | None
+    target: float
+    actions: tuple[str, ...]
+
+
+def measure_drift(snapshot: Snapshot, target: float | None = None) -> DriftReport:
+    """Measure recall, dead rows and list balance of an index.
+
+    Args:
+        snapshot: The state to measure.
+        target: Recall@10 below which `index tune` is recommended. None: the recall for which the
+            index was tuned, or `TARGET_RECALL` if it was not tuned.
+    """
+    manifest = snapshot.manifest
+    if target is None:
+        target = manifest.tuning.recall if manifest.tuning else TARGET_RECALL
+    with_faiss = [i for i, ann in enumerate(snapshot.anns) if ann and ann.index is not None]
+    in_faiss = sum(snapshot.n_live(i) for i in with_faiss)
+    imbalance = max(filter(None, (_imbalance(snapshot.anns[i]) for i in with_faiss)), default=None)
+    probes = probe_queries(snapshot) if with_faiss else np.empty(0, np.int64)
+    recall = recall_of(snapshot, probes) if len(probes) else None
+    flat = manifest.settings.spec.is_flat
+    return DriftReport(
+        segments=len(manifest.segments),
+        dead_share=manifest.n_dead_rows / max(1, manifest.n_rows + manifest.n_dead_rows),
+        scanned_share=0.0 if flat or not manifest.n_rows else 1.0 - in_faiss / manifest.n_rows,
+        imbalance=imbalance,
+        probes=len(probes),
+        recall=recall,
+        target=target,
+        actions=tuple(_actions(snapshot, imbalance, recall, target)),
+    )
+
+
+def _actions(
+    snapshot: Snapshot, imbalance: float | None, recall: float | None, target: float
+) -> list[str]:
+    actions = []
+    unbalanced = imbalance is not None and imbalance > MAX_IMBALANCE
+    if unbalanced:
+        actions.append(
+            f"`index compact --retrain`: the inverted lists are {imbalance:.1f} times as costly to "
+            "search as lists of equal length, because they were trained on other documents"
+        )
+    if recall is not None and recall < target:
+        more = ", if that does not help" if unbalanced else ""
+        actions.append(f"`index tune`{more}: recall is {recall:.3f}, below the target of {target}")
+    if why := advice(snapshot):
+        actions.append(f"`index compact`: {why}")
+    return actions
+
+
+def probe_queries(snapshot: Snapshot) -> NDArray[np.int64]:
+    """Return the live rows with the smallest hashes: a random sample that updates hardly change.
+
+    Source: SplitMix64's finaliser (Steele et al. 2014, Fast splittable pseudorandom number
+    generators, section 4).
+    """
+    rows = snapshot.live_rows()
+    hashes = rows.astype(np.uint64)
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        hashes = (hashes ^ (hashes >> np.uint64(shift))) * np.uint64(factor)
+    return rows[np.argsort(hashes ^ (hashes >> np.uint64(31)), kind="stable")[:N_PROBES]]
+
+
+def recall_of(snapshot: Snapshot, probes: NDArray[np.int64]) -> float | None:
+    """Return the mean recall@10 of searches for the probes, not counting the probes themselves.
+
+    A row counts as correct if its score is at least that of the exact 10th neighbour, as in
+    `index tune`: of rows with equal vectors, FAISS may return others than an exact search. None if
+    the index has only one row.
+    """
+    queries = snapshot.vectors(probes)
+    found, exact = snapshot.search(queries, K + 1), snapshot.search(queries, K + 1, exact=True)
+    recalls = []
+    for i, probe in enumerate(probes.tolist()):
+        got, nearest = (
+            scores[i][(rows[i] != probe) & (rows[i] >= 0)][:K] for scores, rows in (found, exact)
+        )
+        if len(nearest):
+            recalls.append(np.count_nonzero(got >= nearest[-1:]) / len(nearest))
+    return float(np.mean(recalls)) if recalls else None
+
+
+def _imbalance(ann: FaissIndex) -> float | None:
+    ivf = import_faiss().try_extract_index_ivf(ann.index)
+    return None if ivf is None else float(ivf.invlists.imbalance_factor())

@@ -1,0 +1,210 @@
+"""The merge policy: which segments to rewrite, so that an index stays fast and small after updates.
+
+A segment is an immutable set of files for consecutive rows. A dead row is the row of a deleted or
+replaced document; the other rows are live. An update ends with these merges:
+
+- A segment with more than 20 % dead rows is rewritten without them. Files therefore stay below 1.25
+  times the size of the live rows.
+- If more than 4 small segments (at most half a million live rows each) follow the last segment that
+  has a FAISS file, the newest are merged. The merge goes back until it meets a segment that holds
+  at least twice as many live rows as all segments after it. Merges thus rewrite a row about
+  log2(rows / rows of an update) times. A row is also rewritten once for every fifth of its segment
+  that dies.
+- If more than 1 % of the rows are in segments without a FAISS file, these segments are merged with
+  the newest segment that has one, and their rows are added to its FAISS index. The dead rows of
+  that newest segment stay, because the FAISS index holds them too. Only if more than 20 % of its
+  rows are dead, the dead rows are dropped and the FAISS index is filled again.
+- If no segment has a FAISS file, or if that merged segment would have more than a million rows,
+  the rows outside FAISS get a FAISS index of their own as soon as there are 50,000 of them.
+  In one of n shards, 50,000 / n rows suffice.
+
+docs/decisions.md: Updates merge segments when they end; Four small segments, not eight.
+
+Source: Bentley & Saxe 1980, Decomposable searching problems I (the logarithmic method), section 2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from sbert_search.index.settings import MIN_ANN_ROWS
+from sbert_search.index.snapshot import Snapshot
+from sbert_search.index.storage.manifest import Manifest
+
+SEGMENT_ROWS = 1_000_000  # largest number of rows of a merged segment
+MAX_SEGMENTS = 4  # if more small segments are left after an update, the newest are merged
+MAX_DEAD = 0.2  # largest share of dead rows in a segment
+MAX_SCANNED = 0.01  # if a larger share of the rows is outside FAISS, a FAISS index gets these rows
+MAX_TOMBSTONES = 32  # largest number of tombstone files, which list dead rows
+MIN_REMOVED = 64  # a commit merges if this removes at least 64 segments, to limit open files
+ADVISED_SEGMENTS = 16  # compact is advised above this number plus one per half million live rows
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Neighbouring segments that are merged into one.
+
+    Attributes:
+        start: Index of the first segment.
+        stop: Index after the last segment.
+        extend: Keep the dead rows of the first segment, so that its FAISS index can be extended.
+    """
+
+    start: int
+    stop: int
+    extend: bool = False
+
+    @property
+    def members(self) -> range:
+        """Indexes of the segments."""
+        return range(self.start, self.stop)
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """The properties of a segment on which the policy depends."""
+
+    n_rows: int
+    n_live: int
+    has_ann: bool
+
+    @property
+    def too_dead(self) -> bool:
+        return self.n_rows - self.n_live > MAX_DEAD * self.n_rows
+
+
+def advice(snapshot: Snapshot) -> str:
+    """Return the reason to compact an index, or "".
+
+    The shards of a sharded index are compacted one by one, so the limits hold for each of them.
+    """
+    for number, manifest in enumerate(snapshot.manifests):
+        where = f" in shard {number}" if snapshot.n_shards > 1 else ""
+        dead, rows = manifest.n_dead_rows, manifest.n_rows + manifest.n_dead_rows
+        if len(manifest.segments) > ADVISED_SEGMENTS + 2 * manifest.n_rows // SEGMENT_ROWS:
+            return f"{len(manifest.segments)} segments{where}"
+        if dead > MAX_DEAD * rows:
+            return f"{dead:,} of {rows:,} rows{where} are dead"
+    return ""
+
+
+def lacks_ann(manifest: Manifest, n_shards: int = 1) -> bool:
+    """Whether a segment that is large enough for a FAISS file has none.
+
+    A commit that merges all small segments into one leaves such a segment. In one of n shards, 1/n
+    of the rows is enough, since a query scans all shards.
+    """
+    return not manifest.settings.spec.is_flat and any(
+        segment.ann is None and segment.n_rows * n_shards >= MIN_ANN_ROWS
+        for segment in manifest.segments
+    )
+
+
+def groups_for_compaction(snapshot: Snapshot) -> list[Group]:
+    """Choose groups that leave one segment per million live rows and no dead rows."""
+    parts = _parts(snapshot)
+    return [
+        group
+        for group in _neighbours(parts, stand_alone=[False] * len(parts))
+        if len(group.members) > 1 or parts[group.start].n_live < parts[group.start].n_rows
+    ]
+
+
+def groups_after_commit(snapshot: Snapshot) -> list[Group]:
+    """Choose groups to merge after one commit of a build or update.
+
+    There are groups only if merging removes at least `MIN_REMOVED` segments. Otherwise merging
+    waits for the end of the build or update. Segments with a FAISS file are not rewritten.
+    """
+    parts = _parts(snapshot)
+    groups = list(_neighbours(parts, stand_alone=[part.has_ann for part in parts]))
+    if len(parts) - len(groups) < MIN_REMOVED:
+        return []
+    merged = [group for group in groups if len(group.members) > 1]
+    return _in_order([*merged, *_too_dead(parts, merged, and_ann=False)])
+
+
+def groups_after_update(snapshot: Snapshot, n_shards: int = 1) -> list[Group]:
+    """Choose groups to merge at the end of an update, as the docstring of this module describes.
+
+    ``n_shards`` as for `lacks_ann`.
+    """
+    parts = _parts(snapshot)
+    tail = max([i + 1 for i, part in enumerate(parts) if part.has_ann], default=0)
+    merged = _for_faiss(parts, tail, snapshot, n_shards) or _tiered(parts, tail)
+    return _in_order([*merged, *_too_dead(parts, merged, and_ann=True)])
+
+
+def _for_faiss(parts: Sequence[_Part], tail: int, snapshot: Snapshot, n_shards: int) -> list[Group]:
+    """Choose groups so that the segments from ``tail`` on, which have no FAISS file, get one."""
+    scanned = sum(part.n_live for part in parts[tail:])
+    if snapshot.settings.spec.is_flat or scanned == 0:
+        return []
+    if tail and scanned > MAX_SCANNED * snapshot.n_rows:
+        last = parts[tail - 1]
+        if scanned + (last.n_live if last.too_dead else last.n_rows) <= SEGMENT_ROWS:
+            return [Group(tail - 1, len(parts), extend=not last.too_dead)]
+    if scanned * n_shards >= MIN_ANN_ROWS and len(parts) - tail > 1:
+        groups = _neighbours(parts[tail:], stand_alone=[False] * (len(parts) - tail))
+        return [Group(tail + g.start, tail + g.stop) for g in groups if len(g.members) > 1]
+    return []
+
+
+def _tiered(parts: Sequence[_Part], tail: int) -> list[Group]:
+    """Choose the newest small segments to merge, if there are too many small ones."""
+    small = [i for i in range(tail, len(parts)) if parts[i].n_live <= SEGMENT_ROWS // 2]
+    if len(small) <= MAX_SEGMENTS:
+        return []
+    start, size = len(parts) - 1, parts[-1].n_live
+    while start > tail:
+        older = parts[start - 1].n_live
+        if older >= 2 * size or older + size > SEGMENT_ROWS:
+            break
+        start, size = start - 1, size + older
+    return [Group(start, len(parts))] if len(parts) - start > 1 else []
+
+
+def _too_dead(parts: Sequence[_Part], merged: Sequence[Group], *, and_ann: bool) -> list[Group]:
+    """Choose the segments with too many dead rows that are in no merged group.
+
+    Args:
+        parts: The segments.
+        merged: The groups chosen before.
+        and_ann: Whether segments with a FAISS file may be chosen.
+    """
+    taken = {i for group in merged for i in group.members}
+    return [
+        Group(i, i + 1)
+        for i, part in enumerate(parts)
+        if i not in taken and part.too_dead and (and_ann or not part.has_ann)
+    ]
+
+
+def _neighbours(parts: Sequence[_Part], stand_alone: Sequence[bool]) -> Iterator[Group]:
+    """Split segments into runs whose live rows fit into one segment.
+
+    Args:
+        parts: The segments.
+        stand_alone: For each segment, whether it must be a run of its own.
+    """
+    start, size = 0, 0
+    for i, part in enumerate(parts):
+        n_live = SEGMENT_ROWS + 1 if stand_alone[i] else part.n_live  # never fits with others
+        if i > start and size + n_live > SEGMENT_ROWS:
+            yield Group(start, i)
+            start, size = i, 0
+        size += n_live
+    if parts:
+        yield Group(start, len(parts))
+
+
+def _in_order(groups: Sequence[Group]) -> list[Group]:
+    return sorted(groups, key=lambda group: group.start)
+
+
+def _parts(snapshot: Snapshot) -> list[_Part]:
+    return [
+        _Part(record.n_rows, snapshot.n_live(i), record.ann is not None)
+        for i, record in enumerate(snapshot.manifest.segments)
+    ]
