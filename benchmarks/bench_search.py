@@ -35,13 +35,11 @@ from sbert_search.index.building.build import BuildSettings
 from sbert_search.index.index import Index
 from sbert_search.index.settings import IndexSpec
 from sbert_search.records import Query
+from sbert_search.search.candidates import candidates_of, matching_documents, nearest_documents
 from sbert_search.search.engine import SearchEngine
 from sbert_search.search.hits import read_hits
 from sbert_search.search.options import MODES
-from sbert_search.search.stages.dense import nearest_documents
-from sbert_search.search.stages.fusion import Candidates, Fusion, fuse
-from sbert_search.search.stages.hybrid import candidates_of
-from sbert_search.search.stages.lexical import matching_documents
+from sbert_search.search.ranking import Candidates, Fusion, fuse
 
 K = 10
 BATCH = 100  # queries

@@ -30,7 +30,7 @@ from sbert_search.metrics.significance import mean_interval
 from sbert_search.models.bi_encoder import BiEncoder
 from sbert_search.models.loading.folder import read_folder
 from sbert_search.models.loading.resolve import resolve_model
-from sbert_search.search.rerankers.reranker import Reranker
+from sbert_search.search.rerankers import Reranker
 from sbert_search.text.labelled.pairs import read_pairs
 from sbert_search.training.bi_encoder.train import (
     BiEncoderRecipe,

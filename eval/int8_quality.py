@@ -37,7 +37,7 @@ from sbert_search.evaluation.tasks import find_task
 from sbert_search.metrics.correlation import spearman
 from sbert_search.metrics.significance import Difference, compare_correlations, compare_means, holm
 from sbert_search.search.options import SearchOptions
-from sbert_search.search.rerankers.reranker import Reranker
+from sbert_search.search.rerankers import Reranker
 from sbert_search.text.documents import CorpusReader
 from sbert_search.text.labelled.pairs import read_pairs
 from sbert_search.text.labelled.retrieval import read_queries

@@ -48,8 +48,7 @@ from sbert_search.index.index import Index
 from sbert_search.metrics.ranking import score_run
 from sbert_search.records import Qrels, Run
 from sbert_search.search.engine import SearchEngine
-from sbert_search.search.rerankers.maxp import BestWindow
-from sbert_search.search.rerankers.reranker import Reranker
+from sbert_search.search.rerankers import BestWindow, Reranker
 from sbert_search.text.documents import CorpusReader
 from sbert_search.text.labelled.candidates import judged_candidates
 from sbert_search.text.labelled.retrieval import read_qrels, read_queries, read_run, write_run

@@ -35,9 +35,8 @@ from sbert_search.evaluation.retrieval import evaluate_retrieval
 from sbert_search.evaluation.tasks import EvalTask, find_task
 from sbert_search.metrics.significance import holm
 from sbert_search.search.options import SearchMode, SearchOptions
-from sbert_search.search.rerankers.maxp import BestWindow
-from sbert_search.search.rerankers.reranker import Reranker
-from sbert_search.search.stages.fusion import Fusion
+from sbert_search.search.ranking import Fusion
+from sbert_search.search.rerankers import BestWindow, Reranker
 
 TASKS = ("scifact", "cranfield", "lisa", "npl")
 SYSTEMS: dict[str, SearchMode] = {

@@ -70,12 +70,13 @@ if TYPE_CHECKING:  # for type checkers and editors; a test compares the names wi
     from sbert_search.base.progress import ProgressCallback as ProgressCallback
     from sbert_search.base.progress import ProgressDisplay as ProgressDisplay
     from sbert_search.base.progress import set_progress as set_progress
-    from sbert_search.search.stages.boosts import Boost as Boost
+    from sbert_search.search.boosts import Boost as Boost
     from sbert_search.search.engine import SearchEngine as SearchEngine
-    from sbert_search.search.stages.facets import Facet as Facet, FacetRange as FacetRange
-    from sbert_search.search.stages.fusion import Fusion as Fusion
+    from sbert_search.search.facets import Facet as Facet
+    from sbert_search.search.facets import FacetRange as FacetRange
+    from sbert_search.search.ranking import Fusion as Fusion
     from sbert_search.search.options import SearchOptions as SearchOptions
-    from sbert_search.search.rerankers.reranker import Reranker as Reranker
+    from sbert_search.search.rerankers import Reranker as Reranker
     from sbert_search.search.results import Hits as Hits
     from sbert_search.training.bi_encoder.train import (
         BiEncoderRecipe as BiEncoderRecipe,
@@ -134,11 +135,11 @@ _NAMES_IN = {
     "base.progress": ["Progress", "ProgressCallback", "ProgressDisplay", "set_progress"],
     "search.engine": ["SearchEngine"],
     "search.options": ["SearchOptions"],
-    "search.rerankers.reranker": ["Reranker"],
+    "search.rerankers": ["Reranker"],
     "search.results": ["Hits"],
-    "search.stages.boosts": ["Boost"],
-    "search.stages.facets": ["Facet", "FacetRange"],
-    "search.stages.fusion": ["Fusion"],
+    "search.boosts": ["Boost"],
+    "search.facets": ["Facet", "FacetRange"],
+    "search.ranking": ["Fusion"],
     "training.bi_encoder.train": ["BiEncoderRecipe", "train_bi_encoder"],
     "training.cross_encoder.train": ["CrossEncoderRecipe", "train_cross_encoder"],
     "training.pretraining.pretrain": ["PretrainRecipe", "pretrain"],

@@ -25,7 +25,7 @@ from sbert_search.embedding.engines.protocol import EngineName
 from sbert_search.errors import SbertSearchError
 from sbert_search.index.storage.manifest import NAME, StoreSettings
 from sbert_search.index.store import IndexStore
-from sbert_search.search.rerankers.reranker import Reranker
+from sbert_search.search.rerankers import Reranker
 from sbert_search.text.documents import CorpusReader
 from sbert_search.training.loop.checkpoint import read_checkpoint, save_checkpoint
 from tests.index.batches import make_batch, some_documents, some_vectors

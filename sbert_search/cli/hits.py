@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from sbert_search.records import Hit, MetadataValue
-    from sbert_search.search.stages.facets import Facet
+    from sbert_search.search.facets import Facet
 
 SNIPPET_CHARS = 300  # characters of a hit's text to print
 _FACET_CHARS = 80  # characters of a value that a facet shows

@@ -41,9 +41,9 @@ if TYPE_CHECKING:
 
     from sbert_search.index.index import Index
     from sbert_search.search.engine import SearchEngine, ShardRunner
+    from sbert_search.search.facets import Facet
     from sbert_search.search.options import SearchOptions
     from sbert_search.search.results import Hits
-    from sbert_search.search.stages.facets import Facet
 
 
 def _single_without_collections(function: Callable[..., None]) -> Callable[..., None]:
@@ -196,8 +196,7 @@ def search(
     reranker = None
     if rerank:
         from sbert_search.embedding.engines.protocol import pair_engine
-        from sbert_search.search.rerankers.maxp import BestWindow
-        from sbert_search.search.rerankers.reranker import Reranker
+        from sbert_search.search.rerankers import BestWindow, Reranker
 
         scorer = Reranker(
             rerank,
@@ -315,7 +314,7 @@ def _refuse_fuzzy_without_words(ctx: click.Context, options: SearchOptions) -> N
     Raises:
         UsageError: --fuzzy is on the command line for such a query.
     """
-    from sbert_search.search.words.operators import parse_query
+    from sbert_search.search.queries import parse_query
 
     query, queries = ctx.params["query"], ctx.params["queries"]
     if not (options.fuzzy and "fuzzy" in typed(ctx) and options.mode == "dense" and not queries):
@@ -391,7 +390,7 @@ def _answer(
     *,
     highlight: bool,
 ) -> None:
-    from sbert_search.search.words.operators import parse_query
+    from sbert_search.search.queries import parse_query
 
     if vectors is not None and len(vectors) != 1:
         raise click.UsageError(f"--vector-file holds {len(vectors):,} vectors; one is needed.")

@@ -13,8 +13,8 @@ from sbert_search.evaluation.own_documents import own_documents, without_own
 from sbert_search.index.index import Index
 from sbert_search.metrics.ranking import score_run
 from sbert_search.records import Qrels, Query
-from sbert_search.search.stages.fusion import Fusion, fuse
-from sbert_search.search.stages.hybrid import candidates_of
+from sbert_search.search.candidates import candidates_of
+from sbert_search.search.ranking import Fusion, fuse
 
 # The fusions that are compared: weighted sums with dense weights from 0 to 1 in steps of 0.1, and
 # reciprocal rank fusion.

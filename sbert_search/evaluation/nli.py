@@ -12,7 +12,7 @@ from sbert_search.errors import EvaluationError
 from sbert_search.evaluation.manifest import Evaluation, Stopwatch, make_manifest
 from sbert_search.evaluation.tasks import EvalTask, check_files
 from sbert_search.records import TextPair
-from sbert_search.search.rerankers.reranker import Reranker
+from sbert_search.search.rerankers import Reranker
 from sbert_search.text.labelled.pairs import read_pairs
 
 NO_LABEL = "-"  # SNLI's label of pairs on which the annotators did not agree

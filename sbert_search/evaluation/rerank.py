@@ -14,8 +14,7 @@ from sbert_search.evaluation.manifest import Evaluation, Stopwatch, make_manifes
 from sbert_search.evaluation.tasks import EvalTask, check_files
 from sbert_search.metrics.ranking import PerQuery, mean, score_run
 from sbert_search.records import Run
-from sbert_search.search.rerankers.maxp import BestWindow
-from sbert_search.search.rerankers.reranker import Reranker
+from sbert_search.search.rerankers import BestWindow, Reranker
 from sbert_search.text.labelled.candidates import Candidates, labelled_candidates
 
 MEASURES = ("nDCG@10", "MAP", "MRR")

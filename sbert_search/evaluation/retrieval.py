@@ -23,7 +23,7 @@ from sbert_search.metrics.ranking import DEFAULT_MEASURES, mean, score_run, ties
 from sbert_search.records import Qrels, Query, Run
 from sbert_search.search.engine import SearchEngine
 from sbert_search.search.options import MAX_RERANK_DEPTH, SearchOptions
-from sbert_search.search.rerankers.maxp import BestWindow
+from sbert_search.search.rerankers import BestWindow
 from sbert_search.text.labelled.retrieval import read_qrels, read_queries
 
 # Options that `_settings` does not copy: they have other names there, or they change no score.

@@ -23,7 +23,7 @@ from sbert_search.metrics.correlation import pearson, spearman
 from sbert_search.metrics.isotropy import unit_rows
 from sbert_search.metrics.uniformity import alignment, uniformity
 from sbert_search.records import TextPair
-from sbert_search.search.rerankers.reranker import Reranker
+from sbert_search.search.rerankers import Reranker
 from sbert_search.text.labelled.pairs import read_pairs
 from sbert_search.text.labelled.retrieval import folded
 

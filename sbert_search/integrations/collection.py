@@ -28,9 +28,9 @@ from sbert_search.integrations.records import FIELDS, Record, record_of, row_of
 from sbert_search.records import RowCounts
 from sbert_search.search.engine import SearchEngine
 from sbert_search.search.options import SearchOptions
+from sbert_search.search.ordering import PairScorer
 from sbert_search.search.queries import QueryLike
 from sbert_search.search.results import Hits
-from sbert_search.search.stages.rerank import PairScorer
 
 T = TypeVar("T")
 

@@ -51,8 +51,7 @@ def mteb(
     if encoder:
         refuse_typed(ctx, ctx.params.keys() - _FOR_ENCODER, "with --encoder")
     from sbert_search.embedding.embedder import open_embedder
-    from sbert_search.search.rerankers.maxp import BestWindow
-    from sbert_search.search.rerankers.reranker import Reranker
+    from sbert_search.search.rerankers import BestWindow, Reranker
 
     try:
         from sbert_search.integrations.mteb import SbertSearchEncoder, SbertSearchModel

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from sbert_search.base import memory
 from sbert_search.base.processor import usable_cores
-from sbert_search.base.threads import Turns
+from sbert_search.base.threads import Threads, Turns
 from sbert_search.config import unknown_name
 from sbert_search.embedding.arguments import CheckedOptions, MatchingOptions, ModelLike
 from sbert_search.embedding.protocol import TextEmbedder
@@ -23,8 +23,15 @@ from sbert_search.index.index import Index
 from sbert_search.index.shards.index import open_index
 from sbert_search.index.snapshot import Snapshot
 from sbert_search.records import Query
-from sbert_search.search.answers import page_hits, scores_by_id, within_memory
-from sbert_search.search.hits import read_hits, without_rest
+from sbert_search.search.candidates import nearest_documents
+from sbert_search.search.hits import (
+    AnswerReader,
+    page_hits,
+    read_hits,
+    scores_by_id,
+    within_memory,
+    without_rest,
+)
 from sbert_search.search.options import (
     SearchKeywords,
     SearchMode,
@@ -34,7 +41,6 @@ from sbert_search.search.options import (
 )
 from sbert_search.search.ordering import ordered
 from sbert_search.search.queries import Asked, QueriesLike, QueryLike, ask, one_query
-from sbert_search.search.reading import AnswerReader
 from sbert_search.search.results import Hits
 from sbert_search.search.retrieval import (
     HITS_AT_ONCE,
@@ -44,14 +50,12 @@ from sbert_search.search.retrieval import (
     query_blocks,
     retrieve,
 )
-from sbert_search.search.stages.dense import nearest_documents
-from sbert_search.search.threads import Threads
 
 # Functions that need these modules import them, so that searches without them start faster.
 if TYPE_CHECKING:
-    from sbert_search.search.similar import Examples
-    from sbert_search.search.stages.facets import Facet
-    from sbert_search.search.stages.rerank import PairScorer
+    from sbert_search.search.facets import Facet
+    from sbert_search.search.ordering import PairScorer
+    from sbert_search.search.queries import Examples
 
 RUN_DEPTH = 100  # documents that `SearchEngine.run` returns for a query by default
 
@@ -380,7 +384,7 @@ class SearchEngine:
                 is blank or has only words to exclude.
             NoLexicalData: The mode or an operator needs lexical data, and the index has none.
         """
-        from sbert_search.search.stages.facets import count_values
+        from sbert_search.search.facets import count_values
 
         options = SearchOptions(mode=mode, where=where, syntax=syntax, fuzzy=fuzzy)
         snapshot = self._state()
@@ -400,7 +404,7 @@ class SearchEngine:
             NoLexicalData: The index was built without lexical data, or a list of its words is
                 damaged.
         """
-        from sbert_search.search.words.spelling import suggest
+        from sbert_search.search.words import suggest
 
         require_queries([query])
         with self._turns:
@@ -434,7 +438,7 @@ class SearchEngine:
                 nor a finite vector of the index's dimension, the examples cancel out, k is below 1,
                 or the filter is wrong.
         """
-        from sbert_search.search.similar import example_query
+        from sbert_search.search.queries import example_query
 
         options = SearchOptions(k=k, where=where)
         snapshot = self._state().for_queries()

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Literal, TypedDict, Unpack, get_args
 
 from sbert_search.config import is_integer, unknown_name
 from sbert_search.errors import QueryError
-from sbert_search.search.stages.boosts import Boost
-from sbert_search.search.stages.fusion import Fusion
+from sbert_search.search.boosts import Boost
+from sbert_search.search.ranking import Fusion
 
 if TYPE_CHECKING:
     from sbert_search.index.snapshot import Snapshot

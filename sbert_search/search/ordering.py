@@ -1,26 +1,29 @@
-"""The stages of a search after retrieval: a ranking of candidates becomes the page to return."""
+"""The stages of a search after retrieval: a ranking of candidates becomes the page to return.
+
+Source: Carbonell & Goldstein 1998, The Use of MMR, Diversity-Based Reranking for Reordering
+Documents and Producing Summaries (SIGIR), with lambda = 1 - diversity.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
-from sbert_search.index.norms import least_score
+from sbert_search.errors import ConfigError, QueryError
+from sbert_search.index.norms import least_score, normalised
 from sbert_search.index.snapshot import Snapshot
+from sbert_search.search.boosts import boosted
+from sbert_search.search.candidates import best_passages, dense_parts
 from sbert_search.search.options import SearchOptions
-from sbert_search.search.ranking import Ranking
+from sbert_search.search.ranking import Fusion, Ranking, lexical_part
 from sbert_search.search.retrieval import Retrieved
-from sbert_search.search.stages.boosts import boosted
-from sbert_search.search.stages.fusion import lexical_part
-from sbert_search.search.stages.hybrid import dense_parts
-from sbert_search.search.stages.lexical import best_passages
 
 if TYPE_CHECKING:
-    from sbert_search.search.stages.rerank import PairScorer
+    pass
 
 
 def ordered(
@@ -69,7 +72,6 @@ def _reranked(
     options: SearchOptions,
     reranker: PairScorer,
 ) -> list[Retrieved]:
-    from sbert_search.search.stages.rerank import rerank
 
     rankings = [
         best_passages(snapshot, found.query, found.ranking, found.near, group=options.group)
@@ -103,8 +105,6 @@ def _reordered(
             others = others.above(least) if of_retrieval else None
     found = replace(found, ranking=ranking)
     if options.diversity:
-        from sbert_search.search.stages.diversity import diversified
-
         relevance = _relevance(snapshot, found, options, reranker)
         ranking = best_passages(snapshot, found.query, ranking, found.near, group=options.group)
         n = len(ranking) if options.group_by else options.offset + options.k
@@ -122,7 +122,6 @@ def _relevance(
         return found.ranking.scores
     if reranker is None:
         return _on_scale(snapshot, found, options).scores
-    from sbert_search.search.stages.rerank import scale_of
 
     scale = scale_of(reranker, options.fusion)
     return found.ranking.scores if scale is None else scale(found.ranking.scores)
@@ -134,9 +133,140 @@ def _page(snapshot: Snapshot, found: Retrieved, options: SearchOptions) -> Retri
     last = options.offset + options.k
     kept = np.arange(min(last, len(ranking)))
     if options.group_by is not None:
-        from sbert_search.search.stages.grouping import groups_of, within_groups
+        from sbert_search.search.facets import groups_of, within_groups
 
         groups = groups_of(snapshot, options.group_by, ranking.docs)
         kept = within_groups(groups, last, options.group_size)
         skipped = len(within_groups(groups, options.offset, options.group_size))
     return replace(found, ranking=ranking.take(kept[skipped:]), n_before=skipped)
+
+
+# Cosines are rounded, so that equal vectors are equally similar in spite of float32's errors.
+_DECIMALS = 6
+
+
+def diversified(
+    snapshot: Snapshot,
+    ranking: Ranking,
+    relevance: NDArray[np.float64],
+    diversity: float,
+    n: int,
+) -> Ranking:
+    """Choose documents one by one: each is relevant and unlike those chosen before.
+
+    The next document is the one with the highest value of ``(1 - diversity) * relevance -
+    diversity * similarity``. Among documents with equal values, it is the one with the better rank.
+    For the similarity, a document is represented by the stored vector of its best passage. The
+    similarity is the highest cosine between the document and a document chosen before. It is 0 for
+    the first document.
+
+    Args:
+        snapshot: State of the index that the ranking belongs to.
+        ranking: The candidates, best first.
+        relevance: The relevance of each candidate, such as its score, (n_candidates,).
+        diversity: Weight of the similarity, from 0 to 1.
+        n: Number of documents to choose.
+
+    Returns:
+        The chosen documents with unchanged scores. The scores of the stage ``mmr`` are the values
+        of the formula above.
+    """
+    n = min(n, len(ranking))
+    if n == 0:
+        return ranking.with_stage("mmr")
+    vectors = normalised(snapshot.vectors(ranking.rows))
+    gains = (1 - diversity) * relevance
+    closest, free = np.zeros(len(ranking)), np.ones(len(ranking), bool)
+    chosen, values = np.empty(n, np.int64), np.empty(n)
+    for i in range(n):
+        value = np.where(free, gains - diversity * closest, -np.inf)
+        chosen[i] = best = int(np.argmax(value))
+        values[i], free[best] = value[best], False
+        similarity = np.round((vectors @ vectors[best]).astype(np.float64), _DECIMALS)
+        closest = similarity if i == 0 else np.maximum(closest, similarity)
+    kept = ranking.take(chosen)
+    stages = {**kept.stages, "mmr": (np.arange(1, n + 1), values)}
+    return Ranking(kept.docs, kept.rows, kept.scores, stages)
+
+
+class PairScorer(Protocol):
+    """A reranker, such as a `Reranker` or a ``CrossEncoder`` of sentence-transformers."""
+
+    def predict(self, pairs: list[tuple[str, str]], /) -> ArrayLike:
+        """Return the scores of pairs of query and text, (n,); higher is better."""
+
+
+def rerank(
+    reranker: PairScorer,
+    queries: Sequence[str],
+    texts: Sequence[Sequence[str]],
+    rankings: Sequence[Ranking],
+    fusion: Fusion,
+    *,
+    on_scale: bool = False,
+) -> list[Ranking]:
+    """Order the documents of each query again; one call of the reranker scores all pairs.
+
+    Args:
+        reranker: Scores pairs of query and passage.
+        queries: The queries.
+        texts: The passage of each document of each query.
+        rankings: The documents of each query; if ``fusion.rerank_weight`` is below 1, with scores
+            on the scale of a fused score.
+        fusion: The weight and the range of the reranker's scores.
+        on_scale: Whether later stages add to the scores. If they can be brought to the scale of a
+            fused score, they are, even if only the reranker's scores count.
+
+    Raises:
+        ConfigError: The reranker does not give one score per pair.
+        QueryError: The reranker gives a score that is not finite; or the weight is below 1, and
+            the range of its scores is unknown.
+    """
+    weight, scaled = fusion.rerank_weight, scale_of(reranker, fusion)
+    if weight < 1 and scaled is None:
+        raise QueryError(
+            f"rerank_weight is {weight:g}, so the scores of {type(reranker).__name__} are added to "
+            "those of the search, but their range is unknown; pass the lowest and the highest "
+            "score, such as Fusion(score_range=(0, 1)), or rerank_weight=1."
+        )
+    by_query = zip(queries, texts, strict=True)
+    pairs = [(query, text) for query, passages in by_query for text in passages]
+    scores = np.asarray(reranker.predict(pairs) if pairs else [], np.float64)
+    if scores.shape != (len(pairs),):
+        raise ConfigError(
+            f"The reranker gives scores of shape {scores.shape} for {len(pairs)} pairs, and not "
+            f"({len(pairs)},). Use a model that gives one score for a pair; if it does, let its "
+            "method predict return scores[:, 0]."
+        )
+    finite = np.isfinite(scores)
+    if not finite.all():
+        query, text = pairs[int(np.argmin(finite))]
+        raise QueryError(
+            f"The reranker gives a score that is not finite for {query[:60]!r} and {text[:60]!r}."
+        )
+    final = scores if scaled is None or (weight == 1 and not on_scale) else scaled(scores)
+    ends = np.cumsum([len(ranking) for ranking in rankings])[:-1]
+    by_ranking = zip(rankings, np.split(scores, ends), np.split(final, ends), strict=True)
+    return [_by_reranker(*each, weight) for each in by_ranking]
+
+
+def scale_of(
+    reranker: PairScorer, fusion: Fusion
+) -> Callable[[NDArray[np.float64]], NDArray[np.float64]] | None:
+    """Return the function that brings a reranker's scores to 0..1; None: their range is unknown."""
+    if fusion.score_range is not None:
+        low, high = fusion.score_range
+        return lambda scores: (scores - low) / (high - low)
+    return getattr(reranker, "probabilities", None)
+
+
+def _by_reranker(
+    ranking: Ranking, reranked: NDArray[np.float64], final: NDArray[np.float64], weight: float
+) -> Ranking:
+    """Sort by a mix of the reranker's and the present scores; ties keep the present order."""
+    scores = final if weight == 1 else weight * final + (1 - weight) * ranking.scores
+    ranks = np.empty(len(ranking), np.int64)
+    ranks[np.argsort(-reranked, kind="stable")] = np.arange(1, len(ranking) + 1)
+    stages = {**ranking.stages, "rerank": (ranks, reranked)}
+    order = np.argsort(-scores, kind="stable")
+    return replace(ranking, stages=stages).take(order, scores[order])

@@ -1,9 +1,14 @@
-"""The queries of a call: texts, vectors, or texts whose vectors the user gives."""
+"""The queries of a call: texts with operators, vectors, and documents of the index.
+
+docs/start/search.md has the table of the operators.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from numbers import Integral
 from pathlib import Path
 from typing import TypeAlias, cast
 
@@ -12,6 +17,8 @@ from numpy.typing import NDArray
 
 from sbert_search.base.arrays import MAX_NORM, too_long
 from sbert_search.errors import QueryError
+from sbert_search.index.documents import is_id
+from sbert_search.index.norms import normalised
 from sbert_search.index.snapshot import Snapshot
 from sbert_search.models.loading.identity import ModelIdentity
 from sbert_search.search.options import SearchOptions, require_queries
@@ -192,3 +199,161 @@ def _for_texts(snapshot: Snapshot, options: SearchOptions) -> SearchOptions:
     if options.mode == "auto" and without_model and lexical is not None:
         return replace(options, mode="lexical")
     return options.for_index(snapshot)
+
+
+# An operator counts only at the start of a word. A phrase ends before a blank or a punctuation
+# mark. + and - count only before a phrase, a letter, or a digit that does not begin the query.
+_OPERATOR = re.compile(
+    r"""(?<!\S)(?P<sign>[+-]?)(?:"(?P<straight>[^"]*)"|“(?P<curly>[^“”]*)”)(?!\w)
+      | (?<!\S)(?P<word_sign>[+-])(?P<word>[^\W_]\S*)""",
+    re.VERBOSE,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Clause:
+    """A word or phrase that documents must have, or must not have.
+
+    Attributes:
+        text: The word or phrase, without its operator.
+        quoted: Whether the text was in quotes, which means that it must occur exactly as written.
+        excluded: Whether documents must not have the word or phrase.
+    """
+
+    text: str
+    quoted: bool = False
+    excluded: bool = False
+
+    def __str__(self) -> str:
+        words = f'"{self.text}"' if self.quoted else self.text
+        return f"-{words}" if self.excluded else words if self.quoted else f"+{words}"
+
+
+@dataclass(frozen=True, slots=True)
+class ParsedQuery:
+    """A query without its operators.
+
+    Attributes:
+        text: The text to embed and to score: the query without the words to exclude, and without
+            the plus signs and quotes of operators. A query without operators is unchanged.
+        clauses: The demands of the operators; a document must meet all of them.
+    """
+
+    text: str
+    clauses: tuple[Clause, ...] = ()
+
+
+def parse_query(query: str) -> ParsedQuery:
+    """Find the operators in a query. A query of several lines has none: it is taken for plain text.
+
+    Raises:
+        QueryError: The query has only words to exclude.
+    """
+    clauses: list[Clause] = []
+    kept: list[str] = []
+    end = 0
+    for match in _OPERATOR.finditer(query) if len(query.splitlines()) == 1 else ():
+        clause = _clause(match)
+        if clause is not None:
+            kept += query[end : match.start()], "" if clause.excluded else clause.text
+            clauses.append(clause)
+            end = match.end()
+    if not clauses:
+        return ParsedQuery(query)
+    text = " ".join("".join([*kept, query[end:]]).split())
+    if not text:
+        raise QueryError(
+            f"{query!r} has only words to exclude; add words to search for, or put the text in "
+            "double quotes to search for it as it is."
+        )
+    return ParsedQuery(text, tuple(dict.fromkeys(clauses)))
+
+
+def _clause(match: re.Match[str]) -> Clause | None:
+    """Return the clause of a match of `_OPERATOR`; None if it contains no word to look up.
+
+    A query that begins with a sign and a digit, as "-5 degrees" and "+49 170" do, begins with a
+    number.
+    """
+    if (word := match["word"]) is not None:
+        is_number = not word[0].isalpha() and not match.string[: match.start()].strip()
+        return None if is_number else Clause(word, excluded=match["word_sign"] == "-")
+    text = match["straight"] if match["straight"] is not None else match["curly"]
+    words = " ".join(text.split())
+    if not re.search(r"\w", words):
+        return None
+    return Clause(words, quoted=True, excluded=match["sign"] == "-")
+
+
+Example: TypeAlias = str | int | NDArray[np.floating]
+"""The id of a document in the index, or a vector of the index's model, (dim,)."""
+
+Examples: TypeAlias = Example | Sequence[Example] | Sequence[float]
+
+
+def example_query(
+    snapshot: Snapshot, like: Examples, unlike: Examples = ()
+) -> tuple[NDArray[np.float32], list[str]]:
+    """Compute a query vector from examples.
+
+    Let p be the mean of the vectors of ``like``, and n the mean of the vectors of ``unlike``. The
+    query vector is p + (p - n), or p if ``unlike`` is empty. This is the "average vector" strategy
+    of Qdrant's recommendation API. The vector of a document is the mean of the vectors of its
+    passages. If the metric is cosine, every vector is scaled to norm 1 first.
+
+    Returns:
+        The query vector, float32 (dim,), and the ids of the documents among the examples.
+
+    Raises:
+        QueryError: There is no example, an id is not in the index, a vector has another shape or a
+            value that is not finite, or the examples cancel out.
+    """
+    like, unlike = _as_list(like), _as_list(unlike)
+    if not like:
+        raise QueryError("Name at least one document or vector that the hits shall be like.")
+    doc_ids = [str(example) for example in (*like, *unlike) if is_id(example)]
+    rows = snapshot.lookup(doc_ids)
+    if (rows < 0).any():
+        absent = doc_ids[int(np.argmax(rows < 0))]
+        raise QueryError(f"{snapshot.path} holds no document with the id {absent!r}.")
+    row_of = dict(zip(doc_ids, rows.tolist(), strict=True))
+    positive = _mean(snapshot, like, row_of)
+    query = positive + (positive - _mean(snapshot, unlike, row_of)) if unlike else positive
+    if not query.any():
+        raise QueryError("The examples cancel out: their vector has norm 0.")
+    return query.astype(np.float32), doc_ids
+
+
+def _as_list(examples: Examples) -> list[Example]:
+    """Return one example or several as a list; a list with a float is one vector."""
+    if isinstance(examples, np.ndarray) and examples.ndim:
+        return [examples] if examples.ndim == 1 else list(examples)
+    is_scalar = isinstance(examples, np.ndarray) or not isinstance(examples, Iterable)
+    if isinstance(examples, (str, int, Integral)):
+        return [examples]
+    if is_scalar or isinstance(examples, (bytes, bytearray, memoryview)):
+        raise QueryError(f"{examples!r} is not an id; ids are texts or integers.")
+    listed = list(examples)
+    if any(isinstance(value, float | np.floating) for value in listed):
+        return [np.asarray(listed)]
+    return [value for value in listed if not isinstance(value, float)]
+
+
+def _mean(
+    snapshot: Snapshot, examples: Iterable[Example], row_of: dict[str, int]
+) -> NDArray[np.float64]:
+    vectors = []
+    for example in examples:
+        if is_id(example):
+            rows = snapshot.rows_of(np.array([row_of[str(example)]]))
+            vector = snapshot.vectors(rows).mean(axis=0, keepdims=True)
+        else:
+            vector = _vector(snapshot, example)
+        vectors.append(normalised(vector) if snapshot.settings.metric == "cosine" else vector)
+    mean: NDArray[np.float64] = np.concatenate(vectors).mean(axis=0, dtype=np.float64)
+    return mean
+
+
+def _vector(snapshot: Snapshot, values: object) -> NDArray[np.float32]:
+    """Check a vector and return it as a matrix of one row."""
+    return query_vectors(snapshot, np.asarray(values)[None], "An example")

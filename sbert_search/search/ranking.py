@@ -1,13 +1,22 @@
-"""The documents that a stage of a search found for one query, best first, as arrays."""
+"""Rankings of documents as arrays, best first, and fusing those of dense and lexical search.
+
+Sources: weighted sum of scores on fixed scales: Bruch, Gai & Ingber 2023, An Analysis of Fusion
+Functions for Hybrid Retrieval, section 4 (arXiv:2210.11934), with the upper limit of BM25 in place
+of the best score found. Reciprocal rank fusion: Cormack, Clarke & Büttcher 2009 (SIGIR), k = 60.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from numbers import Real
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from sbert_search.base.cache import typed_lru_cache
+from sbert_search.errors import QueryError
 from sbert_search.records import StageScore
 
 UNRANKED = -1  # the rank of a document whose score in a stage is known, but not its rank
@@ -90,3 +99,210 @@ class Ranking:
 def _absent(n: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """Ranks and scores of documents in a stage that did not find them."""
     return np.zeros(n, np.int64), np.zeros(n)
+
+
+Method = Literal["weighted", "rrf"]
+
+DEEPER = 4  # factor from one limit of ranks to the next; see `blocks_of`
+# A mean cosine of unrelated texts up to this is low: the cosines of a model use most of their
+# scale, and they are not mapped, so that a user can read them in the score.
+LOW_COSINE = 0.2
+
+_NO_RANK = np.iinfo(np.int64).max
+_LIMITS = 20  # number of limits of ranks; the last one is above any number of documents
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Fusion:
+    """Settings of the fusion of dense and lexical search; the defaults need no tuning.
+
+    Attributes:
+        method: ``weighted``: ``dense_weight * dense + (1 - dense_weight) * lexical``, where
+            ``dense`` is the cosine of query and document, and ``lexical`` is the BM25 score,
+            divided by the most that BM25 can give to the query; see `dense_part` and
+            `lexical_part`. A score depends on the query and the document, not on the other
+            documents found.
+            ``rrf``: weighted sum of ``1 / (rrf_k + rank)``; a stage (dense or lexical search) adds
+            0 for a document that it does not rank within ``depth``. These scores depend on the
+            other documents, and so on filters.
+        dense_weight: Weight of the dense stage, from 0 to 1; the weight of the lexical stage is
+            ``1 - dense_weight``.
+        depth: The candidates of a query are the best documents of each stage, so many of each.
+            Further documents follow them in blocks: those that a stage ranks within 4 times
+            ``depth``, then within 16 times, and so on, each block by its scores.
+        rrf_k: The constant k of reciprocal rank fusion; a larger k weighs ranks more evenly.
+        rerank_weight: Weight of the reranker's score in the final order, from 0 to 1; the weight
+            of the score before reranking is ``1 - rerank_weight``. If the weight is below 1, the
+            score of a `Reranker` counts as a probability (the sigmoid of its logit).
+        score_range: The lowest and the highest score that a reranker of another kind gives; needed
+            if ``rerank_weight`` is below 1, since its scores are scaled by this range to 0..1.
+
+    Raises:
+        QueryError: The method is unknown, a weight is not from 0 to 1, ``depth`` or ``rrf_k`` is
+            no integer of at least 1, or ``score_range`` is not two ascending finite numbers.
+    """
+
+    method: Method = "weighted"
+    dense_weight: float = 0.4
+    depth: int = 100
+    rrf_k: int = 60
+    rerank_weight: float = 1.0
+    score_range: tuple[float, float] | None = None
+
+    def __post_init__(self) -> None:
+        if self.method not in ("weighted", "rrf"):
+            raise QueryError(f"fusion is {self.method!r}; it must be weighted or rrf.")
+        for name in ("dense_weight", "rerank_weight"):
+            value: float = getattr(self, name)
+            if not (isinstance(value, Real) and 0 <= value <= 1):
+                raise QueryError(f"{name} is {value!r}; it must be a number from 0 to 1.")
+        for name in ("depth", "rrf_k"):
+            value = getattr(self, name)
+            if not (isinstance(value, int | np.integer) and value >= 1):
+                raise QueryError(f"{name} is {value!r}; it must be an integer of at least 1.")
+        if self.score_range is not None:
+            _require_range(self.score_range)
+
+
+@dataclass(frozen=True, slots=True)
+class Candidates:
+    """The documents that dense or lexical search found for a query, with both scores of each.
+
+    Attributes:
+        docs: Number of each document, int64 (n,), ascending.
+        rows: Row of each document's best passage by its vector, int64 (n,).
+        dense_ranks: Rank of each document in the dense stage, int64 (n,); 0: not found there.
+        dense_scores: Score of each document by the metric of the index, float64 (n,).
+        dense: The dense part of the fused score, float64 (n,); see `dense_part`.
+        lexical_ranks: Rank in the lexical stage, int64 (n,); 0: not found there.
+        lexical_scores: BM25 score of each document, float64 (n,); 0: no word of the query matches.
+        lexical: The lexical part of the fused score, float64 (n,); see `lexical_part`.
+    """
+
+    docs: NDArray[np.int64]
+    rows: NDArray[np.int64]
+    dense_ranks: NDArray[np.int64]
+    dense_scores: NDArray[np.float64]
+    dense: NDArray[np.float64]
+    lexical_ranks: NDArray[np.int64]
+    lexical_scores: NDArray[np.float64]
+    lexical: NDArray[np.float64]
+
+
+def dense_part(cosines: NDArray[np.float64], unrelated: float) -> NDArray[np.float64]:
+    """Map cosines so that unrelated texts of the model have about 0, and equal ones 1.
+
+    Args:
+        cosines: Cosines of query and documents, (n,).
+        unrelated: Mean cosine of unrelated texts, which belongs to the model. Up to `LOW_COSINE`,
+            the cosines are returned as they are.
+    """
+    return cosines if unrelated <= LOW_COSINE else (cosines - unrelated) / (1 - unrelated)
+
+
+def lexical_part(scores: NDArray[np.float64], most: float) -> NDArray[np.float64]:
+    """Divide BM25 scores (n,) by the most that BM25 can give to the query; at most 1.
+
+    Args:
+        scores: The scores.
+        most: Sum of the inverse document frequencies of the query's words that the index has; a
+            repeated word counts as often as it occurs. The words of a phrase count one by one. In a
+            fuzzy search, a word that the index lacks counts by the nearest word that it has. Title
+            weights raise a score, but not the limit. 0: no word of the query is in the index.
+    """
+    return np.minimum(scores / most, 1.0) if most > 0 else np.zeros(len(scores))
+
+
+def fuse(candidates: Candidates, settings: Fusion, n: int | None = None) -> Ranking:
+    """Rank the documents of two stages by their fused score; return the n best, or all.
+
+    The order is that of the blocks of `blocks_of`, and within a block that of the scores. So the
+    first documents are the same however many are asked for. A stage of weight 0 adds no documents
+    to a block; its documents follow all others. Documents with equal scores are ordered by the
+    better of their two ranks, then by row.
+    """
+    dense_ranks, lexical_ranks = candidates.dense_ranks, candidates.lexical_ranks
+    dense_ranks = np.where(dense_ranks > 0, dense_ranks, _NO_RANK)
+    lexical_ranks = np.where(lexical_ranks > 0, lexical_ranks, _NO_RANK)
+    better = np.minimum(dense_ranks, lexical_ranks)
+    weight = settings.dense_weight
+    counted = lexical_ranks if weight == 0 else dense_ranks if weight == 1 else better
+    limits = _limits(settings.depth)
+    blocks = limits[:-1].searchsorted(counted)
+    dense, lexical = candidates.dense, candidates.lexical
+    if settings.method == "rrf":
+        dense, lexical = _reciprocal(dense_ranks, settings), _reciprocal(lexical_ranks, settings)
+    # Not a matrix product, whose rounding may depend on the number of documents.
+    total = weight * dense + (1 - weight) * lexical
+    order = np.lexsort((candidates.docs, better, -total, blocks))[:n]
+    # A rank beyond the limit of the block is known only if so many documents are asked for.
+    known = np.minimum(limits[blocks[order]], _NO_RANK - 1)
+    dense_ranks, lexical_ranks = dense_ranks[order], lexical_ranks[order]
+    words = candidates.lexical_scores[order]
+    stages = {
+        "dense": (
+            np.where(dense_ranks <= known, dense_ranks, UNRANKED),
+            candidates.dense_scores[order],
+        ),
+        "lexical": (
+            np.where(words == 0, 0, np.where(lexical_ranks <= known, lexical_ranks, UNRANKED)),
+            words,
+        ),
+    }
+    docs, rows = candidates.docs[order], candidates.rows[order]
+    return Ranking(docs, rows, total[order], stages).with_stage("fused")
+
+
+def _reciprocal(ranks: NDArray[np.int64], settings: Fusion) -> NDArray[np.float64]:
+    return np.where(ranks <= settings.depth, 1 / (settings.rrf_k + ranks.astype(np.float64)), 0.0)
+
+
+def beyond(candidates: Candidates, settings: Fusion, n: int, *, by_cosine: bool) -> float:
+    """Return an upper limit of the scores of all documents that neither stage ranks up to n.
+
+    Args:
+        candidates: The documents that a stage ranks up to n.
+        settings: The fusion.
+        n: A rank from ``settings.depth`` on.
+        by_cosine: Whether the dense stage ranks by cosine. The order by another metric says nothing
+            of the cosines, which are at most 1.
+    """
+    if np.count_nonzero(candidates.dense_ranks) < n:
+        return -np.inf  # dense search ranks every document, so there are no others
+    if settings.method == "rrf":
+        return 0.0
+    words = candidates.lexical[candidates.lexical_ranks > 0]
+    lexical = words.min() if len(words) >= n else 0.0
+    dense = candidates.dense[candidates.dense_ranks > 0].min() if by_cosine else 1.0
+    return float(settings.dense_weight * dense + (1 - settings.dense_weight) * lexical)
+
+
+def blocks_of(ranks: NDArray[np.int64], depth: int) -> NDArray[np.int64]:
+    """Return the block of each rank, from 1: 0 up to ``depth``, 1 up to 4 times ``depth``, ..."""
+    return np.searchsorted(_limits(depth)[:-1], ranks)
+
+
+def whole_blocks(n: int, depth: int) -> int:
+    """Return the last rank of the block that has the rank ``n``."""
+    limits = _limits(depth)
+    return int(limits[np.searchsorted(limits[:-1], n)])
+
+
+@typed_lru_cache(maxsize=16)
+def _limits(depth: int) -> NDArray[np.int64]:
+    """Return the last rank of each block, int64 (`_LIMITS` + 1,)."""
+    powers = [min(int(depth) * DEEPER**block, _NO_RANK) for block in range(_LIMITS)]
+    return np.array([*powers, _NO_RANK], np.int64)
+
+
+def _require_range(score_range: object) -> None:
+    values = list(score_range) if isinstance(score_range, list | tuple) else []
+    if not (
+        len(values) == 2
+        and all(isinstance(value, Real) and np.isfinite(float(value)) for value in values)
+        and values[0] < values[1]
+    ):
+        raise QueryError(
+            f"score_range is {score_range!r}; pass the lowest and the highest score of the "
+            "reranker, such as (0, 1)."
+        )

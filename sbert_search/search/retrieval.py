@@ -15,20 +15,22 @@ from sbert_search.errors import QueryError
 from sbert_search.index.dense.query_plan import RowMask
 from sbert_search.index.lexical.analyzer import NearWords
 from sbert_search.index.snapshot import Snapshot
+from sbert_search.search.candidates import (
+    candidates_of,
+    matching_documents,
+    matching_passages,
+    nearest_documents,
+    nearest_passages,
+    with_documents,
+)
 from sbert_search.search.options import SearchOptions, require_queries
-from sbert_search.search.queries import Asked
-from sbert_search.search.ranking import Ranking
-from sbert_search.search.stages.dense import nearest_documents
-from sbert_search.search.stages.fusion import DEEPER, beyond, fuse, whole_blocks
-from sbert_search.search.stages.hybrid import candidates_of
-from sbert_search.search.stages.lexical import matching_documents
-from sbert_search.search.stages.passages import matching_passages, nearest_passages, with_documents
-from sbert_search.search.words.operators import Clause, ParsedQuery, parse_query
+from sbert_search.search.queries import Asked, Clause, ParsedQuery, parse_query
+from sbert_search.search.ranking import DEEPER, Ranking, beyond, fuse, whole_blocks
 
 # At run time, only the functions that need `word_filter` import it, so that other searches start
 # faster.
 if TYPE_CHECKING:
-    from sbert_search.search.words.word_filter import Marks
+    from sbert_search.search.words import Marks
 
 # Queries are answered in blocks. These are the largest numbers of items in memory for a block.
 HITS_AT_ONCE = 1 << 14  # hits with their texts
@@ -96,7 +98,7 @@ class _Search:
         found = [each.ranking for each in matched]
         if self.mask is None or not self.fills:
             return found
-        from sbert_search.search.words.word_filter import fill_up
+        from sbert_search.search.words import fill_up
 
         return [fill_up(self.snapshot, ranking, self.mask, n) for ranking in found]
 
@@ -143,7 +145,7 @@ def retrieve(
             built without it.
     """
     if options.group_by is not None:
-        from sbert_search.search.stages.grouping import require_groups
+        from sbert_search.search.facets import require_groups
 
         require_groups(snapshot, options.group_by)
     parse = parse_query if options.syntax == "operators" else ParsedQuery
@@ -161,7 +163,7 @@ def retrieve(
     for clauses, at in demands.items():
         admitted = mask
         if clauses:
-            from sbert_search.search.words.word_filter import word_mask
+            from sbert_search.search.words import word_mask
 
             admitted = word_mask(snapshot, clauses, mask, near)
         some = None if vectors is None else vectors[at]
@@ -264,7 +266,7 @@ def _near_words(snapshot: Snapshot, options: SearchOptions) -> NearWords | None:
     """Return a function that finds the words spelt like a given word; None: not a fuzzy search."""
     if not options.fuzzy:
         return None
-    from sbert_search.search.words.spelling import near_words
+    from sbert_search.search.words import near_words
 
     return near_words(snapshot, options.fuzzy)
 
@@ -294,7 +296,7 @@ def _for_groups(
         The documents to add to the ranking: further members of its groups, and members of further
         groups.
     """
-    from sbert_search.search.stages.grouping import groups_of, holds_groups, within_groups
+    from sbert_search.search.facets import groups_of, holds_groups, within_groups
 
     snapshot, options, mask = search.snapshot, search.options, search.mask
     column, size = options.group_by or "", options.group_size
@@ -322,7 +324,7 @@ def matching_marks(snapshot: Snapshot, query: str | None, options: SearchOptions
         query: The query; None: all documents that pass the filter match.
         options: The options of the search, with a mode other than ``auto``.
     """
-    from sbert_search.search.words.word_filter import documents_of, documents_with_any, word_mask
+    from sbert_search.search.words import documents_of, documents_with_any, word_mask
 
     mask = None if options.where is None else snapshot.own_filter_mask(options.where)
     if query is None:

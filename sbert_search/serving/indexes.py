@@ -17,10 +17,10 @@ from sbert_search.errors import ModelMismatch, SbertSearchError
 from sbert_search.index.index import Index
 from sbert_search.records import Document, RowCounts
 from sbert_search.search.engine import SearchEngine
+from sbert_search.search.facets import Facet
 from sbert_search.search.options import SearchMode, SearchOptions, Syntax, require_queries
+from sbert_search.search.queries import parse_query
 from sbert_search.search.results import Hits
-from sbert_search.search.stages.facets import Facet
-from sbert_search.search.words.operators import parse_query
 from sbert_search.serving.metrics import Metrics
 from sbert_search.serving.models.embedder import ServedEmbedder
 from sbert_search.serving.models.reranker import reranking_for

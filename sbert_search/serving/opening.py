@@ -17,8 +17,7 @@ from sbert_search.errors import ConfigError
 from sbert_search.index.index import Index
 from sbert_search.index.shards.index import open_index
 from sbert_search.search.engine import SearchEngine, ShardRunner
-from sbert_search.search.rerankers.maxp import BestWindow, require_one_label
-from sbert_search.search.rerankers.reranker import Reranker
+from sbert_search.search.rerankers import BestWindow, Reranker, require_one_label
 from sbert_search.serving.access import AccessTokens, is_loopback
 from sbert_search.serving.indexes import ServedIndex
 from sbert_search.serving.limits import ServerLimits

@@ -12,7 +12,7 @@ import pytest
         "sbert_search.embedding.hashing",
         "sbert_search.models.loading.folder",
         "sbert_search.models.loading.resolve",
-        "sbert_search.search.rerankers.reranker",
+        "sbert_search.search.rerankers",
     ],
 )
 def test_no_torch_is_loaded_before_a_model_is(module: str) -> None:

@@ -28,7 +28,7 @@ from sbert_search.heads.training.word_rows import tag_metrics
 from sbert_search.models.cross_encoder import CrossEncoder
 from sbert_search.records import Answer, Question, TaggedTokens
 from sbert_search.search.options import SearchOptions
-from sbert_search.search.rerankers.reranker import Reranker
+from sbert_search.search.rerankers import Reranker
 from sbert_search.training.data.gold_scores import GoldScores
 from tests.heads.test_predictor import answerer, tagger
 from tests.models.tiny import tiny_cross_encoder

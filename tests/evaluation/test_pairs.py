@@ -18,7 +18,7 @@ from sbert_search.evaluation.rerank import evaluate_rerank, rerank
 from sbert_search.evaluation.tasks import EvalTask, Kind
 from sbert_search.evaluation.triplets import evaluate_triplets
 from sbert_search.metrics.ranking import score_run
-from sbert_search.search.rerankers.reranker import Reranker
+from sbert_search.search.rerankers import Reranker
 from sbert_search.text.labelled.candidates import Candidates
 from tests.models.tiny import tiny_cross_encoder
 

@@ -26,12 +26,11 @@ from sbert_search.index.settings import LexicalSettings
 from sbert_search.metrics.ranking import score_run
 from sbert_search.metrics.significance import mean_interval
 from sbert_search.records import Query
+from sbert_search.search.boosts import Boost
 from sbert_search.search.engine import SearchEngine
 from sbert_search.search.options import SearchMode, SearchOptions
-from sbert_search.search.rerankers.maxp import BestWindow
-from sbert_search.search.rerankers.reranker import Reranker
-from sbert_search.search.stages.boosts import Boost
-from sbert_search.search.stages.fusion import Fusion
+from sbert_search.search.ranking import Fusion
+from sbert_search.search.rerankers import BestWindow, Reranker
 from sbert_search.text.labelled.retrieval import read_qrels, read_queries, read_run
 from tests.models.tiny import tiny_cross_encoder
 

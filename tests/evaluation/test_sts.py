@@ -18,7 +18,7 @@ from sbert_search.evaluation.tasks import EvalSuite, EvalTask, TaskColumns
 from sbert_search.metrics.correlation import pearson, spearman
 from sbert_search.models.heads import Normalize
 from sbert_search.records import TextPair
-from sbert_search.search.rerankers.reranker import Reranker
+from sbert_search.search.rerankers import Reranker
 from sbert_search.text.labelled.pairs import read_pairs
 from tests.models.tiny import tiny_bi_encoder, tiny_cross_encoder
 

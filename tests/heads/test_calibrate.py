@@ -13,7 +13,7 @@ from sbert_search.errors import ConfigError, CorpusError
 from sbert_search.heads.calibrate import calibrate
 from sbert_search.heads.predictor import Predictor
 from sbert_search.models.side_file import read_side_file
-from sbert_search.search.rerankers.reranker import Reranker
+from sbert_search.search.rerankers import Reranker
 from tests.cli.process import sbert_search
 from tests.heads.test_predictor import classifier, tagger
 from tests.models.tiny import WORDS, tiny_cross_encoder

@@ -19,7 +19,7 @@ from sbert_search.embedding.embedder import Embedder
 from sbert_search.errors import ModelError
 from sbert_search.heads.predictor import Predictor
 from sbert_search.models.cross_encoder import CrossEncoder as OurCrossEncoder
-from sbert_search.search.rerankers.reranker import Reranker
+from sbert_search.search.rerankers import Reranker
 from tests.models.tiny import PAIRS, TEXTS
 from tests.parity.folders import (
     BI_ENCODERS,

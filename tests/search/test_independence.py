@@ -17,9 +17,9 @@ from sbert_search.embedding.hashing import HashingEmbedder
 from sbert_search.index.index import Index
 from sbert_search.index.settings import LexicalSettings
 from sbert_search.records import Hit
+from sbert_search.search.boosts import Boost
 from sbert_search.search.engine import SearchEngine
-from sbert_search.search.stages.boosts import Boost
-from sbert_search.search.stages.fusion import Fusion
+from sbert_search.search.ranking import Fusion
 from tests.faults import FULL
 
 WORDS = ("mill", "river", "wheel", "stone", "water", "flour", "bread", "salt", "sea", "wind")

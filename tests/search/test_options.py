@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from sbert_search.errors import QueryError
 from sbert_search.search.options import SearchOptions, require_queries
-from sbert_search.search.stages.fusion import Fusion
+from sbert_search.search.ranking import Fusion
 
 
 def test_keywords_replace_fields_and_unknown_ones_are_refused() -> None:

@@ -15,7 +15,7 @@ from sbert_search.embedding.embedder import Embedder
 from sbert_search.embedding.hashing import HashingEmbedder
 from sbert_search.index.index import Index
 from sbert_search.search.engine import SearchEngine
-from sbert_search.search.rerankers.reranker import Reranker
+from sbert_search.search.rerankers import Reranker
 from tests.models.tiny import TEXTS, tiny_bi_encoder, tiny_cross_encoder
 from tests.search.corpus import small_index
 

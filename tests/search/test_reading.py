@@ -12,7 +12,7 @@ import pytest
 from sbert_search.errors import ConfigError, QueryError
 from sbert_search.index.index import Index
 from sbert_search.search.engine import SearchEngine
-from sbert_search.search.reading import AnswerReader
+from sbert_search.search.hits import AnswerReader
 from tests.cli.process import sbert_search
 from tests.heads.test_predictor import answerer
 

@@ -10,7 +10,7 @@ from sbert_search.embedding.hashing import HashingEmbedder
 from sbert_search.errors import QueryError
 from sbert_search.index.index import Index
 from sbert_search.search.engine import SearchEngine
-from sbert_search.search.similar import example_query
+from sbert_search.search.queries import example_query
 from tests.cli.process import sbert_search
 from tests.search.corpus import write_jsonl
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from sbert_search.base.device import Precision
     from sbert_search.embedding.engines.protocol import EngineName
     from sbert_search.embedding.protocol import TextEmbedder
-    from sbert_search.search.rerankers.reranker import Reranker
+    from sbert_search.search.rerankers import Reranker
 
 FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 FOLDER = click.Path(file_okay=False, path_type=Path)
@@ -85,7 +85,7 @@ class EvalOptions:
         Raises:
             UsageError: ``model`` is None.
         """
-        from sbert_search.search.rerankers.reranker import Reranker
+        from sbert_search.search.rerankers import Reranker
 
         if model is None:
             raise click.UsageError("Name a cross-encoder with --model.")

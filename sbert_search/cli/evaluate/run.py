@@ -18,7 +18,7 @@ from sbert_search.cli.options.shared import refuse_typed
 if TYPE_CHECKING:
     from sbert_search.cli.evaluate.reporting import Evaluate
     from sbert_search.embedding.protocol import TextEmbedder
-    from sbert_search.search.rerankers.reranker import Reranker
+    from sbert_search.search.rerankers import Reranker
 
 
 _HOMES = {
@@ -122,7 +122,7 @@ def retrieval(
     """
     from sbert_search.embedding.engines.protocol import pair_engine
     from sbert_search.evaluation.retrieval import evaluate_retrieval
-    from sbert_search.search.rerankers.maxp import BestWindow
+    from sbert_search.search.rerankers import BestWindow
 
     options, search = EvalOptions.of(ctx), search_options(ctx)
     if index is not None and (options.model is None or is_for_all_commands(ctx, "model")):

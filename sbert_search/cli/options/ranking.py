@@ -137,9 +137,9 @@ def search_options(ctx: click.Context) -> SearchOptions:
         UsageError: An option on the command line would have no effect.
         QueryError: A value is out of range.
     """
+    from sbert_search.search.boosts import Boost
     from sbert_search.search.options import SearchOptions
-    from sbert_search.search.stages.boosts import Boost
-    from sbert_search.search.stages.fusion import Fusion
+    from sbert_search.search.ranking import Fusion
 
     params, on_line = ctx.params, typed(ctx)
     fuses = params["mode"] in ("auto", "hybrid")

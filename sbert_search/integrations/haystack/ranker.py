@@ -9,7 +9,7 @@ from haystack import component, default_from_dict, default_to_dict
 from haystack.dataclasses import Document
 
 from sbert_search.integrations.haystack.embedders import joined_text
-from sbert_search.search.rerankers.reranker import Reranker
+from sbert_search.search.rerankers import Reranker
 
 
 @component

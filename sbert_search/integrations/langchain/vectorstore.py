@@ -23,8 +23,8 @@ from sbert_search.integrations.langchain.filters import Filter, where_of
 from sbert_search.integrations.records import Record, metadata_of
 from sbert_search.records import Hit
 from sbert_search.search.options import SearchKeywords, SearchOptions
+from sbert_search.search.ordering import PairScorer
 from sbert_search.search.results import Hits
-from sbert_search.search.stages.rerank import PairScorer
 
 _SAME = 0.99  # lowest cosine of a text's new and stored vectors, if the same model made both
 

@@ -28,8 +28,8 @@ from sbert_search.integrations.llamaindex.filters import where_of
 from sbert_search.integrations.records import Record, metadata_of
 from sbert_search.search.engine import SearchEngine
 from sbert_search.search.options import SearchOptions
+from sbert_search.search.ranking import Fusion
 from sbert_search.search.results import Hits
-from sbert_search.search.stages.fusion import Fusion
 
 PREFETCH = 4.0  # candidates of MMR for each node to return, as in other stores
 

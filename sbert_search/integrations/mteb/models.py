@@ -18,7 +18,7 @@ from sbert_search.embedding.protocol import TextEmbedder
 from sbert_search.errors import ConfigError
 from sbert_search.index.building.model_check import as_embedder
 from sbert_search.models.loading.identity import ModelIdentity
-from sbert_search.search.rerankers.reranker import Reranker
+from sbert_search.search.rerankers import Reranker
 
 if TYPE_CHECKING:
     from mteb.types import Array

@@ -21,9 +21,8 @@ from sbert_search.metrics.ranking import ties_by_hash
 from sbert_search.records import Query, Run
 from sbert_search.search.engine import SearchEngine
 from sbert_search.search.options import SearchOptions
-from sbert_search.search.rerankers.maxp import BestWindow
-from sbert_search.search.rerankers.reranker import Reranker
-from sbert_search.search.stages.rerank import PairScorer
+from sbert_search.search.ordering import PairScorer
+from sbert_search.search.rerankers import BestWindow, Reranker
 from sbert_search.text.labelled.retrieval import strictly_falling
 
 if TYPE_CHECKING:

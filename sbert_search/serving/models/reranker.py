@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from sbert_search.embedding.protocol import Vectors
 from sbert_search.models.loading.identity import ModelIdentity
-from sbert_search.search.rerankers.reranker import Pair, Reranker
+from sbert_search.search.rerankers import Pair, Reranker
 from sbert_search.serving.limits import ServerLimits
 from sbert_search.serving.metrics import Metrics
 from sbert_search.serving.models.queue import Arrival, Computed, WorkQueue

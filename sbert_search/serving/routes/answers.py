@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from datetime import date, datetime
 
 from sbert_search.records import Hit, MetadataValue
-from sbert_search.search.stages.facets import Facet
+from sbert_search.search.facets import Facet
 from sbert_search.serving.indexes import ServedIndex
 from sbert_search.serving.models.work import Work
 from sbert_search.serving.schemas.fields import JsonScalar, JsonValue

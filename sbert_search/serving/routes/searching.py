@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from sbert_search.search.facets import Facet
 from sbert_search.search.options import SearchOptions
-from sbert_search.search.stages.facets import Facet
-from sbert_search.search.stages.fusion import Fusion
+from sbert_search.search.ranking import Fusion
 from sbert_search.serving.endpoint import AnyOperation, Call, Operation, Reply
 from sbert_search.serving.indexes import ServedIndex
 from sbert_search.serving.limits import ServerLimits

@@ -22,7 +22,7 @@ from sbert_search.losses.relevance import list_net, list_softmax, pairwise_logis
 from sbert_search.metrics.ranking import mean
 from sbert_search.models.cross_encoder import CrossEncoder
 from sbert_search.models.loading.resolve import resolve_model
-from sbert_search.search.rerankers.reranker import Reranker
+from sbert_search.search.rerankers import Reranker
 from sbert_search.text.labelled.candidates import judged_candidates
 from sbert_search.text.tokens.tokenizer import TextTokenizer
 from sbert_search.training.data.examples import Example, read_examples

@@ -22,7 +22,7 @@ from sbert_search.models.loading.folder import read_folder
 from sbert_search.models.loading.resolve import resolve_model
 from sbert_search.records import Query
 from sbert_search.search.engine import SearchEngine
-from sbert_search.search.rerankers.reranker import Reranker
+from sbert_search.search.rerankers import Reranker
 from sbert_search.text.documents import CorpusReader
 from sbert_search.text.tokens.tokenizer import TextTokenizer
 from sbert_search.training.data.examples import Example

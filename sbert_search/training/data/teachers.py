@@ -9,7 +9,7 @@ import numpy as np
 from sbert_search.embedding.embedder import Embedder
 from sbert_search.errors import ConfigError, TrainingError
 from sbert_search.models.loading.resolve import resolve_model
-from sbert_search.search.rerankers.reranker import Reranker
+from sbert_search.search.rerankers import Reranker
 from sbert_search.training.data.text_dataset import TextRows
 
 

@@ -20,7 +20,7 @@ from sbert_search.cli.options.shared import (
     size,
 )
 from sbert_search.search.options import MODES, SearchOptions
-from sbert_search.search.stages.fusion import Fusion, Method
+from sbert_search.search.ranking import Fusion, Method
 from sbert_search.training.loop.loop import TrainConfig
 from tests.cli.lines import commands
 

@@ -18,7 +18,7 @@ from sbert_search.encoder.int8_layers import Int8Linear
 from sbert_search.errors import ConfigError, CorpusError, ModelError
 from sbert_search.models.bi_encoder import BiEncoder
 from sbert_search.models.heads import Normalize
-from sbert_search.search.rerankers.reranker import Reranker
+from sbert_search.search.rerankers import Reranker
 from tests.encoder.measured import verdict
 from tests.models.tiny import PAIRS, TEXTS, tiny_bi_encoder, tiny_cross_encoder
 

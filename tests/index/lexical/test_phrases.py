@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sbert_search.index.lexical import phrases
-from sbert_search.index.lexical.phrases import Phrase
+from sbert_search.search import words as phrases
+from sbert_search.search.words import Phrase
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from sbert_search import Index, LexicalSettings, SearchEngine
 from sbert_search.index.lexical.analyzer import all_words, folded, indexed_words
-from sbert_search.index.lexical.phrases import Phrase
 from sbert_search.index.lexical.vocabulary import is_listed
+from sbert_search.search.words import Phrase
 
 HINDI = "भारत की राजधानी दिल्ली है"
 

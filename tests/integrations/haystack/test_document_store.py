@@ -36,7 +36,7 @@ from sbert_search.integrations.records import Record
 from sbert_search.records import RowCounts
 from sbert_search.search.options import SearchOptions
 from sbert_search.search.queries import QueryLike
-from sbert_search.search.rerankers.reranker import Reranker
+from sbert_search.search.rerankers import Reranker
 from sbert_search.search.results import Hits
 from tests.integrations.killed import run_and_kill
 from tests.models.tiny import TEXTS, tiny_cross_encoder

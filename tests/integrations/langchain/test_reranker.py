@@ -8,7 +8,7 @@ import pytest
 from langchain_core.documents import Document
 
 from sbert_search.integrations.langchain import SbertSearchReranker
-from sbert_search.search.rerankers.reranker import Reranker
+from sbert_search.search.rerankers import Reranker
 from tests.models.tiny import TEXTS, tiny_cross_encoder
 
 

@@ -29,7 +29,7 @@ from sbert_search.integrations.llamaindex import (
     SbertSearchVectorStore,
 )
 from sbert_search.records import RowCounts
-from sbert_search.search.rerankers.reranker import Reranker
+from sbert_search.search.rerankers import Reranker
 from tests.integrations.killed import run_and_kill
 from tests.models.tiny import TEXTS, tiny_cross_encoder
 

@@ -12,8 +12,7 @@ from sbert_search.cli.main import run
 from sbert_search.embedding.hashing import HashingEmbedder
 from sbert_search.integrations.mteb import SbertSearchEncoder, SbertSearchModel
 from sbert_search.search.options import SearchOptions
-from sbert_search.search.rerankers.maxp import BestWindow
-from sbert_search.search.rerankers.reranker import Reranker
+from sbert_search.search.rerankers import BestWindow, Reranker
 from tests.models.tiny import tiny_cross_encoder
 
 pytestmark = pytest.mark.filterwarnings("ignore")

@@ -22,7 +22,7 @@ from sbert_search.integrations.mteb import (
 )
 from sbert_search.integrations.mteb.tasks import open_tasks
 from sbert_search.search.options import SearchMode, SearchOptions
-from sbert_search.search.rerankers.reranker import Reranker
+from sbert_search.search.rerankers import Reranker
 from tests.models.tiny import tiny_cross_encoder
 
 # MTEB's metrics divide by zero and name deprecated functions of its libraries on tiny tasks.

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from sbert_search.embedding.embedder import Embedder
-from sbert_search.search.rerankers.reranker import Reranker
+from sbert_search.search.rerankers import Reranker
 from tests.models.tiny import tiny_cross_encoder
 from tests.serving.live import Live, live_server
 

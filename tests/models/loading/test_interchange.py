@@ -17,7 +17,7 @@ from transformers import (
 from sbert_search.embedding.embedder import Embedder
 from sbert_search.errors import ConfigError, ModelError
 from sbert_search.models.loading.interchange import load_sentence_transformer
-from sbert_search.search.rerankers.reranker import Reranker
+from sbert_search.search.rerankers import Reranker
 from tests.models.tiny import PAIRS, TEXTS, TOKENS, tiny_bi_encoder, tiny_tokenizer
 
 pytestmark = pytest.mark.usefixtures("one_thread")

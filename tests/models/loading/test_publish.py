@@ -18,7 +18,7 @@ from sbert_search.embedding.embedder import Embedder
 from sbert_search.errors import ConfigError, ModelError
 from sbert_search.models.loading.card import read_scores, section_of
 from sbert_search.models.loading.publish import PushOptions
-from sbert_search.search.rerankers.reranker import Reranker
+from sbert_search.search.rerankers import Reranker
 from tests.models.loading.hub_server import TOKEN, serve
 from tests.models.tiny import tiny_bi_encoder, tiny_cross_encoder
 

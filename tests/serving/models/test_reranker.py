@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from sbert_search.index.index import Index
 from sbert_search.search.engine import SearchEngine
 from sbert_search.search.options import SearchOptions
-from sbert_search.search.rerankers.reranker import Pair, Reranker
+from sbert_search.search.rerankers import Pair, Reranker
 from sbert_search.serving.indexes import ServedIndex
 from sbert_search.serving.limits import ServerLimits
 from sbert_search.serving.metrics import Metrics

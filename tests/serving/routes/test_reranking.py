@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from sbert_search.search.engine import SearchEngine
-from sbert_search.search.rerankers.maxp import BestWindow
-from sbert_search.search.rerankers.reranker import Reranker
+from sbert_search.search.rerankers import BestWindow, Reranker
 from sbert_search.text.tokens.tokenizer import TextTokenizer
 from tests.models.tiny import TEXTS
 from tests.serving.live import Live

@@ -16,7 +16,7 @@ from sbert_search.config import from_mapping
 from sbert_search.errors import ConfigError, CorpusError, TrainingError
 from sbert_search.models.bi_encoder import BiEncoder
 from sbert_search.models.cross_encoder import CrossEncoder
-from sbert_search.search.rerankers.reranker import Reranker
+from sbert_search.search.rerankers import Reranker
 from sbert_search.text.labelled.candidates import Candidates, judged_candidates
 from sbert_search.text.labelled.retrieval import write_run
 from sbert_search.training.cross_encoder.train import CrossEncoderRecipe, train_cross_encoder

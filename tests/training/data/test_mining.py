@@ -222,7 +222,7 @@ def test_what_was_mined_is_not_computed_again_and_a_stopped_run_goes_on(
 
 
 def test_a_cross_encoder_must_agree(model: Path, tmp_path: Path) -> None:
-    from sbert_search.search.rerankers.reranker import Reranker
+    from sbert_search.search.rerankers import Reranker
 
     tiny_cross_encoder(tmp_path / "tokens").save(tmp_path / "reranker")
     reranker = Reranker(tmp_path / "reranker")

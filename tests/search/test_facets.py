@@ -18,7 +18,7 @@ from sbert_search.errors import NoLexicalData, QueryError
 from sbert_search.index.building.build import BuildSettings
 from sbert_search.index.index import Index
 from sbert_search.search.engine import SearchEngine
-from sbert_search.search.stages.facets import Facet, FacetRange
+from sbert_search.search.facets import Facet, FacetRange
 
 ROWS: list[dict[str, Any]] = [
     {"_id": "1", "text": "red fish", "kind": "a", "n": 1, "tags": ["x", "y", "x"]},

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from sbert_search.errors import ConfigError
-from sbert_search.search.rerankers.maxp import BestWindow
-from sbert_search.search.rerankers.reranker import Reranker
+from sbert_search.search.rerankers import BestWindow, Reranker
 from tests.models.tiny import tiny_cross_encoder
 
 LONG = " ".join(["cat", "dog", "mat", "sun", "red", "far"] * 8)  # 48 tokens; a pair has 24

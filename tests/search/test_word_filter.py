@@ -21,8 +21,8 @@ from sbert_search.index.storage.manifest import StoreSettings
 from sbert_search.index.store import IndexStore
 from sbert_search.records import Query
 from sbert_search.search.options import MODES, SearchMode, Syntax
-from sbert_search.search.words.operators import Clause, parse_query
-from sbert_search.search.words.word_filter import word_mask
+from sbert_search.search.queries import Clause, parse_query
+from sbert_search.search.words import word_mask
 from tests.index.batches import make_batch
 from tests.search.corpus import small_index
 

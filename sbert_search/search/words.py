@@ -1,20 +1,173 @@
-"""Find the documents that contain the required words of a query and none of the excluded ones."""
+"""The words of a query: required, excluded, in exact phrases, or misspelt.
+
+Postings (for each term, the documents that contain it) say which documents have the words of a
+phrase, but not where. So the texts of these documents are read (docs/decisions.md: Phrases are
+found by reading candidates).
+"""
 
 from __future__ import annotations
 
+import re
+import unicodedata
 from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sbert_search.base.progress import progress
+from sbert_search.base.cache import typed_lru_cache
+from sbert_search.base.progress import Advance, progress
 from sbert_search.errors import NoLexicalData
 from sbert_search.index.dense.query_plan import RowMask
-from sbert_search.index.lexical.analyzer import STOP_WORD, NearWords
-from sbert_search.index.lexical.phrases import Phrase, documents_with
+from sbert_search.index.lexical.analyzer import (
+    STOP_WORD,
+    NearWords,
+    all_words,
+    folded,
+    has_marks,
+    word_spans,
+)
+from sbert_search.index.lexical.vocabulary import NearWord, is_listed
 from sbert_search.index.snapshot import Snapshot
+from sbert_search.index.storage.segments import Segment
+from sbert_search.search.queries import Clause
 from sbert_search.search.ranking import Ranking
-from sbert_search.search.words.operators import Clause
+from sbert_search.text.tokens.chunking import PIECE_CHARS, pieces
+
+
+class Phrase:
+    r"""Consecutive words, in upper or lower case, separated by spaces or punctuation only.
+
+    Args:
+        text: A text with at least one word. Unlike the words of the index, its words may have a
+            single character or be stop words, and they are not stemmed.
+    """
+
+    def __init__(self, text: str) -> None:
+        self.text, self.words = text, all_words(folded(text))
+        between = r"\W++".join(map(re.escape, self.words))
+        self._pattern = re.compile(rf"(?<!\w){between}(?!\w)")
+
+    def occurs_in(self, text: str) -> bool:
+        """Whether a text has the phrase; a long text is normalised piece by piece."""
+        low = " ".join(map(folded, pieces(text))) if len(text) > PIECE_CHARS else folded(text)
+        if not has_marks(low):
+            return bool(self._pattern.search(low))
+        # For the pattern, a combining mark ends a word. So it would also find a word before a
+        # mark, although the mark makes it another word.
+        return f" {' '.join(self.words)} " in f" {' '.join(all_words(low))} "
+
+
+def documents_with(
+    phrase: Phrase,
+    segment: Segment,
+    candidates: NDArray[np.bool_],
+    *,
+    titles: bool,
+    advance: Advance,
+) -> NDArray[np.bool_]:
+    """Read documents of a segment, a part of the index; return which have a phrase, bool (n_docs,).
+
+    Args:
+        phrase: The phrase.
+        segment: The segment.
+        candidates: The documents to read, bool (n_docs,).
+        titles: Whether to look for the phrase in titles too.
+        advance: Called with 1 after each document.
+
+    Raises:
+        CorruptIndex: A document cannot be read.
+    """
+    found = candidates.copy()
+    at = np.flatnonzero(candidates)
+    for doc, (title, text) in zip(at.tolist(), segment.texts_at(segment.firsts[at]), strict=True):
+        found[doc] = phrase.occurs_in(text) or (titles and phrase.occurs_in(title))
+        advance(1)
+    return found
+
+
+MOST_EDITS = 2
+MOST_NEAR = 50  # near words that fuzzy search adds to a word of the query
+
+# A word in at most RARE documents is taken for a misspelling if another word, one edit away, is in
+# at least ODDS times as many documents. A correction with two edits is preferred to a correction
+# with one edit only if the former occurs more than ODDS times as often as the latter.
+RARE = 2
+ODDS = 100
+
+
+def near_words(snapshot: Snapshot, edits: int) -> NearWords:
+    """Return a function that finds the words of the index within ``edits`` edits of a given word.
+
+    The function returns the `MOST_NEAR` nearest words. It raises `NoLexicalData` if the index has
+    no list of its words.
+    """
+
+    @typed_lru_cache(maxsize=1024)
+    def near(word: str) -> list[tuple[str, int]]:
+        found = snapshot.vocabulary.near(word, edits)
+        return [(other.word, other.edits) for other in found[:MOST_NEAR]]
+
+    return near
+
+
+def suggest(snapshot: Snapshot, query: str) -> str | None:
+    """Replace each word of a query that seems misspelt with a similar word of the index.
+
+    A word seems misspelt if no live document contains it in any inflection. It also seems misspelt
+    if one or two documents contain it, and at least a hundred times as many contain a word that is
+    one edit away. Stop words, words with digits and words of one or two characters are never
+    replaced.
+
+    Returns:
+        The corrected query, or None if no word seems misspelt or no word of the index is similar.
+
+    Raises:
+        NoLexicalData: The index has no lexical data, or no list of its words.
+        CorruptIndex: A document cannot be read.
+    """
+    text = unicodedata.normalize("NFC", query)
+    corrected, end = "", 0
+    for start, after in word_spans(text):
+        corrected += text[end:start] + _corrected(snapshot, text[start:after])
+        end = after
+    corrected += text[end:]
+    return None if corrected == text else corrected
+
+
+def _corrected(snapshot: Snapshot, word: str) -> str:
+    """Return the word of the index that was probably meant, capitalised like ``word``.
+
+    If ``word`` does not seem misspelt, or the index has no similar word, return ``word``.
+    """
+    low = folded(word)
+    known = _frequency(snapshot, low, 0)
+    if not is_listed(low) or known is None or known > RARE:
+        return word
+
+    def is_likely(near: NearWord) -> bool:
+        live = _frequency(snapshot, near.word, near.count) or 0
+        return live > 0 if known == 0 else near.edits == 1 and live >= ODDS * known
+
+    likely = filter(is_likely, snapshot.vocabulary.near(low, MOST_EDITS))
+    best = max(likely, key=lambda near: near.count / ODDS**near.edits, default=None)
+    if best is None:
+        return word
+    if word.isupper():
+        return best.word.upper()
+    return best.word[0].upper() + best.word[1:] if word[0].isupper() else best.word
+
+
+def _frequency(snapshot: Snapshot, word: str, count: int) -> int | None:
+    """Return the number of live documents that contain a word in any inflection.
+
+    The index stores no such number for stop words. For a stop word, return ``count``, the number of
+    its occurrences in the word list, or None if ``count`` is 0.
+    """
+    (term,) = snapshot.lexical.reader.hashes([word]).tolist()
+    if term == STOP_WORD:
+        return count or None
+    return snapshot.lexical.postings_of(term)[1]
+
 
 _SLOW = 20_000  # minimum number of documents whose reading shows a progress bar
 

@@ -10,7 +10,7 @@ import pytest
 from sbert_search.embedding.hashing import HashingEmbedder
 from sbert_search.index.building.build import BuildSettings
 from sbert_search.index.index import Index
-from sbert_search.search.stages.dense import nearest_documents
+from sbert_search.search.candidates import nearest_documents
 from tests.search.corpus import small_index
 
 EMBEDDER = HashingEmbedder(64, max_len=4)

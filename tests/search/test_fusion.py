@@ -9,10 +9,10 @@ import pytest
 
 from sbert_search.errors import QueryError
 from sbert_search.records import StageScore
-from sbert_search.search.ranking import Ranking
-from sbert_search.search.stages.fusion import (
+from sbert_search.search.ranking import (
     Candidates,
     Fusion,
+    Ranking,
     blocks_of,
     dense_part,
     fuse,

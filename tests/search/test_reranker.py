@@ -10,8 +10,8 @@ from sentence_transformers import CrossEncoder as LibraryCrossEncoder
 
 from sbert_search.errors import ConfigError, CorpusError, ModelError
 from sbert_search.models.side_file import SideFile, write_side_file
-from sbert_search.search.rerankers.pair_engines import NativePairEngine
-from sbert_search.search.rerankers.reranker import Reranker
+from sbert_search.search.pair_engines import NativePairEngine
+from sbert_search.search.rerankers import Reranker
 from tests.encoder.measured import bf16_is_faster, verdict
 from tests.models.tiny import PAIRS, TEXTS, tiny_bi_encoder, tiny_cross_encoder
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sbert_search.errors import QueryError
-from sbert_search.search.words.operators import Clause, ParsedQuery, parse_query
+from sbert_search.search.queries import Clause, ParsedQuery, parse_query
 
 
 @pytest.mark.parametrize(

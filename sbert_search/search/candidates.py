@@ -1,0 +1,430 @@
+"""The candidates of a search: documents or passages, found by vectors, by words or by both."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import chain
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sbert_search.base.arrays import distinct
+from sbert_search.index.dense.query_plan import RowMask
+from sbert_search.index.lexical.analyzer import NearWords, TermReader, term_reader
+from sbert_search.index.norms import equal_as_ones
+from sbert_search.index.snapshot import Snapshot
+from sbert_search.index.storage.rows import StoredPassage
+from sbert_search.search.ranking import (
+    Candidates,
+    Ranking,
+    blocks_of,
+    dense_part,
+    lexical_part,
+    whole_blocks,
+)
+
+# If documents have several passages, the first search fetches this many times k rows.
+_FIRST_FETCH = 2
+
+
+def nearest_documents(
+    snapshot: Snapshot, queries: NDArray[np.float32], k: int, mask: RowMask | None = None
+) -> list[Ranking]:
+    """Find the k documents whose best passage is nearest to each query.
+
+    A row is a passage in the index. The score of a document is the score of its best passage.
+    Documents with equal scores are ordered by row. If documents have several passages, more rows
+    are fetched until every query has k distinct documents, or no rows are left for the query.
+
+    Args:
+        snapshot: State of the index to search.
+        queries: Float32 (n_queries, dim), finite.
+        k: Documents for each query, at least 1; fewer come back only when fewer match.
+        mask: The rows that a filter admits; None: all rows.
+    """
+    n_rows, n_docs = (mask or snapshot).n_rows, (mask or snapshot).n_docs
+    empty = Ranking(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0))
+    rankings = [empty for _ in queries]
+    open_queries = np.arange(len(queries))
+    if 0 < n_rows == n_docs:
+        return one_row_each(*snapshot.search(queries, min(k, n_rows), mask))
+    fetch = min(k * _FIRST_FETCH, n_rows)
+    while len(open_queries) and fetch:
+        scores, rows = snapshot.search(queries[open_queries], fetch, mask)
+        docs = snapshot.doc_of(rows)
+        for i, query in enumerate(open_queries.tolist()):
+            rankings[query] = _best_row_each(docs[i], rows[i], scores[i], k)
+        complete = np.array([len(rankings[query]) == k for query in open_queries.tolist()])
+        if fetch == n_rows:
+            break
+        open_queries = open_queries[~complete & (rows[:, -1] >= 0)]
+        fetch = min(fetch * 4, n_rows)
+    return rankings
+
+
+def one_row_each(scores: NDArray[np.float32], rows: NDArray[np.int64]) -> list[Ranking]:
+    """Make rankings of rows, each of which is a document of its own.
+
+    Args:
+        scores: Score of each row, (n_queries, k).
+        rows: Rows found, best first, (n_queries, k). If only m < k rows match, the last k - m
+            entries are -1.
+    """
+    wide, ranks = scores.astype(np.float64), np.arange(1, rows.shape[1] + 1)
+    counts = np.count_nonzero(rows >= 0, axis=1).tolist()
+    return [
+        Ranking(r[:n], r[:n], s[:n], {"dense": (ranks[:n], s[:n])})
+        for r, s, n in zip(rows, wide, counts, strict=True)
+    ]
+
+
+def _best_row_each(
+    docs: NDArray[np.int64], rows: NDArray[np.int64], scores: NDArray[np.float32], k: int
+) -> Ranking:
+    """Keep the best row of each document: the first of its rows, since rows are sorted by score.
+
+    Args:
+        docs: For each row, the document that it belongs to, given as the row of the document's
+            first passage, (n_fetched,).
+        rows: Rows found, best first, (n_fetched,). If only m rows match, the entries after the
+            first m are -1.
+        scores: Score of each row, (n_fetched,).
+        k: Number of documents to keep.
+    """
+    _, first = np.unique(docs[: np.count_nonzero(rows >= 0)], return_index=True)
+    kept = np.sort(first)[:k]
+    return Ranking(docs[kept], rows[kept], scores[kept].astype(np.float64)).with_stage("dense")
+
+
+COMMON = 0.1  # a word in more than this share of the documents is common
+FEW = 10  # a word in at most this number of documents is never common, however small the index
+
+
+class Matched(NamedTuple):
+    """What lexical search found for a query.
+
+    Attributes:
+        ranking: The documents, or the passages.
+        also: BM25 scores of the documents that were named in the call, float64 (m,).
+        most: As for `bm25.WeighedTerms`.
+    """
+
+    ranking: Ranking
+    also: NDArray[np.float64]
+    most: float
+
+
+def matching_documents(
+    snapshot: Snapshot,
+    queries: Sequence[str],
+    k: int,
+    mask: RowMask | None = None,
+    near: NearWords | None = None,
+    also: Sequence[NDArray[np.int64]] | None = None,
+) -> list[Matched]:
+    """Find the k documents with the best BM25 score for each query; whole documents are scored.
+
+    If ``near`` is given, the words that it finds for a word of the query match too, with smaller
+    weights. ``also`` names documents of each query that are scored too. Lexical search does not
+    choose a passage: in the rankings, ``rows`` has the row of each document's first passage.
+
+    Raises:
+        NoLexicalData: The index has no lexical data.
+    """
+    matches = snapshot.match(queries, k, mask, near, also)
+    return [
+        Matched(Ranking(docs, docs, scores).with_stage("lexical"), others, most)
+        for docs, scores, others, most in matches
+    ]
+
+
+def best_passages(
+    snapshot: Snapshot,
+    query: str,
+    ranking: Ranking,
+    near: NearWords | None = None,
+    *,
+    group: bool = True,
+) -> Ranking:
+    """Set the best passage of documents that only lexical search found.
+
+    The best passage is the first of those with the most words of the query. If ``near`` is given,
+    a word that it finds for a word of the query counts like that word. Documents that dense search
+    ranked too keep the passage that is nearest to the query. In a search for passages (``group`` is
+    False), the ranking is returned unchanged, since its rows are the passages that were found.
+    """
+    if not group or snapshot.n_rows == snapshot.n_docs:
+        return ranking
+    unknown = np.zeros(len(ranking), np.int64), np.zeros(len(ranking))
+    dense, _ = ranking.stages.get("dense", unknown)
+    words, _ = ranking.stages.get("lexical", unknown)
+    positions = np.flatnonzero((dense <= 0) & (words != 0))
+    found = snapshot.rows_of(ranking.docs[positions])
+    if len(found) == len(positions):  # each document has one passage
+        return ranking
+    rows = ranking.rows.copy()
+    passages: dict[int, list[StoredPassage]] = defaultdict(list)
+    for passage in snapshot.fetch(found):
+        passages[passage.doc_row].append(passage)
+    for i, doc in zip(positions.tolist(), ranking.docs[positions].tolist(), strict=True):
+        texts = [passage.text for passage in passages[doc]]
+        rows[i] = passages[doc][_most_words(snapshot.lexical.reader, query, texts, near)].row
+    return Ranking(ranking.docs, rows, ranking.scores, ranking.stages)
+
+
+def informative_words(
+    snapshot: Snapshot, query: str, texts: Sequence[str], near: NearWords | None = None
+) -> list[tuple[str, ...]]:
+    """Return the words of a query that each text contains, in any inflected form.
+
+    If ``near`` is given, the words that it finds for a word of the query are returned too, if the
+    text contains them. Words that many documents of the index contain, such as "what", are returned
+    only if no other word matches. Stop words are never returned. If the index has no lexical data,
+    no words are returned.
+    """
+    settings = snapshot.settings.lexical
+    if settings is None:
+        return [()] * len(texts)
+    reader = term_reader(settings)
+    found = (reader.matched_words(query, text, near).values() for text in texts)
+    matched = [tuple(dict.fromkeys(chain.from_iterable(words))) for words in found]
+    common = _common_words(snapshot, reader, list(dict.fromkeys(chain.from_iterable(matched))))
+    return [tuple(word for word in words if word not in common) or words for words in matched]
+
+
+def _common_words(snapshot: Snapshot, reader: TermReader, words: Sequence[str]) -> set[str]:
+    limit = max(FEW, COMMON * snapshot.n_docs)
+    terms = zip(words, reader.hashes(words).tolist(), strict=True)
+    return {word for word, term in terms if snapshot.lexical.postings_of(term)[1] > limit}
+
+
+def _most_words(
+    reader: TermReader, query: str, texts: Sequence[str], near: NearWords | None
+) -> int:
+    """Return the index of the text with the most words of the query."""
+    return int(np.argmax([len(reader.matched_words(query, text, near)) for text in texts]))
+
+
+_NO_ROWS = np.empty(0, np.int64)
+_DOCS_AT_ONCE = 16  # documents whose texts are in memory while their passages are scored
+
+
+def nearest_passages(
+    snapshot: Snapshot, queries: NDArray[np.float32], k: int, mask: RowMask | None = None
+) -> list[Ranking]:
+    """Find the k passages nearest to each query; arguments as for `nearest_documents`.
+
+    In the rankings, ``docs`` and ``rows`` are the same: the rows of the passages.
+    """
+    k = min(k, (mask or snapshot).n_rows)
+    if k == 0:
+        return [Ranking(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0))] * len(queries)
+    return one_row_each(*snapshot.search(queries, k, mask))
+
+
+def matching_passages(
+    snapshot: Snapshot,
+    queries: Sequence[str],
+    k: int,
+    depth: int,
+    mask: RowMask | None = None,
+    near: NearWords | None = None,
+    also: Sequence[NDArray[np.int64]] | None = None,
+    *,
+    found: Sequence[Ranking] | None = None,
+) -> list[Matched]:
+    """Find k passages with the best BM25 scores for each query, among those of the best documents.
+
+    A passage is scored like a document that consists only of this passage; the document frequencies
+    and the average length are those of the index. So a document of one passage has the same score
+    as in a search for documents. A passage that contains no word of the query is left out. But if a
+    document has the score 0, no word of the query was needed to find it, and all its passages are
+    kept. The passages of the ``depth`` best documents come first, then those of the next block of
+    documents (`ranking.blocks_of`), and so on, each block by its scores.
+
+    Args:
+        snapshot: State of the index to search.
+        queries: The queries.
+        k: Number of passages to find for each query.
+        depth: `Fusion.depth`.
+        mask: The rows that a filter admits; None: all live rows.
+        near: Finds further words of the index that match a word of the query; None: only the words
+            of the query match.
+        also: For each query, rows of passages that are scored too.
+        found: The documents of each query, `whole_blocks` of them; None: they are searched.
+
+    Returns:
+        Rankings with the rows of the passages as ``docs`` and as ``rows``.
+    """
+    if found is None:
+        matched = matching_documents(snapshot, queries, whole_blocks(k, depth), mask, near)
+        found = [each.ranking for each in matched]
+    several = zip(queries, found, also or [_NO_ROWS] * len(queries), strict=True)
+    return [_of_documents(snapshot, *each, k, depth, near) for each in several]
+
+
+def _of_documents(
+    snapshot: Snapshot,
+    query: str,
+    found: Ranking,
+    also: NDArray[np.int64],
+    k: int,
+    depth: int,
+    near: NearWords | None,
+) -> Matched:
+    rows, scores, blocks = [_NO_ROWS], [np.empty(0)], [_NO_ROWS]
+    of_documents = blocks_of(np.arange(1, len(found) + 1), depth)
+    block_of = dict(zip(found.docs.tolist(), of_documents.tolist(), strict=True))
+    wordless = set(found.docs[found.scores == 0].tolist())
+    for docs in _slices(found.docs):
+        passages = snapshot.fetch(snapshot.rows_of(docs))
+        some = snapshot.lexical.scores_of(query, map(_fields, passages), near)
+        kept = (some > 0) | [passage.doc_row in wordless for passage in passages]
+        rows.append(np.array([passage.row for passage in passages])[kept])
+        scores.append(some[kept])
+        blocks.append(np.array([block_of[passage.doc_row] for passage in passages])[kept])
+    row, score = np.concatenate(rows), np.concatenate(scores)
+    order = np.lexsort((row, -score, np.concatenate(blocks)))[:k]
+    ranking = Ranking(row[order], row[order], score[order]).with_stage("lexical")
+    others = [
+        snapshot.lexical.scores_of(query, map(_fields, snapshot.fetch(some)), near)
+        for some in _slices(also)
+    ]
+    most = snapshot.lexical.weights(query, near).most
+    return Matched(ranking, np.concatenate([np.empty(0), *others]), most)
+
+
+def _slices(rows: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
+    return (rows[start : start + _DOCS_AT_ONCE] for start in range(0, len(rows), _DOCS_AT_ONCE))
+
+
+def with_documents(snapshot: Snapshot, rankings: list[Ranking]) -> Iterator[Ranking]:
+    """Set ``docs`` of rankings of passages to the documents of the passages."""
+    return (replace(ranking, docs=snapshot.doc_of(ranking.rows)) for ranking in rankings)
+
+
+def _fields(passage: StoredPassage) -> tuple[str, str]:
+    """Split a passage into its part of the title and its part of the text."""
+    title, text = passage.document.title, passage.document.text
+    start, end = passage.char_start, passage.char_end
+    offset = len(title) + 1 if title else 0
+    return title[start:end], text[max(start - offset, 0) : max(end - offset, 0)]
+
+
+def candidates_of(
+    snapshot: Snapshot,
+    queries: Sequence[str],
+    vectors: NDArray[np.float32],
+    n: int,
+    mask: RowMask | None = None,
+    near: NearWords | None = None,
+    *,
+    depth: int | None = None,
+) -> Iterator[Candidates]:
+    """Find the n best documents of each stage for each query, and both scores of each of them.
+
+    Args:
+        snapshot: State of the index to search.
+        queries: The queries.
+        vectors: Their vectors, float32 (n_queries, dim).
+        n: Number of documents of each stage.
+        mask: The rows that a filter admits; None: all live rows.
+        near: Finds words of the index that are spelt like a word of the query; None: the search is
+            not fuzzy.
+        depth: If passages are searched, `Fusion.depth`; ``docs`` of the candidates are then rows of
+            passages. None: documents are searched.
+    """
+    if depth is None:
+        dense = nearest_documents(snapshot, vectors, n, mask)
+        also = [ranking.docs for ranking in dense]
+        words = matching_documents(snapshot, queries, n, mask, near, also)
+    else:
+        dense = nearest_passages(snapshot, vectors, n, mask)
+        also = [ranking.docs for ranking in dense]
+        words = matching_passages(snapshot, queries, n, depth, mask, near, also)
+    for vector, nearest, matched in zip(vectors, dense, words, strict=True):
+        yield _joined(snapshot, vector[None], nearest, matched, passages=depth is not None)
+
+
+def dense_parts(
+    snapshot: Snapshot,
+    vector: NDArray[np.float32],
+    rows: NDArray[np.int64],
+    scores: NDArray[np.float64],
+) -> NDArray[np.float64]:
+    """Return the dense parts (n,) of the fused scores of rows whose scores by the metric are known.
+
+    A row whose vector is equal to that of the query, (1, dim), has 1, though the cosine of the two
+    may be rounded. A vector of zeros has the cosine 0.
+    """
+    settings = snapshot.settings
+    if settings.metric == "cosine":
+        cosines = equal_as_ones(scores, settings.dtype)
+    else:
+        cosines = equal_as_ones(_cosines(snapshot, vector, rows), settings.dtype)
+    return dense_part(cosines, settings.unrelated_cosine)
+
+
+def _cosines(
+    snapshot: Snapshot, vector: NDArray[np.float32], rows: NDArray[np.int64]
+) -> NDArray[np.float64]:
+    vectors = snapshot.vectors(rows).astype(np.float64)
+    query = vector[0].astype(np.float64)
+    norms = np.linalg.norm(vectors, axis=1) * np.linalg.norm(query)
+    cosines = np.zeros(len(rows))
+    # Not a matrix product, whose rounding may depend on the number of rows.
+    np.divide((vectors * query).sum(axis=1), norms, out=cosines, where=norms > 0)
+    return cosines
+
+
+def _joined(
+    snapshot: Snapshot,
+    vector: NDArray[np.float32],
+    dense: Ranking,
+    matched: Matched,
+    *,
+    passages: bool,
+) -> Candidates:
+    lexical = matched.ranking
+    docs = distinct(np.concatenate([dense.docs, lexical.docs]))
+    rows, scores, words = docs.copy(), np.zeros(len(docs)), np.zeros(len(docs))
+    dense_ranks, lexical_ranks = np.zeros(len(docs), np.int64), np.zeros(len(docs), np.int64)
+    at = np.searchsorted(docs, dense.docs)
+    rows[at], scores[at], words[at] = dense.rows, dense.scores, matched.also
+    dense_ranks[at] = np.arange(1, len(dense) + 1)
+    at = np.searchsorted(docs, lexical.docs)
+    words[at], lexical_ranks[at] = lexical.scores, np.arange(1, len(lexical) + 1)
+    rest = np.flatnonzero(dense_ranks == 0)
+    if passages or snapshot.n_rows == snapshot.n_docs:
+        scores[rest] = snapshot.scores_of(vector, rows[rest])
+    else:
+        # A FAISS file may miss the best passage of a document that it finds by another one.
+        rest = np.arange(len(docs)) if any(ann is not None for ann in snapshot.anns) else rest
+        rows[rest], scores[rest] = _best_rows(snapshot, vector, docs[rest])
+    return Candidates(
+        docs,
+        rows,
+        dense_ranks,
+        scores,
+        dense_parts(snapshot, vector, rows, scores),
+        lexical_ranks,
+        words,
+        lexical_part(words, matched.most),
+    )
+
+
+def _best_rows(
+    snapshot: Snapshot, vector: NDArray[np.float32], docs: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Find the best passage of each document (ascending), and its score."""
+    rows = snapshot.rows_of(docs)
+    scores = snapshot.scores_of(vector, rows)
+    if len(rows) == len(docs):  # each document has one passage
+        return rows, scores
+    owners = snapshot.doc_of(rows)
+    order = np.lexsort((rows, -scores, owners))
+    _, first = np.unique(owners[order], return_index=True)
+    return rows[order[first]], scores[order[first]]

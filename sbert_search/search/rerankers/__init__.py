@@ -1,1 +1,0 @@
-"""Models that score pairs of query and text, to rerank the hits of a search."""

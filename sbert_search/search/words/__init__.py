@@ -1,1 +1,0 @@
-"""The words of a query: which are required, excluded, quoted or misspelt."""
