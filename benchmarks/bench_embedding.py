@@ -39,10 +39,9 @@ from texts import data_folder, documents, sentences
 from sbert_search import Embedder
 from sbert_search.base.device import MatmulRate, Precision, matmul_rate
 from sbert_search.embedding.protocol import Vectors
-from sbert_search.encoder.config import EncoderConfig
-from sbert_search.encoder.cost import flops_per_token
-from sbert_search.encoder.weights import load_encoder
 from sbert_search.metrics.correlation import spearman
+from sbert_search.models.encoder.config import EncoderConfig, flops_per_token
+from sbert_search.models.encoder.weights import load_encoder
 from sbert_search.models.loading.resolve import resolve_model
 from sbert_search.text.labelled.pairs import read_pairs
 

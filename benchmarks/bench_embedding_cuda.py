@@ -29,10 +29,10 @@ from texts import documents, sentences
 
 from sbert_search import Embedder
 from sbert_search.base.device import matmul_rate, memory_bytes, resolve_device
-from sbert_search.encoder.encoder import Encoder
-from sbert_search.encoder.presets import preset
-from sbert_search.encoder.weights import load_encoder
 from sbert_search.models.bi_encoder import BiEncoder
+from sbert_search.models.encoder.config import preset
+from sbert_search.models.encoder.encoder import Encoder
+from sbert_search.models.encoder.weights import load_encoder
 from sbert_search.models.heads import Normalize
 from sbert_search.models.loading.resolve import resolve_model
 from sbert_search.text.tokens.tokenizer import TextTokenizer

@@ -27,10 +27,10 @@ from torch.optim.optimizer import (
 )
 
 from sbert_search.base.progress import set_quiet
-from sbert_search.encoder.config import EncoderConfig
-from sbert_search.encoder.encoder import Encoder
-from sbert_search.encoder.packed import PackedTokens
-from sbert_search.losses.token import IGNORED, token_cross_entropy
+from sbert_search.models.encoder.config import EncoderConfig
+from sbert_search.models.encoder.encoder import Encoder
+from sbert_search.models.encoder.packed import PackedTokens
+from sbert_search.models.losses.token import IGNORED, token_cross_entropy
 from sbert_search.training.loop.batching import Batches, BatchingConfig, Rows
 from sbert_search.training.loop.loop import TrainConfig, train
 from sbert_search.training.loop.objective import Batch, Losses

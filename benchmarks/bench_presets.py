@@ -13,24 +13,27 @@ import torch
 from common import Figure, Results, arguments, compare, repeats_of
 
 from sbert_search.base.machine import code, machine
-from sbert_search.encoder.config import EncoderConfig
-from sbert_search.encoder.cost import flops_per_token, parameter_count
-from sbert_search.encoder.encoder import Encoder
-from sbert_search.encoder.inference_layers import freeze
-from sbert_search.encoder.packed import PackedTokens
-from sbert_search.encoder.presets import PRESETS
+from sbert_search.models.encoder.config import (
+    PRESETS,
+    EncoderConfig,
+    flops_per_token,
+    parameter_count,
+)
+from sbert_search.models.encoder.encoder import Encoder
+from sbert_search.models.encoder.inference_layers import freeze
+from sbert_search.models.encoder.packed import PackedTokens
 
 LENGTH = 128  # tokens of a text
 QUICK_FLOPS = 200e6  # a token; larger encoders are not measured in a quick run
 HEADER = """# Encoders
 
-The presets of `sbert_search.encoder.presets` have the published numbers of layers and widths.
-The numbers of parameters and operations come from formulas (`encoder/cost.py`); tests compare them
-with the modules and with published counts. "MFLOP a token" is the number of operations of the
-forward pass for one token of a text of {length} tokens; a multiplication with its addition counts
-as two. "ms a text" is the time of the forward pass for one text of {length} tokens: an encoder for
-inference with random weights, float32, {threads} threads, median of {repeats}. "GFLOP/s" is the
-number of operations divided by that time.
+The presets of `sbert_search.models.encoder.config` have the published numbers of layers and widths.
+The numbers of parameters and operations come from formulas (`models/encoder/config.py`); tests
+compare them with the modules and with published counts. "MFLOP a token" is the number of operations
+of the forward pass for one token of a text of {length} tokens; a multiplication with its addition
+counts as two. "ms a text" is the time of the forward pass for one text of {length} tokens: an
+encoder for inference with random weights, float32, {threads} threads, median of {repeats}.
+"GFLOP/s" is the number of operations divided by that time.
 
 | preset | layers x hidden | parameters | MFLOP a token | ms a text | GFLOP/s |
 |---|---|---:|---:|---:|---:|

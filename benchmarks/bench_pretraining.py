@@ -37,9 +37,9 @@ from torch import Tensor, nn
 
 from sbert_search.base.device import autocast, matmul_rate, memory_bytes, resolve_device
 from sbert_search.base.distributed import Ranks
-from sbert_search.encoder.config import EncoderConfig
-from sbert_search.encoder.encoder import Encoder
-from sbert_search.encoder.packed import PackedTokens
+from sbert_search.models.encoder.config import EncoderConfig
+from sbert_search.models.encoder.encoder import Encoder
+from sbert_search.models.encoder.packed import PackedTokens
 from sbert_search.models.loading.resolve import resolve_model
 from sbert_search.models.pretraining import MaskedBatch, MaskedLanguageModel
 from sbert_search.text.tokens.tokenizer import TextTokenizer

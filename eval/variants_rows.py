@@ -45,8 +45,7 @@ from sbert_search.lab.variants.recipe import (
 )
 from sbert_search.lab.variants.run import claim
 from sbert_search.metrics.significance import mean_interval
-from sbert_search.models.fill_mask import fill_mask
-from sbert_search.models.pretraining import MaskedLanguageModel
+from sbert_search.models.pretraining import MaskedLanguageModel, fill_mask
 from sbert_search.text.documents import CorpusReader, FieldNames
 from sbert_search.training.loop.checkpoint import checkpoints
 from sbert_search.training.pretraining.data import dev_evaluation, prepare

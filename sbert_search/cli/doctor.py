@@ -48,8 +48,8 @@ def _measure(model: str) -> None:
     """Measure precisions on a block of a model's encoder; replace the results stored earlier."""
     from sbert_search.base.progress import note
     from sbert_search.base.verdicts import measured_anew
-    from sbert_search.encoder.precision import inference_precision, training_precision
-    from sbert_search.encoder.weights import load_encoder
+    from sbert_search.models.encoder.precision import inference_precision, training_precision
+    from sbert_search.models.encoder.weights import load_encoder
     from sbert_search.models.loading.folder import read_folder
     from sbert_search.models.loading.resolve import resolve_model
 

@@ -22,9 +22,9 @@ def fill_mask(model: str, text: str, k: int, device: str, as_json: bool) -> None
     model reads the text on both sides of a mask; it cannot continue a text.
     """
     from sbert_search.base.device import resolve_device
-    from sbert_search.models.fill_mask import fill_mask as fill
     from sbert_search.models.loading.resolve import resolve_model
     from sbert_search.models.pretraining import MaskedLanguageModel
+    from sbert_search.models.pretraining import fill_mask as fill
 
     loaded = MaskedLanguageModel.load(resolve_model(model).path).to(resolve_device(device))
     predictions = fill(loaded, text, k=k)

@@ -41,8 +41,8 @@ def open_baselines(
         ModelError: The model cannot be loaded.
     """
     from sbert_search.base.device import resolve_device
-    from sbert_search.encoder.weights import load_encoder  # torch loads here
     from sbert_search.models.bi_encoder import BiEncoder
+    from sbert_search.models.encoder.weights import load_encoder  # torch loads here
 
     target = resolve_device(device)
     folder = read_folder(resolve_model(model).path)
@@ -62,7 +62,7 @@ class TokenMeanEmbedder:
     batch_tokens = 1 << 16
 
     def __init__(self, model: str | Path | None = None) -> None:
-        from sbert_search.encoder.weights import load_encoder  # torch loads here
+        from sbert_search.models.encoder.weights import load_encoder  # torch loads here
 
         resolved = resolve_model(model)
         folder = read_folder(resolved.path)

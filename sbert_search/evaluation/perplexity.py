@@ -12,9 +12,9 @@ import torch
 
 from sbert_search.base.arrays import Ints
 from sbert_search.base.progress import progress
-from sbert_search.encoder.packed import PackedTokens
 from sbert_search.errors import ConfigError, EvaluationError
-from sbert_search.losses.token import token_cross_entropy
+from sbert_search.models.encoder.packed import PackedTokens
+from sbert_search.models.losses.token import token_cross_entropy
 from sbert_search.models.pretraining import MaskedBatch, MaskedLanguageModel
 from sbert_search.text.documents import CorpusReader
 from sbert_search.text.tokens.masking import MaskSettings

@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 
 from sbert_search.embedding.protocol import Vectors
 from sbert_search.heads.results import TextAnswer
-from sbert_search.models.question_answerer import QuestionAnswerer
-from sbert_search.models.spans import best_spans
+from sbert_search.models.question_answerer import QuestionAnswerer, best_spans
 from sbert_search.text.tokens.windows import Window
 
 Floats = NDArray[np.float64]

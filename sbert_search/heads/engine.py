@@ -19,10 +19,10 @@ from sbert_search.embedding.engines.protocol import OpenedModel
 from sbert_search.embedding.protocol import Vectors
 from sbert_search.embedding.selfcheck import SELF_CHECK_TEXTS, check_scores
 from sbert_search.embedding.token_budget import BatchLauncher
-from sbert_search.encoder.inference_layers import freeze
-from sbert_search.encoder.packed import PackedTokens
 from sbert_search.errors import ModelError
 from sbert_search.heads.results import TaskName
+from sbert_search.models.encoder.inference_layers import freeze
+from sbert_search.models.encoder.packed import PackedTokens
 from sbert_search.models.loading.folder import ModelDescription, ModelFolder, read_folder
 from sbert_search.models.loading.native_support import require_sane
 from sbert_search.models.loading.resolve import resolve_model

@@ -1,1 +1,1 @@
-"""Encoders with heads (bi-encoders, cross-encoders, pre-training), and their folders."""
+"""Encoders with heads (bi-encoders, cross-encoders, pre-training), their losses and folders."""

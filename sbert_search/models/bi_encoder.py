@@ -9,12 +9,19 @@ import safetensors.torch
 from torch import Tensor, nn
 
 from sbert_search.base import files
-from sbert_search.encoder.encoder import Encoder
-from sbert_search.encoder.packed import PackedTokens
-from sbert_search.encoder.tensors import WEIGHTS, read_tensors
-from sbert_search.encoder.weights import load_encoder, save_encoder
 from sbert_search.errors import ConfigError, ModelError, WeightsError
-from sbert_search.models.heads import Dense, Normalize
+from sbert_search.models.encoder.encoder import Encoder
+from sbert_search.models.encoder.packed import PackedTokens
+from sbert_search.models.encoder.weights import WEIGHTS, load_encoder, read_tensors, save_encoder
+from sbert_search.models.heads import (
+    AT_ONCE,
+    ATTENTION_MEAN,
+    Dense,
+    Normalize,
+    attention_mean,
+    check_modes,
+    pool,
+)
 from sbert_search.models.loading.folder import (
     ModelDescription,
     ModelFolder,
@@ -24,13 +31,6 @@ from sbert_search.models.loading.folder import (
 )
 from sbert_search.models.loading.modules import POOLING_KEYS, Module, pooling_modes
 from sbert_search.models.loading.native_support import why_not_native
-from sbert_search.models.pooling import (
-    AT_ONCE,
-    ATTENTION_MEAN,
-    attention_mean,
-    check_modes,
-    pool,
-)
 from sbert_search.text.tokens.tokenizer import TextTokenizer
 
 

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from torch import Tensor, nn
 
-from sbert_search.encoder.encoder import Encoder
-from sbert_search.encoder.packed import PackedTokens
 from sbert_search.errors import ModelError
+from sbert_search.models.encoder.encoder import Encoder
+from sbert_search.models.encoder.packed import PackedTokens
 from sbert_search.models.heads import activation_path, make_activation
 from sbert_search.models.loading.folder import ModelFolder
 from sbert_search.models.loading.native_support import pair_activation, why_no_native_pairs

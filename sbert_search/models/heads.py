@@ -1,18 +1,23 @@
-"""Modules after an encoder: a dense layer, normalisation, the head of a sequence classifier.
+"""Modules after an encoder: pooling, a dense layer, normalisation, the head of a classifier.
 
 A layout is the published file format of one model family, such as bert or roberta.
+
+In a packed batch, the tokens of all texts are concatenated without padding. ``total`` is the number
+of tokens in the batch.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sbert_search.config import from_mapping
 from sbert_search.errors import ConfigError
+from sbert_search.models.encoder.packed import PackedTokens
 
 _CLASSES: tuple[type[nn.Module], ...] = (
     nn.Identity,
@@ -155,3 +160,114 @@ LINEAR_RANGES: dict[type[nn.Module], tuple[float, float]] = {
 The keys are the classes of the activations. `SequenceClassifier.become_linear` uses the values to
 make a head with an activation compute a linear function.
 """
+
+
+ATTENTION_MEAN = "attention_mean"  # the mode that `attention_mean` computes
+
+
+def pool(hidden_states: Tensor, tokens: PackedTokens, modes: Sequence[str]) -> Tensor:
+    """Pool the states of each text and concatenate the results of the modes.
+
+    Adjacent texts of equal length (a run) are pooled together, so a batch sorted by length takes
+    few operations. On CUDA, where each operation costs a kernel launch, all texts are pooled
+    together if gradients are off and `AT_ONCE` has all the modes. Sums are computed in float32 for
+    states of any dtype.
+
+    Args:
+        hidden_states: Last-layer states, float (total, hidden).
+        tokens: The batch of these states.
+        modes: Names in `POOLINGS`.
+
+    Returns:
+        Float32 (batch, hidden x modes), not normalised.
+
+    Source: Reimers & Gurevych 2019, Sentence-BERT, section 3 (arXiv:1908.10084).
+    """
+    if _saves_launches(hidden_states) and AT_ONCE.keys() >= set(modes):
+        return torch.cat([AT_ONCE[mode](hidden_states, tokens) for mode in modes], dim=-1)
+    parts = []
+    runs = torch.split(hidden_states, [run.texts * run.length for run in tokens.runs])
+    for run, rows in zip(tokens.runs, runs, strict=True):
+        states = rows.view(run.texts, run.length, -1)
+        parts.append(torch.cat([POOLINGS[mode](states) for mode in modes], dim=-1))
+    return torch.cat(parts)
+
+
+def attention_mean(
+    hidden_states: Tensor, tokens: PackedTokens, attentions: Sequence[Tensor]
+) -> Tensor:
+    """Average the states of each text, weighted by the attention of its first token to each token.
+
+    Args:
+        hidden_states: Last-layer states, float (total, hidden).
+        tokens: The batch of these states.
+        attentions: Last-layer attention probabilities of each text, (heads, length, length).
+
+    Returns:
+        Float32 (batch, hidden).
+    """
+    weights = torch.cat([probs[:, 0].mean(dim=0) for probs in attentions])  # (total,)
+    weighted = hidden_states.float() * weights.float().unsqueeze(-1)
+    return pool(weighted, tokens, ["sum"])
+
+
+def check_modes(modes: Sequence[str]) -> None:
+    """Refuse unknown pooling modes, and `ATTENTION_MEAN` combined with others.
+
+    Raises:
+        ConfigError: No mode is given, a mode is unknown, or `ATTENTION_MEAN` is not the only mode.
+    """
+    known = set(POOLINGS) - {"sum"} | {ATTENTION_MEAN}
+    unknown = [mode for mode in modes if mode not in known]
+    if unknown or not modes:
+        shown = repr(unknown[0]) if unknown else "nothing"
+        raise ConfigError(f"Unknown pooling mode {shown}; known: {', '.join(sorted(known))}.")
+    if ATTENTION_MEAN in modes and len(modes) > 1:
+        raise ConfigError(f"{ATTENTION_MEAN} cannot be concatenated with other pooling modes.")
+
+
+def _saves_launches(states: Tensor) -> bool:
+    return states.is_cuda and not torch.is_grad_enabled()
+
+
+def _sum(states: Tensor) -> Tensor:
+    return states.sum(dim=1, dtype=torch.float32)
+
+
+def _weighted_mean(states: Tensor) -> Tensor:
+    """Average the states of each text; the weight of a token is its position, counted from 1.
+
+    Source: Muennighoff 2022, SGPT, equation 2 (arXiv:2202.08904).
+    """
+    length = states.shape[1]
+    weights = torch.arange(1, length + 1, device=states.device, dtype=torch.float32)
+    return torch.einsum("tlh,l->th", states.float(), weights / weights.sum())
+
+
+# Functions from the states of texts of equal length (texts, length, hidden) to float32 (texts,
+# hidden).
+POOLINGS: dict[str, Callable[[Tensor], Tensor]] = {
+    "cls": lambda states: states[:, 0].float(),
+    "max": lambda states: states.amax(dim=1).float(),
+    "mean": lambda states: _sum(states) / states.shape[1],
+    "mean_sqrt_len_tokens": lambda states: _sum(states) / states.shape[1] ** 0.5,
+    "weightedmean": _weighted_mean,
+    "lasttoken": lambda states: states[:, -1].float(),
+    "sum": _sum,
+}
+
+
+def _reduce_texts(states: Tensor, tokens: PackedTokens, how: str) -> Tensor:
+    offsets = tokens.starts.to(torch.int64)
+    # unsafe=True skips a check of the offsets, for which the CPU would have to wait for the device.
+    return torch.segment_reduce(states.float(), how, offsets=offsets, unsafe=True)
+
+
+# Functions from the states of all texts of a batch (total, hidden) to float32 (batch, hidden).
+AT_ONCE: dict[str, Callable[[Tensor, PackedTokens], Tensor]] = {
+    "cls": lambda states, tokens: states[tokens.first_rows].float(),
+    "max": lambda states, tokens: _reduce_texts(states, tokens, "max"),
+    "mean": lambda states, tokens: _reduce_texts(states, tokens, "mean"),
+    "lasttoken": lambda states, tokens: states[tokens.starts[1:] - 1].float(),
+    "sum": lambda states, tokens: _reduce_texts(states, tokens, "sum"),
+}

@@ -14,10 +14,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from sbert_search.encoder.attention.self_attention import Attention
-from sbert_search.encoder.block import Block
 from sbert_search.errors import ModelError
 from sbert_search.models.bi_encoder import BiEncoder
+from sbert_search.models.encoder.encoder import Block
+from sbert_search.models.encoder.self_attention import Attention
 
 
 class PaddedTokens(NamedTuple):
@@ -100,7 +100,7 @@ def _max(states: Tensor, weights: Tensor) -> Tensor:
     return states.masked_fill(weights == 0, float("-inf")).amax(dim=1)
 
 
-# The pooling modes of `pooling.POOLINGS` except "sum", for padded states (batch, seq_len, hidden).
+# The pooling modes of `heads.POOLINGS` except "sum", for padded states (batch, seq_len, hidden).
 # The second argument of each function, (batch, seq_len, 1), is 1 for a token and 0 for padding.
 _POOLINGS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "cls": lambda states, weights: states[:, 0],

@@ -1,4 +1,4 @@
-"""A masked language model, optionally with a classifier of segment pairs (NSP, SOP).
+"""A masked language model, optionally with a classifier of segment pairs; it can fill masks.
 
 NSP is next sentence prediction, and SOP is sentence order prediction.
 A batch is packed: its rows are the tokens of all texts, one text after the other, without padding.
@@ -14,16 +14,54 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from sbert_search.encoder.encoder import Encoder
-from sbert_search.encoder.packed import PackedTokens
-from sbert_search.encoder.weights import Checkpoint, read_checkpoint, save_encoder
-from sbert_search.errors import ConfigError, ModelError, WeightsError
+from sbert_search.errors import ConfigError, ModelError, QueryError, WeightsError
 from sbert_search.models.bi_encoder import check_tokenizer
+from sbert_search.models.encoder.config import EncoderConfig
+from sbert_search.models.encoder.encoder import Encoder
+from sbert_search.models.encoder.packed import PackedTokens
+from sbert_search.models.encoder.weights import Checkpoint, read_checkpoint, save_encoder
 from sbert_search.models.loading.folder import load_tokenizer, read_folder
-from sbert_search.models.mask_decoder import MaskDecoder
 from sbert_search.models.token_heads import TOKEN_HEADS, TokenHead, fill_fresh
 from sbert_search.text.tokens.mlm_dataset import MaskedExamples
+from sbert_search.text.tokens.specials import SpecialTokens
 from sbert_search.text.tokens.tokenizer import TextTokenizer
+
+STEPS = 2  # number of times that the last block is applied
+
+
+class MaskDecoder(nn.Module):
+    """Applies the encoder's last block twice, with absolute positions added to the queries.
+
+    The first queries are the input of the block plus embeddings of absolute positions. The second
+    queries are the output of the first application. Keys and values come from the input of the
+    block in both applications.
+
+    Source: He et al. 2021, DeBERTa, section 3.2 (arXiv:2006.03654). The last block is applied twice
+    with the same weights, as by ``emd_context_layer`` in microsoft/DeBERTa.
+    """
+
+    def __init__(self, config: EncoderConfig) -> None:
+        super().__init__()
+        self.position = nn.Embedding(config.max_positions, config.hidden_size)
+        nn.init.normal_(self.position.weight, std=config.initializer_range)
+
+    def forward(self, encoder: Encoder, tokens: PackedTokens, before_last: Tensor) -> Tensor:
+        """Compute the states from which the token head predicts tokens.
+
+        Args:
+            encoder: The encoder whose last block is applied.
+            tokens: The batch: the tokens of all texts, one text after the other.
+            before_last: Input of the last block for all tokens, float (tokens, hidden).
+
+        Returns:
+            Float (tokens, hidden).
+        """
+        block = encoder.blocks[encoder.config.block_order[-1]]
+        distances = encoder.relative_distances(tokens)
+        queries: Tensor = before_last + self.position(tokens.positions)
+        for _ in range(STEPS):
+            queries, _ = block(before_last, tokens, queries=queries, distances=distances)
+        return queries
 
 
 @dataclass(frozen=True, eq=False)
@@ -265,3 +303,75 @@ def _has_pairs(read: Checkpoint) -> bool:
     """Whether a checkpoint has a classifier of segment pairs."""
     layout = TOKEN_HEADS[read.encoder.config.layout]
     return f"{layout.pair}.weight" in read.head and read.encoder.pooler is not None
+
+
+@dataclass(frozen=True, slots=True)
+class FilledMask:
+    """One predicted token for one mask.
+
+    Attributes:
+        hole: Number of the mask among the masks of the text, from 0.
+        rank: Rank of the token for this mask, from 1.
+        token: The predicted token.
+        probability: Probability of the token among the whole vocabulary.
+        text: The text with the token in place of this mask.
+    """
+
+    hole: int
+    rank: int
+    token: str
+    probability: float
+    text: str
+
+
+@torch.no_grad()
+def fill_mask(model: MaskedLanguageModel, text: str, *, k: int = 5) -> list[FilledMask]:
+    """Predict the token of each mask in a text.
+
+    Each prediction fills one mask. Its text still contains the other masks.
+
+    Args:
+        model: Model in evaluation mode.
+        text: A text with at least one mask, written as [MASK] or as the mask token of the
+            model's tokenizer.
+        k: Number of tokens to predict for each mask.
+
+    Returns:
+        Predictions in the order of the masks; for each mask, the most probable token first.
+
+    Raises:
+        QueryError: The text has no mask or more tokens than the model reads, or ``k`` is below 1.
+        CorpusError: The text has a lone surrogate, which UTF-8 cannot encode.
+        ModelError: As for `SpecialTokens.of`.
+    """
+    special = SpecialTokens.of(model.tokenizer)
+    text = text.replace("[MASK]", special.mask)
+    (ids,), truncated = model.tokenizer.encode([text])
+    positions = [position for position, token in enumerate(ids) if token == special.mask_id]
+    if truncated[0]:
+        raise QueryError(
+            f"The text has {truncated[0]} tokens more than the {model.tokenizer.max_len} that the "
+            "model reads; shorten it."
+        )
+    if not positions:
+        raise QueryError(
+            f"{text!r:.200} has no mask; write {special.mask} where a word is missing."
+        )
+    if k < 1:
+        raise QueryError(f"k is {k}; it must be at least 1.")
+    device = next(model.parameters()).device
+    tokens = PackedTokens.from_lists([ids], device=device)
+    logits = model(tokens, torch.tensor(positions, device=device)).token_logits.float()
+    best = logits.softmax(-1).topk(min(k, logits.shape[1]))
+    filled_masks = []
+    for hole, (position, probabilities, token_ids) in enumerate(
+        zip(positions, best.values.tolist(), best.indices.tolist(), strict=True)
+    ):
+        for rank, (probability, token_id) in enumerate(
+            zip(probabilities, token_ids, strict=True), start=1
+        ):
+            filled = [*ids[1:position], token_id, *ids[position + 1 : -1]]
+            token = model.tokenizer.backend.id_to_token(token_id) or ""
+            filled_text = model.tokenizer.backend.decode(filled, skip_special_tokens=False)
+            filled_masks.append(FilledMask(hole, rank, token, probability, filled_text))
+    return filled_masks

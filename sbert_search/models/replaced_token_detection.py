@@ -9,11 +9,10 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from sbert_search.encoder.block import ACTIVATIONS
-from sbert_search.encoder.config import EncoderConfig
-from sbert_search.encoder.encoder import Encoder
-from sbert_search.encoder.weights import Checkpoint, save_encoder
 from sbert_search.errors import ConfigError
+from sbert_search.models.encoder.config import EncoderConfig
+from sbert_search.models.encoder.encoder import ACTIVATIONS, Encoder
+from sbert_search.models.encoder.weights import Checkpoint, save_encoder
 from sbert_search.models.pretraining import MaskedBatch, MaskedLanguageModel
 from sbert_search.models.token_heads import fill_fresh
 from sbert_search.text.tokens.tokenizer import TextTokenizer

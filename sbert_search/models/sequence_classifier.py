@@ -16,17 +16,21 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sbert_search.config import unknown_name
-from sbert_search.encoder.encoder import Encoder
-from sbert_search.encoder.packed import PackedTokens
-from sbert_search.encoder.tensors import first_names
-from sbert_search.encoder.weights import Checkpoint, load_encoder, read_checkpoint, save_encoder
 from sbert_search.errors import CorpusError, ModelError, WeightsError
 from sbert_search.models.bi_encoder import check_tokenizer
-from sbert_search.models.heads import LINEAR_RANGES, SEQUENCE_HEADS
+from sbert_search.models.encoder.encoder import Encoder
+from sbert_search.models.encoder.packed import PackedTokens
+from sbert_search.models.encoder.weights import (
+    Checkpoint,
+    first_names,
+    load_encoder,
+    read_checkpoint,
+    save_encoder,
+)
+from sbert_search.models.heads import AT_ONCE, LINEAR_RANGES, SEQUENCE_HEADS, pool
 from sbert_search.models.loading.folder import ModelFolder, load_tokenizer, read_folder
 from sbert_search.models.loading.modules import pooling_modes
 from sbert_search.models.loading.native_support import gets_segment_ids, why_no_native_head
-from sbert_search.models.pooling import AT_ONCE, pool
 from sbert_search.models.side_file import Pooling, SideFile, read_side_file, write_side_file
 from sbert_search.text.labelled.texts import LabelKind
 from sbert_search.text.tokens.tokenizer import EncodedPairs, TextTokenizer

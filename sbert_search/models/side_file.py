@@ -25,7 +25,7 @@ from sbert_search.errors import ConfigError, ModelError, WeightsError
 SETTINGS = "sbert_search.json"
 TENSORS = "sbert_search.safetensors"
 Pooling = Literal["cls", "mean", "max", "mean_sqrt_len_tokens", "weightedmean", "lasttoken"]
-"""A mode of `models.pooling`."""
+"""A mode of `models.heads`."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -13,13 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from sbert_search.encoder.encoder import Encoder
-from sbert_search.encoder.layouts import LAYOUTS
-from sbert_search.encoder.packed import PackedTokens
-from sbert_search.encoder.weights import Checkpoint, read_checkpoint, save_encoder
 from sbert_search.errors import ModelError
 from sbert_search.models.bi_encoder import check_tokenizer
 from sbert_search.models.crf import LinearChainCrf
+from sbert_search.models.encoder.encoder import Encoder
+from sbert_search.models.encoder.layouts import LAYOUTS
+from sbert_search.models.encoder.packed import PackedTokens
+from sbert_search.models.encoder.weights import Checkpoint, read_checkpoint, save_encoder
 from sbert_search.models.loading.folder import ModelFolder, load_tokenizer, read_folder
 from sbert_search.models.loading.native_support import gets_segment_ids, why_no_native_head
 from sbert_search.models.sequence_classifier import (

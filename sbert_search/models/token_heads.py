@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
-from sbert_search.encoder.block import ACTIVATIONS
-from sbert_search.encoder.config import EncoderConfig
-from sbert_search.encoder.linear import Linear, linear
+from sbert_search.models.encoder.config import EncoderConfig
+from sbert_search.models.encoder.encoder import ACTIVATIONS
+from sbert_search.models.encoder.training_layers import Linear, linear
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

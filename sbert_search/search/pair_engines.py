@@ -21,9 +21,9 @@ from sbert_search.embedding.engines.opening import open_folder
 from sbert_search.embedding.engines.protocol import EngineName, OpenedModel
 from sbert_search.embedding.protocol import Vectors
 from sbert_search.embedding.selfcheck import SELF_CHECK_TEXTS, check_scores
-from sbert_search.encoder.packed import PackedTokens
 from sbert_search.errors import ModelError
 from sbert_search.models.cross_encoder import CrossEncoder
+from sbert_search.models.encoder.packed import PackedTokens
 from sbert_search.models.loading.folder import ModelDescription, ModelFolder
 from sbert_search.models.loading.interchange import LibraryPairScorer, load_cross_encoder
 from sbert_search.models.loading.native_support import (

@@ -12,8 +12,8 @@ from sbert_search.base import files
 from sbert_search.base.machine import code, library_versions, machine
 from sbert_search.config import from_mapping, to_mapping, to_toml
 from sbert_search.errors import CheckpointError, ConfigError
-from sbert_search.models.loading.card import USE, USE_POOLED
 from sbert_search.models.loading.identity import sha256_of
+from sbert_search.models.loading.publish import USE, USE_POOLED
 from sbert_search.models.side_file import read_side_file
 from sbert_search.text.sources import classify, content_sha256
 from sbert_search.training.loop.checkpoint import read_checkpoint

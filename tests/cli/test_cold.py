@@ -41,7 +41,7 @@ UNUSED = (
     "sbert_search.index.storage.transaction",
     "sbert_search.index.tuning",
     "sbert_search.index.writer",
-    "sbert_search.losses",
+    "sbert_search.models.losses",
     "sbert_search.metrics",
     "sbert_search.base.machine",
     "sbert_search.search.rerankers",

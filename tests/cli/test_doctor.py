@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from sbert_search.encoder.config import EncoderConfig
-from sbert_search.encoder.encoder import Encoder
 from sbert_search.models.bi_encoder import BiEncoder
+from sbert_search.models.encoder.config import EncoderConfig
+from sbert_search.models.encoder.encoder import Encoder
 from tests.cli.process import in_a_process, sbert_search
 from tests.models.tiny import tiny_bi_encoder
 

@@ -10,7 +10,7 @@ from sbert_search.evaluation.retrieval import evaluate_retrieval
 from sbert_search.evaluation.sts import evaluate_sts
 from sbert_search.evaluation.tasks import find_task
 from sbert_search.index.index import Index
-from sbert_search.models.loading.card import read_scores
+from sbert_search.models.loading.publish import read_scores
 from tests.cli.process import sbert_search
 from tests.models.tiny import tiny_bi_encoder, tiny_cross_encoder
 

@@ -12,13 +12,12 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 
 from sbert_search.embedding.token_budget import BatchLauncher, collect_all, launch_windows
-from sbert_search.encoder.inference_layers import FusedLinear, freeze
-from sbert_search.encoder.packed import PackedTokens
 from sbert_search.errors import ModelError
-from sbert_search.models import pooling
+from sbert_search.models import heads as pooling
 from sbert_search.models.bi_encoder import BiEncoder
-from sbert_search.models.heads import Normalize
-from sbert_search.models.pooling import AT_ONCE, pool
+from sbert_search.models.encoder.inference_layers import FusedLinear, freeze
+from sbert_search.models.encoder.packed import PackedTokens
+from sbert_search.models.heads import AT_ONCE, Normalize, pool
 from tests.models.tiny import tiny_encoder, tiny_tokenizer
 
 LENGTHS = (3, 3, 1, 5)
@@ -42,11 +41,11 @@ def test_every_operation_of_a_frozen_model_on_cuda_has_the_right_shape(
 ) -> None:
     """Meta tensors, which have no storage, stand in for those of the device."""
     for name in (
-        "attention.self_attention.has_varlen_kernel",
+        "self_attention.has_varlen_kernel",
         "encoder.has_varlen_kernel",
         "inference_layers._has_cublaslt",
     ):
-        monkeypatch.setattr(f"sbert_search.encoder.{name}", lambda tensor: True)
+        monkeypatch.setattr(f"sbert_search.models.encoder.{name}", lambda tensor: True)
     monkeypatch.setattr(pooling, "_saves_launches", lambda states: True)
     tokenizer = tiny_tokenizer(tmp_path)
     encoder = tiny_encoder(activation=activation).to("meta", torch.bfloat16)

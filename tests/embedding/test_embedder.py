@@ -20,12 +20,12 @@ from sbert_search.embedding.engines.protocol import EngineName
 from sbert_search.embedding.hashing import HashingEmbedder
 from sbert_search.embedding.pipeline import embed_batches
 from sbert_search.embedding.protocol import TokenizedTexts, Vectors
-from sbert_search.encoder.packed import PackedTokens
 from sbert_search.errors import ConfigError, CorpusError, ModelError
 from sbert_search.models.bi_encoder import BiEncoder
+from sbert_search.models.encoder.packed import PackedTokens
 from sbert_search.models.heads import Normalize
 from sbert_search.records import Document
-from tests.encoder.measured import bf16_is_faster, verdict
+from tests.models.encoder.measured import bf16_is_faster, verdict
 from tests.models.tiny import TEXTS, tiny_bi_encoder, tiny_cross_encoder
 
 pytestmark = pytest.mark.usefixtures("one_thread")

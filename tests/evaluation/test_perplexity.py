@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from sbert_search.encoder.packed import PackedTokens
 from sbert_search.errors import ConfigError, EvaluationError
 from sbert_search.evaluation.perplexity import evaluate_masked
+from sbert_search.models.encoder.packed import PackedTokens
 from sbert_search.models.pretraining import MaskedLanguageModel
 from sbert_search.text.documents import CorpusReader
 from tests.models.tiny import TOKENS, tiny_encoder, tiny_tokenizer

@@ -8,7 +8,6 @@ import pytest
 from sbert_search.embedding.baselines import open_baselines
 from sbert_search.embedding.hashing import HashingEmbedder
 from sbert_search.embedding.protocol import TokenizedTexts, Vectors
-from sbert_search.encoder.packed import PackedTokens
 from sbert_search.errors import ConfigError, CorpusError, EvaluationError
 from sbert_search.evaluation.manifest import Evaluation, read_evaluation
 from sbert_search.evaluation.plots import draw
@@ -16,6 +15,7 @@ from sbert_search.evaluation.report import markdown, score_table, write_reports
 from sbert_search.evaluation.sts import evaluate_sts
 from sbert_search.evaluation.tasks import EvalSuite, EvalTask, TaskColumns
 from sbert_search.metrics.correlation import pearson, spearman
+from sbert_search.models.encoder.packed import PackedTokens
 from sbert_search.models.heads import Normalize
 from sbert_search.records import TextPair
 from sbert_search.search.rerankers import Reranker

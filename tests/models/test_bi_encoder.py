@@ -140,7 +140,7 @@ def test_a_module_without_a_folder_is_normal(tmp_path: Path) -> None:
 def test_attention_mean_computes_and_is_not_saved(tmp_path: Path) -> None:
     model = tiny_bi_encoder(tmp_path / "tokens", pooling=["attention_mean"])
     tokens, _ = model.tokenizer.encode(TEXTS[:2])
-    from sbert_search.encoder.packed import PackedTokens
+    from sbert_search.models.encoder.packed import PackedTokens
 
     with torch.inference_mode():
         assert model(PackedTokens.from_lists(tokens)).shape == (2, 16)
@@ -156,7 +156,7 @@ def test_an_order_of_modes_that_the_form_cannot_hold_is_not_saved(tmp_path: Path
 
 
 def test_gradients_reach_every_parameter(tmp_path: Path) -> None:
-    from sbert_search.encoder.packed import PackedTokens
+    from sbert_search.models.encoder.packed import PackedTokens
 
     model = tiny_bi_encoder(tmp_path, pooling=["cls", "mean"], head=[Dense(32, 4), Normalize()])
     ids, _ = model.tokenizer.encode(TEXTS)

@@ -6,8 +6,7 @@ import pytest
 import torch
 
 from sbert_search.errors import ModelError, QueryError
-from sbert_search.models.fill_mask import fill_mask
-from sbert_search.models.pretraining import MaskedLanguageModel
+from sbert_search.models.pretraining import MaskedLanguageModel, fill_mask
 from tests.models.tiny import TOKENS, tiny_bi_encoder, tiny_encoder, tiny_tokenizer
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from sbert_search.encoder.packed import PackedTokens
 from sbert_search.models.bi_encoder import BiEncoder
+from sbert_search.models.encoder.packed import PackedTokens
 from sbert_search.models.heads import Normalize
 from sbert_search.models.padded_bi_encoder import PaddedBiEncoder
 from tests.models.tiny import tiny_encoder, tiny_tokenizer

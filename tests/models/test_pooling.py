@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sentence_transformers.sentence_transformer.modules import Pooling
 
-from sbert_search.encoder.packed import PackedTokens
 from sbert_search.errors import ConfigError
-from sbert_search.models.pooling import attention_mean, check_modes, pool
+from sbert_search.models.encoder.packed import PackedTokens
+from sbert_search.models.heads import attention_mean, check_modes, pool
 
 MODES = ("cls", "max", "mean", "mean_sqrt_len_tokens", "weightedmean", "lasttoken")
 

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import softplus
 
-from sbert_search.encoder.config import EncoderConfig
-from sbert_search.encoder.encoder import Encoder
+from sbert_search.models.encoder.config import EncoderConfig
+from sbert_search.models.encoder.encoder import Encoder
 from sbert_search.models.pretraining import MaskedBatch, MaskedLMOutput
 from sbert_search.models.replaced_token_detection import ReplacedTokenModel
 from sbert_search.text.tokens.masking import MaskSettings, mask_tokens

@@ -7,10 +7,10 @@ from typing import Any
 
 import torch
 
-from sbert_search.encoder.config import EncoderConfig
-from sbert_search.encoder.encoder import Encoder
 from sbert_search.models.bi_encoder import BiEncoder
 from sbert_search.models.cross_encoder import CrossEncoder
+from sbert_search.models.encoder.config import EncoderConfig
+from sbert_search.models.encoder.encoder import Encoder
 from sbert_search.text.tokens.tokenizer import TextTokenizer
 
 WORDS = [

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor, nn
 from transformers import AutoModel
 
-from sbert_search.encoder.encoder import Encoder
-from sbert_search.encoder.packed import PackedTokens
-from sbert_search.encoder.weights import load_encoder, save_encoder
+from sbert_search.models.encoder.encoder import Encoder
+from sbert_search.models.encoder.packed import PackedTokens
+from sbert_search.models.encoder.weights import load_encoder, save_encoder
 
 TOLERANCE = 1e-5
 VOCAB, POSITIONS = 97, 19

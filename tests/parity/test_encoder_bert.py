@@ -4,7 +4,7 @@ from typing import Any
 
 from transformers import BertConfig, BertModel
 
-from sbert_search.encoder.encoder import Encoder
+from sbert_search.models.encoder.encoder import Encoder
 from tests.parity import family
 
 

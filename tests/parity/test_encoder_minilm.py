@@ -12,10 +12,10 @@ from tokenizers import Tokenizer
 from torch import Tensor
 from transformers import AutoModel
 
-from sbert_search.encoder.encoder import Encoder
-from sbert_search.encoder.inference_layers import freeze
-from sbert_search.encoder.packed import PackedTokens
-from sbert_search.encoder.weights import load_encoder
+from sbert_search.models.encoder.encoder import Encoder
+from sbert_search.models.encoder.inference_layers import freeze
+from sbert_search.models.encoder.packed import PackedTokens
+from sbert_search.models.encoder.weights import load_encoder
 from tests.parity import family
 
 pytestmark = pytest.mark.usefixtures("one_thread")

@@ -15,20 +15,23 @@ from sentence_transformers.sentence_transformer.losses.triplet import TripletDis
 from torch import Tensor, nn
 from torch.nn.functional import cosine_similarity, cross_entropy, linear
 
-from sbert_search.losses.distances import Distance, distances
-from sbert_search.losses.distillation import (
+from sbert_search.models.losses.embeddings import (
+    Distance,
+    all_triplets,
+    angle_similarity,
     candidate_scores,
+    concatenate,
+    contrastive,
+    cosent,
+    cosine_mse,
+    distances,
     embedding_mse,
+    hardest_triplets,
     kl_divergence,
     margin_mse,
-)
-from sbert_search.losses.in_batch import multiple_negatives_ranking
-from sbert_search.losses.matryoshka import matryoshka
-from sbert_search.losses.pair import concatenate, contrastive, cosine_mse
-from sbert_search.losses.ranking import angle_similarity, cosent, online_contrastive
-from sbert_search.losses.triplet import (
-    all_triplets,
-    hardest_triplets,
+    matryoshka,
+    multiple_negatives_ranking,
+    online_contrastive,
     semi_hard_triplets,
     triplet,
 )

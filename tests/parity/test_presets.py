@@ -7,9 +7,8 @@ import pytest
 import torch
 from transformers import AutoConfig, AutoModel
 
-from sbert_search.encoder.cost import parameter_count
-from sbert_search.encoder.hf_config import from_settings, to_settings
-from sbert_search.encoder.presets import PRESETS
+from sbert_search.models.encoder.config import PRESETS, parameter_count
+from sbert_search.models.encoder.layouts import from_settings, to_settings
 
 
 @pytest.mark.parametrize("name", PRESETS)

@@ -21,8 +21,8 @@ from sentence_transformers.sentence_transformer.losses.triplet import TripletDis
 from torch import Tensor, nn
 from torch.utils.data import BatchSampler, SequentialSampler
 
-from sbert_search.losses.in_batch import multiple_negatives_ranking
 from sbert_search.models.bi_encoder import BiEncoder
+from sbert_search.models.losses.embeddings import multiple_negatives_ranking
 from sbert_search.training.bi_encoder import train
 from sbert_search.training.data.text_dataset import TextBatches
 from sbert_search.training.loop.log import read_log

@@ -12,14 +12,14 @@ import torch
 import transformers
 from torch import Tensor, nn
 
-from sbert_search.encoder.packed import PackedTokens
-from sbert_search.losses.classification import (
+from sbert_search.models.encoder.packed import PackedTokens
+from sbert_search.models.losses.logits import (
     class_cross_entropy,
     several_classes_cross_entropy,
+    span_cross_entropy,
     squared_error,
 )
-from sbert_search.losses.span import span_cross_entropy
-from sbert_search.losses.token import IGNORED, token_cross_entropy
+from sbert_search.models.losses.token import IGNORED, token_cross_entropy
 from sbert_search.models.question_answerer import QuestionAnswerer
 from sbert_search.models.sequence_classifier import SequenceClassifier
 from sbert_search.models.token_classifier import PerTokenModel, TokenClassifier

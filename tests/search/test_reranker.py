@@ -12,7 +12,7 @@ from sbert_search.errors import ConfigError, CorpusError, ModelError
 from sbert_search.models.side_file import SideFile, write_side_file
 from sbert_search.search.pair_engines import NativePairEngine
 from sbert_search.search.rerankers import Reranker
-from tests.encoder.measured import bf16_is_faster, verdict
+from tests.models.encoder.measured import bf16_is_faster, verdict
 from tests.models.tiny import PAIRS, TEXTS, tiny_bi_encoder, tiny_cross_encoder
 
 pytestmark = pytest.mark.usefixtures("one_thread")

@@ -8,12 +8,12 @@ from torch import Tensor, nn
 from torch.nn.functional import linear
 
 from sbert_search.base.seed import generator
-from sbert_search.encoder.config import EncoderConfig
-from sbert_search.encoder.encoder import Encoder
-from sbert_search.encoder.packed import PackedTokens
-from sbert_search.encoder.weights import save_encoder
-from sbert_search.losses.in_batch import multiple_negatives_ranking
-from sbert_search.losses.token import IGNORED, token_cross_entropy
+from sbert_search.models.encoder.config import EncoderConfig
+from sbert_search.models.encoder.encoder import Encoder
+from sbert_search.models.encoder.packed import PackedTokens
+from sbert_search.models.encoder.weights import save_encoder
+from sbert_search.models.losses.embeddings import multiple_negatives_ranking
+from sbert_search.models.losses.token import IGNORED, token_cross_entropy
 from sbert_search.training.loop.batching import Batches, Rows
 from sbert_search.training.loop.loop import TrainConfig
 from sbert_search.training.loop.objective import Batch, Losses

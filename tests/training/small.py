@@ -10,8 +10,8 @@ from torch import Tensor, nn
 
 from sbert_search.base.tensors import write_tensors
 from sbert_search.config import from_mapping, with_overrides
-from sbert_search.losses.in_batch import multiple_negatives_ranking
-from sbert_search.losses.token import IGNORED, token_cross_entropy
+from sbert_search.models.losses.embeddings import multiple_negatives_ranking
+from sbert_search.models.losses.token import IGNORED, token_cross_entropy
 from sbert_search.training.loop.batching import Batches, Rows
 from sbert_search.training.loop.checkpoint import newest_checkpoint
 from sbert_search.training.loop.log import LogLine, read_log

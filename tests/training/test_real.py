@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from sbert_search.encoder.weights import load_encoder
+from sbert_search.models.encoder.weights import load_encoder
 from sbert_search.training.loop.log import read_log
 from sbert_search.training.loop.loop import train
 from tests.training.real import (

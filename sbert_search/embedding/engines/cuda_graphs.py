@@ -21,7 +21,7 @@ from torch import Tensor
 
 from sbert_search.base.device import send
 from sbert_search.base.progress import warn
-from sbert_search.encoder.packed import PackedTokens
+from sbert_search.models.encoder.packed import PackedTokens
 
 # Largest number of tokens in a bucket. With a few thousand tokens, running the kernels takes longer
 # than launching them.

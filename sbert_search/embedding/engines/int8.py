@@ -26,11 +26,11 @@ from sbert_search.base.progress import note, progress, warn
 from sbert_search.embedding.arguments import CalibrationTexts
 from sbert_search.embedding.engines.native import PackedEngine
 from sbert_search.embedding.engines.protocol import EngineName, OpenedModel
-from sbert_search.encoder.calibration import calibrate
-from sbert_search.encoder.int8_layers import Calibration, ChannelRange
-from sbert_search.encoder.packed import PackedTokens
-from sbert_search.encoder.precision import fastest_with_int8
 from sbert_search.errors import ConfigError, CorpusError
+from sbert_search.models.encoder.calibration import calibrate
+from sbert_search.models.encoder.inference_layers import Calibration, ChannelRange
+from sbert_search.models.encoder.packed import PackedTokens
+from sbert_search.models.encoder.precision import fastest_with_int8
 from sbert_search.models.loading.folder import ModelFolder
 from sbert_search.models.loading.resolve import ResolvedModel
 

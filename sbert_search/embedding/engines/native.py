@@ -13,12 +13,16 @@ from sbert_search.base.verdicts import Verdict
 from sbert_search.embedding.engines.cuda_graphs import Compute, Ids, Replayed
 from sbert_search.embedding.engines.protocol import EngineName
 from sbert_search.embedding.protocol import Vectors
-from sbert_search.encoder.encoder import Encoder
-from sbert_search.encoder.inference_layers import freeze
-from sbert_search.encoder.int8_layers import Calibration, RangeCounter, freeze_int8
-from sbert_search.encoder.packed import PackedTokens
-from sbert_search.encoder.precision import inference_precision
 from sbert_search.models.bi_encoder import BiEncoder
+from sbert_search.models.encoder.encoder import Encoder
+from sbert_search.models.encoder.inference_layers import (
+    Calibration,
+    RangeCounter,
+    freeze,
+    freeze_int8,
+)
+from sbert_search.models.encoder.packed import PackedTokens
+from sbert_search.models.encoder.precision import inference_precision
 from sbert_search.models.sequence_classifier import SequenceClassifier
 from sbert_search.models.token_classifier import PerTokenModel
 

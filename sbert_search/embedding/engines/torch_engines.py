@@ -26,8 +26,8 @@ from sbert_search.embedding.selfcheck import (
     check_alone,
     check_vectors,
 )
-from sbert_search.encoder.packed import PackedTokens
 from sbert_search.models.bi_encoder import BiEncoder
+from sbert_search.models.encoder.packed import PackedTokens
 from sbert_search.models.loading.folder import ModelFolder
 from sbert_search.models.loading.interchange import LibraryEncoder, load_sentence_transformer
 from sbert_search.models.loading.native_support import require_kind, require_sane, why_not_native

@@ -16,9 +16,9 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from sbert_search.encoder.encoder import Encoder
-from sbert_search.encoder.packed import PackedTokens
 from sbert_search.errors import ConfigError
+from sbert_search.models.encoder.encoder import Encoder
+from sbert_search.models.encoder.packed import PackedTokens
 
 LOSS = "adversarial"
 """Name of the loss that `virtual_adversarial` computes."""

@@ -21,8 +21,8 @@ from sbert_search.heads.training.answer_scores import find_answers, score_answer
 from sbert_search.heads.training.answer_windows import WindowConfig, WindowInputs, WindowRows
 from sbert_search.heads.training.frozen import CachedStates, train_only
 from sbert_search.heads.training.settings import HeadDataConfig, HeadRecipe, split_rows
-from sbert_search.losses.span import span_cross_entropy
 from sbert_search.models.loading.resolve import resolve_model
+from sbert_search.models.losses.logits import span_cross_entropy
 from sbert_search.models.question_answerer import QuestionAnswerer
 from sbert_search.models.side_file import SideFile, read_side_file, write_side_file
 from sbert_search.records import Question

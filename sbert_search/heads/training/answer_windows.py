@@ -10,8 +10,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from sbert_search.encoder.packed import PackedTokens
 from sbert_search.errors import ConfigError
+from sbert_search.models.encoder.packed import PackedTokens
 from sbert_search.models.question_answerer import QuestionAnswerer
 from sbert_search.records import Question
 from sbert_search.text.tokens.windows import Window, encode_windows

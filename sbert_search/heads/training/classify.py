@@ -17,7 +17,6 @@ from sbert_search.base.device import resolve_device
 from sbert_search.base.distributed import Ranks
 from sbert_search.base.progress import note
 from sbert_search.base.seed import seed_all
-from sbert_search.encoder.packed import PackedTokens
 from sbert_search.errors import ConfigError, CorpusError
 from sbert_search.heads.training import adversarial
 from sbert_search.heads.training.frozen import CachedStates
@@ -36,13 +35,14 @@ from sbert_search.heads.training.settings import (
     class_weights,
     split_rows,
 )
-from sbert_search.losses.classification import (
+from sbert_search.metrics.calibration import fit_temperature
+from sbert_search.models.encoder.packed import PackedTokens
+from sbert_search.models.loading.resolve import resolve_model
+from sbert_search.models.losses.logits import (
     class_cross_entropy,
     several_classes_cross_entropy,
     squared_error,
 )
-from sbert_search.metrics.calibration import fit_temperature
-from sbert_search.models.loading.resolve import resolve_model
 from sbert_search.models.sequence_classifier import SequenceClassifier, trained_pooling
 from sbert_search.models.side_file import Pooling, SideFile, read_side_file, write_side_file
 from sbert_search.records import LabelledText

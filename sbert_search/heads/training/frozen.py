@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from sbert_search.base import arrays as npy
 from sbert_search.base import files
 from sbert_search.base.progress import progress
-from sbert_search.encoder.encoder import Encoder
+from sbert_search.models.encoder.encoder import Encoder
 from sbert_search.text.tokens.batching import TOKENS_AT_ONCE, token_batches
 from sbert_search.training.loop.batching import Rows
 

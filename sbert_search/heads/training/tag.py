@@ -34,9 +34,9 @@ from sbert_search.heads.training.word_rows import (
     predict_emissions,
     tag_metrics,
 )
-from sbert_search.losses.classification import class_cross_entropy
 from sbert_search.metrics.calibration import fit_temperature
 from sbert_search.models.loading.resolve import resolve_model
+from sbert_search.models.losses.logits import class_cross_entropy
 from sbert_search.models.side_file import SideFile, read_side_file, write_side_file
 from sbert_search.models.token_classifier import TokenClassifier
 from sbert_search.records import TaggedTokens

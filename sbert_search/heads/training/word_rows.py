@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from sbert_search.base.progress import warn
-from sbert_search.encoder.packed import PackedTokens
 from sbert_search.metrics.entities import entity_scores
+from sbert_search.models.encoder.packed import PackedTokens
 from sbert_search.models.token_classifier import TokenClassifier
 from sbert_search.records import TaggedTokens
 from sbert_search.tag_schemes import OUTSIDE

@@ -12,13 +12,13 @@ from numpy.typing import NDArray
 
 from sbert_search.base.progress import progress
 from sbert_search.embedding.protocol import Vectors
-from sbert_search.encoder.inference_layers import freeze
-from sbert_search.encoder.packed import PackedTokens
 from sbert_search.errors import EvaluationError
 from sbert_search.lab.anisotropy.layer_sums import BatchTokens, LayerFigures, LayerSums, Occurrences
 from sbert_search.lab.sampling import special_ids
 from sbert_search.models.bi_encoder import BiEncoder
-from sbert_search.models.pooling import pool
+from sbert_search.models.encoder.inference_layers import freeze
+from sbert_search.models.encoder.packed import PackedTokens
+from sbert_search.models.heads import pool
 from sbert_search.text.tokens.batching import token_batches
 
 FEWEST_TEXTS = 5  # words that occur in fewer texts are not sampled

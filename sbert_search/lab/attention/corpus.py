@@ -14,8 +14,6 @@ from sbert_search.base.device import resolve_device
 from sbert_search.base.files import replace_file
 from sbert_search.base.progress import note, progress
 from sbert_search.config import to_mapping
-from sbert_search.encoder.encoder import Encoder
-from sbert_search.encoder.packed import PackedTokens
 from sbert_search.errors import EvaluationError, ModelError
 from sbert_search.lab.attention.figures import HeadFigures, Roles, head_figures, sum_text
 from sbert_search.lab.attention.maps import open_encoder
@@ -24,6 +22,8 @@ from sbert_search.lab.attention.pruning import Pruning, prune
 from sbert_search.lab.opening import open_folder
 from sbert_search.lab.sampling import framing_ids, sample_texts
 from sbert_search.models.bi_encoder import BiEncoder
+from sbert_search.models.encoder.encoder import Encoder
+from sbert_search.models.encoder.packed import PackedTokens
 from sbert_search.models.loading.resolve import resolve_model
 from sbert_search.models.pretraining import MaskedLanguageModel
 from sbert_search.text.labelled.pairs import read_pairs

@@ -13,8 +13,7 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from sbert_search.encoder.block import Block
-from sbert_search.encoder.encoder import Encoder
+from sbert_search.models.encoder.encoder import Block, Encoder
 
 
 @contextmanager

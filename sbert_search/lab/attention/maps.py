@@ -16,13 +16,13 @@ from sbert_search.base.device import resolve_device
 from sbert_search.base.files import replace_file
 from sbert_search.base.progress import note, warn
 from sbert_search.config import to_mapping
-from sbert_search.encoder.encoder import Encoder
-from sbert_search.encoder.packed import PackedTokens
-from sbert_search.encoder.weights import load_encoder
 from sbert_search.errors import ConfigError
 from sbert_search.lab.attention.figures import HeadFigures, Roles, head_figures, sum_text
 from sbert_search.lab.attention.page import make_page
 from sbert_search.lab.sampling import framing_ids
+from sbert_search.models.encoder.encoder import Encoder
+from sbert_search.models.encoder.packed import PackedTokens
+from sbert_search.models.encoder.weights import load_encoder
 from sbert_search.models.loading.folder import load_tokenizer, read_folder
 from sbert_search.models.loading.resolve import resolve_model
 from sbert_search.text.tokens.specials import readable_tokens

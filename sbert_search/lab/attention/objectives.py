@@ -18,11 +18,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from sbert_search.base.arrays import Ints
-from sbert_search.encoder.encoder import Encoder
-from sbert_search.encoder.packed import PackedTokens
 from sbert_search.errors import EvaluationError
 from sbert_search.metrics.correlation import spearman
 from sbert_search.models.bi_encoder import BiEncoder
+from sbert_search.models.encoder.encoder import Encoder
+from sbert_search.models.encoder.packed import PackedTokens
 from sbert_search.models.pretraining import MaskedBatch, MaskedLanguageModel
 from sbert_search.text.documents import CorpusReader
 from sbert_search.text.tokens.masking import MaskSettings

@@ -11,7 +11,6 @@ from torch import nn
 from sbert_search.base.device import resolve_device
 from sbert_search.base.files import remove_tree
 from sbert_search.embedding.embedder import Embedder
-from sbert_search.encoder.weights import load_encoder
 from sbert_search.evaluation.perplexity import evaluate_masked
 from sbert_search.evaluation.retrieval import evaluate_retrieval
 from sbert_search.evaluation.sts import evaluate_sts
@@ -22,6 +21,7 @@ from sbert_search.heads.training.classify import ClassifyRecipe, train_classifie
 from sbert_search.lab.variants.pieces import Piece, Reading, Result
 from sbert_search.lab.variants.recipe import TEACHER, Tuning, VariantsRecipe, pretrain_recipe
 from sbert_search.models.bi_encoder import BiEncoder
+from sbert_search.models.encoder.weights import load_encoder
 from sbert_search.models.loading.folder import read_folder
 from sbert_search.models.pretraining import MaskedLanguageModel
 from sbert_search.search.options import SearchOptions

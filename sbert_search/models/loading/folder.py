@@ -18,11 +18,16 @@ from typing import TYPE_CHECKING
 from sbert_search.base.files import replace_file
 from sbert_search.base.progress import warn
 from sbert_search.config import from_mapping
-from sbert_search.encoder.hf_config import most_positions
 from sbert_search.errors import ConfigError, ModelError
+from sbert_search.models.encoder.layouts import most_positions
 from sbert_search.models.loading.identity import sha256_of_files
-from sbert_search.models.loading.modules import Module, pooling_modes, read_modules, read_object
-from sbert_search.models.loading.text_limits import processing_limit
+from sbert_search.models.loading.modules import (
+    Module,
+    pooling_modes,
+    processing_limit,
+    read_modules,
+    read_object,
+)
 
 if TYPE_CHECKING:
     from sbert_search.text.tokens.tokenizer import TextTokenizer

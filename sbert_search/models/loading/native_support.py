@@ -7,13 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sbert_search.encoder.config import MOST_LAYERS
-from sbert_search.encoder.hf_config import read_settings
 from sbert_search.errors import ModelError
+from sbert_search.models.encoder.config import MOST_LAYERS
+from sbert_search.models.encoder.layouts import read_settings
 from sbert_search.models.heads import ACTIVATIONS, SEQUENCE_HEADS
 from sbert_search.models.loading.folder import ModelFolder
-from sbert_search.models.loading.modules import POOLING_KEYS, Module, read_object
-from sbert_search.models.loading.text_limits import only_limits
+from sbert_search.models.loading.modules import POOLING_KEYS, Module, only_limits, read_object
 
 _LAYERS = ("num_hidden_layers", "num_layers", "n_layers", "n_layer", "encoder_layers")
 _TANH = "torch.nn.modules.activation.Tanh"

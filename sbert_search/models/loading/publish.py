@@ -1,23 +1,243 @@
-"""Publish the folder of a model on the Hugging Face hub."""
+"""Publish the folder of a model on the Hugging Face hub, with a model card."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path
-from typing import TypedDict, Unpack
+from typing import Literal, TypeAlias, TypedDict, Unpack
 
 from sbert_search.base.progress import note
 from sbert_search.errors import ConfigError, ModelError
-from sbert_search.models.loading.card import (
-    CardKind,
-    Measured,
-    new_card,
-    published_card,
-    read_scores,
-)
 from sbert_search.models.loading.folder import ModelFolder
 from sbert_search.models.loading.resolve import HUB_FILES, IGNORED_FILES
+
+CardKind: TypeAlias = Literal["bi-encoder", "cross-encoder", "classify", "tag", "qa"]
+
+FOLDER = "path/of/this/folder"  # placeholder in `USE` for the model's name
+SCORES = "## Measured scores"
+
+# A model folder has the file format of sentence-transformers or transformers, which many tools and
+# the hub can load. So the card shows the API of this library, and `library_name` names the library.
+USE: Mapping[str, str] = {
+    "bi-encoder": """library_name: sentence-transformers
+pipeline_tag: sentence-similarity
+tags: [sentence-transformers, sentence-similarity, feature-extraction, sbert-search]
+---
+
+# A sentence encoder trained with sbert-search
+
+```python
+from sentence_transformers import SentenceTransformer
+
+vectors = SentenceTransformer("path/of/this/folder").encode(["A text.", "Another one."])
+```
+
+`sbert-search index build SOURCE --out my.index --model path/of/this/folder` indexes with it.
+""",
+    "cross-encoder": """library_name: sentence-transformers
+pipeline_tag: text-ranking
+tags: [sentence-transformers, cross-encoder, reranker, sbert-search]
+---
+
+# A cross-encoder trained with sbert-search
+
+```python
+from sentence_transformers import CrossEncoder
+
+scores = CrossEncoder("path/of/this/folder").predict([("A text.", "Another one.")])
+```
+
+`sbert-search search my.index QUERY --rerank path/of/this/folder` reranks with it.
+""",
+    "classify": """library_name: transformers
+pipeline_tag: text-classification
+tags: [text-classification, sbert-search]
+---
+
+# A classifier of texts trained with sbert-search
+
+```python
+from transformers import pipeline
+
+classify = pipeline("text-classification", "path/of/this/folder")
+print(classify("A text."))
+```
+""",
+    "tag": """library_name: transformers
+pipeline_tag: token-classification
+tags: [token-classification, sbert-search]
+---
+
+# A tagger of tokens trained with sbert-search
+
+```python
+from transformers import pipeline
+
+tag = pipeline("token-classification", "path/of/this/folder", aggregation_strategy="first")
+print(tag("A text."))
+```
+""",
+    "qa": """library_name: transformers
+pipeline_tag: question-answering
+tags: [question-answering, sbert-search]
+---
+
+# A model trained with sbert-search that finds the answer to a question in a text
+
+```python
+from transformers import AutoModelForQuestionAnswering
+
+model = AutoModelForQuestionAnswering.from_pretrained("path/of/this/folder")
+```
+""",
+}
+
+# Use of a classifier whose head reads another state than the heads of transformers do.
+USE_POOLED = """library_name: sbert-search
+pipeline_tag: text-classification
+tags: [text-classification, sbert-search]
+---
+
+# A classifier of texts trained with sbert-search
+
+```python
+from sbert_search import Predictor
+
+print(Predictor("path/of/this/folder").classify(["A text."]))
+```
+
+The head reads another state than that of the first token (`sbert_search.json`), which the classes
+of transformers read. They load this folder, but compute other logits.
+"""
+
+# Names of tasks in the hub's metadata, by the kind of an evaluation.
+_TASKS: Mapping[str, str] = {
+    "sts": "semantic-similarity",
+    "retrieval": "information-retrieval",
+    "rerank": "text-ranking",
+    "triplets": "triplet",
+    "tag": "token-classification",
+    "qa": "question-answering",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """The scores of a model on one task, as ``sbert-search eval ... --json`` prints them.
+
+    Attributes:
+        task: Name of the task.
+        kind: Kind of the evaluation, such as sts.
+        split: Split of the data.
+        scores: Values of the metrics by name.
+        model_sha256: Hash of the weights of the model that was measured.
+    """
+
+    task: str
+    kind: str
+    split: str
+    scores: Mapping[str, float]
+    model_sha256: str
+
+
+def read_scores(paths: Iterable[str | Path]) -> list[Measured]:
+    """Read files with the output of ``sbert-search eval ... --json``.
+
+    Raises:
+        ConfigError: A file cannot be read, or a line is no such output; the message names the line.
+    """
+    measured = []
+    for path in map(Path, paths):
+        try:
+            lines = path.read_text(encoding="utf-8").splitlines()
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigError(f"{path} cannot be read: {error}.") from error
+        for number, line in enumerate(lines, start=1):
+            if line.strip():
+                measured.append(_measured(line, f"{path}:{number}"))
+        if not any(map(str.strip, lines)):
+            raise ConfigError(
+                f"{path} holds no scores; write it with: sbert-search eval ... --json."
+            )
+    return measured
+
+
+def _measured(line: str, place: str) -> Measured:
+    try:
+        row = json.loads(line)
+        names = (row["task"], row["kind"], row["split"], row["model_sha256"])
+        scores = {str(name): float(value) for name, value in row["scores"].items()}
+        if not all(isinstance(name, str) for name in names) or not scores:
+            raise ValueError
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise ConfigError(
+            f"{place}: this is no result of sbert-search eval ... --json; use its output."
+        ) from error
+    # Undefined scores, such as a correlation of equal values, are not finite and are left out.
+    finite = {name: value for name, value in scores.items() if math.isfinite(value)}
+    task, kind, split, sha256 = names
+    return Measured(task, kind, split, finite, sha256)
+
+
+def new_card(kind: CardKind) -> str:
+    """Return the card for a kind of model, without the model's name and scores."""
+    return f"---\n{USE[kind]}"
+
+
+def published_card(text: str, name: str, measured: Sequence[Measured]) -> str:
+    """Return a card with a model's name on the hub and its scores.
+
+    Args:
+        text: The card; `FOLDER` is replaced by the name.
+        name: Name of the model on the hub.
+        measured: Scores for a new section `SCORES` at the end of the card, which replaces an older
+            section `SCORES`. If there are no scores, the older section stays.
+    """
+    from huggingface_hub import EvalResult, ModelCard
+
+    card = ModelCard(text.replace(FOLDER, name))
+    if measured:
+        card.data["model_name"] = name
+        card.data["eval_results"] = [
+            EvalResult(
+                task_type=_TASKS.get(each.kind, "text-classification"),
+                dataset_type=each.task,
+                dataset_name=each.task,
+                dataset_split=each.split,
+                metric_type=metric,
+                metric_value=value,
+            )
+            for each in measured
+            for metric, value in each.scores.items()
+        ]
+        rest = re.sub(rf"(?ms)^{SCORES}\n.*?(?=^## |\Z)", "", card.text).rstrip()
+        card.text = f"{rest}\n\n{section_of(measured)}"
+    return str(card)
+
+
+def section_of(measured: Sequence[Measured]) -> str:
+    """Write the section `SCORES`; tasks that have the same metrics share one table."""
+    tables: dict[tuple[str, ...], list[Measured]] = {}
+    for each in measured:
+        if each.scores:  # `read_scores` leaves out undefined scores, so none may be left
+            tables.setdefault(tuple(each.scores), []).append(each)
+    parts = [SCORES, "", "Measured with `sbert-search eval` on the weights of this model."]
+    for metrics, rows in tables.items():
+        parts += [
+            "",
+            f"| task | split | {' | '.join(metrics)} |",
+            "|---" * (len(metrics) + 2) + "|",
+        ]
+        for each in rows:
+            values = " | ".join(f"{each.scores[metric]:.4f}" for metric in metrics)
+            parts.append(f"| {each.task} | {each.split} | {values} |")
+    return "\n".join(parts) + "\n"
+
 
 CARD = "README.md"
 

@@ -13,10 +13,10 @@ from sbert_search.base.distributed import Ranks
 from sbert_search.base.files import remove_tree
 from sbert_search.base.progress import note, warn
 from sbert_search.base.seed import seed_all
-from sbert_search.encoder.encoder import Encoder
-from sbert_search.encoder.presets import PRESETS
 from sbert_search.errors import CheckpointError, ConfigError
 from sbert_search.models.bi_encoder import BiEncoder
+from sbert_search.models.encoder.config import PRESETS
+from sbert_search.models.encoder.encoder import Encoder
 from sbert_search.models.heads import Dense, Normalize
 from sbert_search.models.loading.folder import load_tokenizer, read_folder
 from sbert_search.models.loading.resolve import resolve_model

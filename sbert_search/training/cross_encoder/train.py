@@ -18,10 +18,10 @@ from sbert_search.base.progress import note
 from sbert_search.base.seed import seed_all
 from sbert_search.errors import ConfigError, CorpusError
 from sbert_search.evaluation.rerank import MEASURES, rerank
-from sbert_search.losses.relevance import list_net, list_softmax, pairwise_logistic
 from sbert_search.metrics.ranking import mean
 from sbert_search.models.cross_encoder import CrossEncoder
 from sbert_search.models.loading.resolve import resolve_model
+from sbert_search.models.losses.logits import list_net, list_softmax, pairwise_logistic
 from sbert_search.search.rerankers import Reranker
 from sbert_search.text.labelled.candidates import judged_candidates
 from sbert_search.text.tokens.tokenizer import TextTokenizer

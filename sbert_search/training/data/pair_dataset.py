@@ -16,10 +16,10 @@ from torch import Tensor
 
 from sbert_search.base.progress import warn
 from sbert_search.base.seed import generator
-from sbert_search.encoder.packed import PackedTokens
 from sbert_search.errors import ConfigError, CorpusError
-from sbert_search.losses.relevance import ordered_pairs
 from sbert_search.models.cross_encoder import CrossEncoder
+from sbert_search.models.encoder.packed import PackedTokens
+from sbert_search.models.losses.logits import ordered_pairs
 from sbert_search.text.labelled.candidates import Candidates, judged_candidates, labelled_candidates
 from sbert_search.text.labelled.pairs import COLUMNS, MissingColumnError
 from sbert_search.text.labelled.retrieval import folded

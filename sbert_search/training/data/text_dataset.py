@@ -19,8 +19,8 @@ from torch import Tensor
 from sbert_search.base.distributed import Ranks
 from sbert_search.base.progress import warn
 from sbert_search.base.seed import generator
-from sbert_search.encoder.packed import PackedTokens
 from sbert_search.errors import TrainingError
+from sbert_search.models.encoder.packed import PackedTokens
 from sbert_search.text.tokens.tokenizer import TextTokenizer
 from sbert_search.training.data.class_steps import TOGETHER, class_steps
 from sbert_search.training.data.examples import Example

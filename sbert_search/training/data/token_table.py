@@ -13,7 +13,7 @@ from torch import Tensor
 
 from sbert_search.base.distributed import Ranks
 from sbert_search.base.progress import warn
-from sbert_search.encoder.packed import PackedTokens
+from sbert_search.models.encoder.packed import PackedTokens
 from sbert_search.text.tokens.tokenizer import TextTokenizer
 
 _TOKENIZED_AT_ONCE = 4096

@@ -9,8 +9,8 @@ from sbert_search.base.device import DTYPES, Precision, resolve_precision
 from sbert_search.base.distributed import Ranks
 from sbert_search.base.progress import detail
 from sbert_search.base.verdicts import Verdict
-from sbert_search.encoder.encoder import Encoder
-from sbert_search.encoder.precision import training_precision
+from sbert_search.models.encoder.encoder import Encoder
+from sbert_search.models.encoder.precision import training_precision
 from sbert_search.training.loop.batching import Batches
 from sbert_search.training.loop.checkpoint import Checkpoint
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from sbert_search.errors import ConfigError
-from sbert_search.losses.token import (
+from sbert_search.models.losses.token import (
     cosine_loss,
     replaced_token_loss,
     soft_target_loss,

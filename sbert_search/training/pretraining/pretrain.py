@@ -8,17 +8,16 @@ from pathlib import Path
 from sbert_search.base.progress import note, warn
 from sbert_search.base.seed import seed_all
 from sbert_search.config import to_mapping
-from sbert_search.encoder.config import EncoderConfig
-from sbert_search.encoder.encoder import Encoder
-from sbert_search.encoder.hf_config import to_settings
-from sbert_search.encoder.weights import Checkpoint, read_checkpoint
 from sbert_search.errors import ConfigError
+from sbert_search.models.encoder.config import EncoderConfig
+from sbert_search.models.encoder.encoder import Encoder
+from sbert_search.models.encoder.layouts import to_settings
+from sbert_search.models.encoder.weights import Checkpoint, read_checkpoint
+from sbert_search.models.initialization import extend_vocabulary, make_student
 from sbert_search.models.loading.folder import load_tokenizer, read_folder
 from sbert_search.models.loading.resolve import resolve_model
 from sbert_search.models.pretraining import MaskedLanguageModel
 from sbert_search.models.replaced_token_detection import GENERATOR, ReplacedTokenModel
-from sbert_search.models.student_init import make_student
-from sbert_search.models.vocabulary_extension import extend_vocabulary
 from sbert_search.text.tokens.masking import MaskSettings
 from sbert_search.text.tokens.segments import SegmentSettings
 from sbert_search.text.tokens.specials import SpecialTokens

@@ -16,10 +16,10 @@ from torch import Tensor
 from sbert_search.embedding.engines import cuda_graphs
 from sbert_search.embedding.engines.cuda_graphs import MAX_TOKENS, Replayed, Work
 from sbert_search.embedding.engines.native import PackedEngine
-from sbert_search.encoder.attention import self_attention
-from sbert_search.encoder.packed import PackedTokens
-from sbert_search.models import pooling
+from sbert_search.models import heads as pooling
 from sbert_search.models.bi_encoder import BiEncoder
+from sbert_search.models.encoder import self_attention
+from sbert_search.models.encoder.packed import PackedTokens
 from sbert_search.models.heads import Normalize
 from tests.models.tiny import tiny_cross_encoder, tiny_encoder, tiny_tokenizer
 
@@ -56,7 +56,7 @@ def attend_by_starts(*heads: Tensor, key_starts: Tensor, scale: float, **_: Any)
 @pytest.fixture
 def as_on_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(self_attention, "has_varlen_kernel", lambda query: True)
-    monkeypatch.setattr("sbert_search.encoder.encoder.has_varlen_kernel", lambda query: True)
+    monkeypatch.setattr("sbert_search.models.encoder.encoder.has_varlen_kernel", lambda query: True)
     monkeypatch.setattr(self_attention, "varlen_attention", attend_by_starts)
     monkeypatch.setattr(pooling, "_saves_launches", lambda states: True)
 

@@ -25,10 +25,9 @@ from sbert_search.embedding.engines.graph import (
 )
 from sbert_search.errors import ConfigError, ModelError
 from sbert_search.models.bi_encoder import BiEncoder
-from sbert_search.models.heads import Dense, Normalize
+from sbert_search.models.heads import POOLINGS, Dense, Normalize
 from sbert_search.models.loading.folder import read_folder
 from sbert_search.models.padded_bi_encoder import PaddedBiEncoder
-from sbert_search.models.pooling import POOLINGS
 from tests.models.tiny import TEXTS, tiny_bi_encoder, tiny_encoder, tiny_tokenizer
 
 MODES = [mode for mode in POOLINGS if mode != "sum"]

@@ -13,13 +13,13 @@ from sbert_search.base.cache import cache_folder
 from sbert_search.embedding.embedder import Embedder
 from sbert_search.embedding.engines import int8, native
 from sbert_search.embedding.engines.int8 import calibration_texts
-from sbert_search.encoder import calibration
-from sbert_search.encoder.int8_layers import Int8Linear
 from sbert_search.errors import ConfigError, CorpusError, ModelError
 from sbert_search.models.bi_encoder import BiEncoder
+from sbert_search.models.encoder import calibration
+from sbert_search.models.encoder.inference_layers import Int8Linear
 from sbert_search.models.heads import Normalize
 from sbert_search.search.rerankers import Reranker
-from tests.encoder.measured import verdict
+from tests.models.encoder.measured import verdict
 from tests.models.tiny import PAIRS, TEXTS, tiny_bi_encoder, tiny_cross_encoder
 
 pytestmark = pytest.mark.usefixtures("one_thread")

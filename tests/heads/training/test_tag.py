@@ -11,10 +11,10 @@ import torch
 from transformers import AutoModelForTokenClassification
 
 from sbert_search.config import from_mapping
-from sbert_search.encoder.packed import PackedTokens
 from sbert_search.errors import ConfigError, CorpusError, TrainingError
 from sbert_search.heads.training.tag import TagRecipe, tag_targets, train_tagger
 from sbert_search.heads.training.word_rows import WordRows, predict_emissions
+from sbert_search.models.encoder.packed import PackedTokens
 from sbert_search.models.side_file import SideFile, read_side_file
 from sbert_search.models.token_classifier import TokenClassifier
 from sbert_search.records import TaggedTokens

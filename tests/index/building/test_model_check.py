@@ -32,7 +32,7 @@ from sbert_search.index.index import Index
 from sbert_search.index.storage.manifest import SelfCheck, StoreSettings
 from sbert_search.models.heads import Normalize
 from sbert_search.models.loading.identity import IN_MEMORY, ModelIdentity
-from tests.encoder.measured import bf16_is_faster, fp32_is_faster, verdict
+from tests.models.encoder.measured import bf16_is_faster, fp32_is_faster, verdict
 from tests.models.tiny import TEXTS, tiny_bi_encoder
 
 

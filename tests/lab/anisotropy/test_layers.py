@@ -11,10 +11,10 @@ from tokenizers.pre_tokenizers import ByteLevel
 from tokenizers.processors import TemplateProcessing
 from tokenizers.trainers import BpeTrainer
 
-from sbert_search.encoder.packed import PackedTokens
 from sbert_search.errors import EvaluationError
 from sbert_search.lab.anisotropy.layers import pass_texts
 from sbert_search.models.bi_encoder import BiEncoder
+from sbert_search.models.encoder.packed import PackedTokens
 from sbert_search.models.heads import Dense, Normalize
 from sbert_search.text.tokens.tokenizer import TextTokenizer
 from tests.metrics.test_isotropy import cosine

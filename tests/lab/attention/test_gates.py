@@ -3,9 +3,9 @@ from typing import Any
 import pytest
 import torch
 
-from sbert_search.encoder.packed import PackedTokens
 from sbert_search.lab.attention.gates import gated
-from tests.encoder.small import DISENTANGLED, small_encoder
+from sbert_search.models.encoder.packed import PackedTokens
+from tests.models.encoder.small import DISENTANGLED, small_encoder
 
 SHAPES: list[dict[str, Any]] = [{}, {"layers": 4, "layer_groups": 2}, DISENTANGLED]
 IDS = [[5, 9, 7, 3], [8, 6, 4], [1, 2, 3]]

@@ -16,8 +16,7 @@ import pytest
 
 from sbert_search.embedding.embedder import Embedder
 from sbert_search.errors import ConfigError, ModelError
-from sbert_search.models.loading.card import read_scores, section_of
-from sbert_search.models.loading.publish import PushOptions
+from sbert_search.models.loading.publish import PushOptions, read_scores, section_of
 from sbert_search.search.rerankers import Reranker
 from tests.models.loading.hub_server import TOKEN, serve
 from tests.models.tiny import tiny_bi_encoder, tiny_cross_encoder

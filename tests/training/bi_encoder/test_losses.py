@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from sbert_search.errors import ConfigError
-from sbert_search.losses.in_batch import multiple_negatives_ranking
+from sbert_search.models.losses.embeddings import multiple_negatives_ranking
 from sbert_search.training.bi_encoder.losses import BatchObjective, LossConfig
 
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from sbert_search.base.distributed import Ranks
-from sbert_search.losses.in_batch import multiple_negatives_ranking
+from sbert_search.models.losses.embeddings import multiple_negatives_ranking
 from sbert_search.training.loop.gradcache import add_in_batch_gradients
 from sbert_search.training.loop.gradients import StepContext
 from sbert_search.training.loop.objective import Batch, Losses

@@ -9,7 +9,7 @@ from torch.nn.functional import cross_entropy
 from transformers.optimization import get_linear_schedule_with_warmup
 
 from sbert_search.errors import ConfigError, TrainingError
-from sbert_search.losses.token import IGNORED
+from sbert_search.models.losses.token import IGNORED
 from sbert_search.training.loop.early_stopping import FEWEST_ROWS, DevMetrics
 from sbert_search.training.loop.log import read_log
 from sbert_search.training.loop.loop import Result, train

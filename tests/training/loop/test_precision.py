@@ -11,7 +11,7 @@ from sbert_search.config import to_mapping
 from sbert_search.errors import CheckpointError
 from sbert_search.training.loop.checkpoint import newest_checkpoint
 from sbert_search.training.loop.loop import Result, train
-from tests.encoder.measured import verdict
+from tests.models.encoder.measured import verdict
 from tests.models.tiny import tiny_encoder
 from tests.training.small import TokenModel, settings, token_batches, token_objective
 

@@ -15,9 +15,6 @@ import transformers
 
 from sbert_search.base.distributed import Ranks
 from sbert_search.base.tensors import write_tensors
-from sbert_search.encoder.hf_config import to_settings
-from sbert_search.encoder.tensors import read_tensors
-from sbert_search.encoder.weights import read_checkpoint
 from sbert_search.errors import (
     CheckpointError,
     ConfigError,
@@ -26,10 +23,11 @@ from sbert_search.errors import (
     SbertSearchError,
 )
 from sbert_search.evaluation.perplexity import evaluate_masked
+from sbert_search.models.encoder.layouts import to_settings
+from sbert_search.models.encoder.weights import read_checkpoint, read_tensors
+from sbert_search.models.initialization import alternate, extend_vocabulary
 from sbert_search.models.pretraining import MaskedLanguageModel
 from sbert_search.models.replaced_token_detection import ReplacedTokenModel
-from sbert_search.models.student_init import alternate
-from sbert_search.models.vocabulary_extension import extend_vocabulary
 from sbert_search.text.documents import CorpusReader
 from sbert_search.text.tokens.tokenizer import TextTokenizer
 from sbert_search.text.tokens.wordpiece import VocabularySettings, train_tokenizer

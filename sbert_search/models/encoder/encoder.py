@@ -1,0 +1,329 @@
+"""The encoder, its embeddings and its blocks: packed tokens in, one hidden state per token out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Protocol, cast
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from sbert_search.errors import ModelError
+from sbert_search.models.encoder.config import EncoderConfig
+from sbert_search.models.encoder.packed import PackedTokens
+from sbert_search.models.encoder.selected_tokens import SelectedTokens, has_varlen_kernel
+from sbert_search.models.encoder.self_attention import Attention
+from sbert_search.models.encoder.training_layers import Linear, dropout
+
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "gelu": F.gelu,
+    "gelu_tanh": partial(F.gelu, approximate="tanh"),
+    "relu": F.relu,
+}
+
+
+class Block(nn.Module):
+    """Attention and feed-forward layer with residual connections; each sum is layer-normalised.
+
+    Source: Vaswani et al. 2017, section 3.1 (arXiv:1706.03762).
+    """
+
+    def __init__(self, config: EncoderConfig) -> None:
+        super().__init__()
+        hidden, eps = config.hidden_size, config.layer_norm_eps
+        self.dropout = config.hidden_dropout
+        self.activation = ACTIVATIONS[config.activation]
+        self.attention = Attention(config)
+        self.attention_norm = nn.LayerNorm(hidden, eps=eps)
+        self.up = Linear(hidden, config.intermediate_size)
+        self.down = Linear(config.intermediate_size, hidden)
+        self.output_norm = nn.LayerNorm(hidden, eps=eps)
+
+    def forward(
+        self,
+        states: Tensor,
+        tokens: PackedTokens,
+        *,
+        queries: Tensor | None = None,
+        distances: Tensor | None = None,
+        output_probs: bool = False,
+    ) -> tuple[Tensor, Sequence[Tensor]]:
+        """Transform the states of each text; arguments and result are those of `Attention`."""
+        context, probs = self.attention(
+            states, tokens, queries=queries, distances=distances, output_probs=output_probs
+        )
+        return self.finish(context, states if queries is None else queries), probs
+
+    def forward_selected(
+        self, states: Tensor, tokens: PackedTokens, selected: SelectedTokens
+    ) -> Tensor:
+        """Compute the output of `forward` for selected tokens only; float (n, hidden)."""
+        context = self.attention.forward_selected(states, tokens, selected)
+        return self.finish(context, states[selected.rows])
+
+    def finish(self, context: Tensor, states: Tensor) -> Tensor:
+        """Add the output of attention to the query states, then apply the feed-forward layer.
+
+        Args:
+            context: Output of attention.
+            states: Query states, from which the queries were computed.
+        """
+        states = self.attention_norm(self._add(context, states))
+        output = self.down(self.activation(self.up(states)))
+        out: Tensor = self.output_norm(self._add(output, states))
+        return out
+
+    def _add(self, output: Tensor, states: Tensor) -> Tensor:
+        """Apply dropout to the output of a layer and add the residual."""
+        # On a CPU, torch adds tensors of two types without vector instructions. The output is
+        # therefore converted first.
+        return dropout(output, self.dropout, self.training).to(states.dtype) + states
+
+
+class EmbeddableTokens(Protocol):
+    """The attributes of a batch that `Embeddings` reads.
+
+    The tensors of a packed batch, without padding, are (total,). Those of a padded batch are
+    (batch, seq_len), but its positions are (seq_len,).
+    """
+
+    @property
+    def input_ids(self) -> Tensor:
+        """Token ids, int64."""
+
+    @property
+    def positions(self) -> Tensor:
+        """Position of each token in its text, from 0, int64."""
+
+    @property
+    def token_type_ids(self) -> Tensor | None:
+        """Segment of each token, int64; None: all 0."""
+
+
+class Embeddings(nn.Module):
+    """Sum of word, position and segment embeddings, layer-normalised.
+
+    If ``embedding_size`` is set, the sum is then projected to ``hidden_size``.
+
+    Source: Devlin et al. 2019, section 3 (arXiv:1810.04805); projection: Lan et al. 2020, section
+    3.1 (arXiv:1909.11942).
+    """
+
+    def __init__(self, config: EncoderConfig) -> None:
+        super().__init__()
+        self.config = config
+        width = config.table_size
+        self.word = nn.Embedding(config.vocab_size, width, padding_idx=config.pad_id)
+        if config.position_embeddings:
+            self.position = nn.Embedding(config.max_positions + config.position_offset, width)
+        if config.token_type_vocab:
+            self.token_type = nn.Embedding(config.token_type_vocab, width)
+        self.norm = nn.LayerNorm(width, eps=config.layer_norm_eps)
+        if config.embedding_size is not None:
+            self.project = nn.Linear(width, config.hidden_size)
+
+    def forward(self, tokens: EmbeddableTokens) -> Tensor:
+        """Embed a batch; float (..., hidden).
+
+        Segment ids are ignored if the encoder has no segment embeddings.
+        """
+        config = self.config
+        states = self.word(tokens.input_ids)
+        if config.position_embeddings:
+            states = states + self.position(self._positions(tokens))
+        if config.token_type_vocab:
+            states = states + self._segments(tokens)
+        states = dropout(self.norm(states), config.hidden_dropout, self.training)
+        return self.project(states) if config.embedding_size is not None else states
+
+    def _positions(self, tokens: EmbeddableTokens) -> Tensor:
+        """Row of each token in the position table."""
+        offset = self.config.position_offset
+        if not offset:
+            return tokens.positions
+        # A text may contain the padding token, for instance if a user typed "<pad>". RoBERTa gives
+        # this token row number `offset - 1` and does not count it in the positions of later tokens.
+        pads = tokens.input_ids == self.config.pad_id
+        before = pads.cumsum(-1) - pads.long()
+        starts = torch.arange(pads.shape[-1], device=pads.device) - tokens.positions
+        positions = tokens.positions - before + before[..., starts] + offset
+        return positions.masked_fill(pads, offset - 1)
+
+    def _segments(self, tokens: EmbeddableTokens) -> Tensor:
+        types, table = tokens.token_type_ids, self.token_type.weight
+        return table[0] if types is None else F.embedding(types, table)
+
+
+@dataclass(frozen=True, eq=False)
+class EncoderOutput:
+    """The output of an encoder for a batch.
+
+    Attributes:
+        hidden_states: States after the last layer, float (total, hidden), for all tokens in the
+            order of the batch; or float (n, hidden) for the requested rows.
+        layer_states: The embeddings, then the states after each block; empty if not requested.
+        attentions: For each block, the attention probabilities of each text, float (heads, length,
+            length); empty if not requested. A block that is applied several times has several
+            entries.
+    """
+
+    hidden_states: Tensor
+    layer_states: tuple[Tensor, ...] = ()
+    attentions: tuple[tuple[Tensor, ...], ...] = ()
+
+
+class Encoder(nn.Module):
+    """A bidirectional Transformer over packed tokens. Its initial weights are random.
+
+    In a packed batch, the tokens of all texts are concatenated without padding. Each token is one
+    row of the batch, and ``total`` is the number of rows.
+    """
+
+    def __init__(self, config: EncoderConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.frozen = False  # whether layers were replaced by layers that cannot be saved
+        self.embeddings = Embeddings(config)
+        if config.relative_positions:
+            self.distances = nn.Embedding(2 * config.relative_positions, config.hidden_size)
+        self.blocks = nn.ModuleList(Block(config) for _ in range(config.n_blocks))
+        self.pooler = nn.Linear(config.hidden_size, config.hidden_size) if config.pooler else None
+        self.apply(self._initialise)
+
+    def forward(
+        self,
+        tokens: PackedTokens,
+        *,
+        rows: Tensor | None = None,
+        output_layers: bool = False,
+        output_attentions: bool = False,
+    ) -> EncoderOutput:
+        """Encode a batch.
+
+        Args:
+            tokens: The batch, on the encoder's device; its texts may be in any order.
+            rows: Rows of the batch whose last-layer states are returned, int64 (n,), in any order.
+                If the configuration allows, the last block computes only these rows. None: all
+                rows.
+            output_layers: Whether to return the states of every layer.
+            output_attentions: Whether to return the attention probabilities.
+
+        Raises:
+            ValueError: A text has more tokens than the encoder has positions.
+            ModelError: A token id is outside the vocabulary. This is checked on a CPU only.
+        """
+        self._check(tokens)
+        ordered = tokens.by_length()
+        states, distances = self.embeddings(ordered.tokens), self.relative_distances(tokens)
+        layers = [states] if output_layers else []
+        attentions: list[tuple[Tensor, ...]] = []
+        blocks = [cast(Block, self.blocks[index]) for index in self.config.block_order]
+        outputs_all = output_layers or output_attentions
+        selects = rows is not None and not outputs_all and self._can_select
+        for block in blocks[:-1] if selects else blocks:
+            states, probs = block(
+                states, ordered.tokens, distances=distances, output_probs=output_attentions
+            )
+            if output_layers:
+                layers.append(states)
+            if output_attentions:
+                attentions.append(ordered.restore_texts(probs))
+        if rows is not None:
+            rows = ordered.ordered_rows(rows)
+            if selects:
+                states = _forward_selected(blocks[-1], states, ordered.tokens, rows)
+            else:
+                states = states[rows]
+        return EncoderOutput(
+            ordered.restore(states) if rows is None else states,
+            tuple(map(ordered.restore, layers)),
+            tuple(attentions),
+        )
+
+    @property
+    def _can_select(self) -> bool:
+        """Whether the last block can compute only some rows."""
+        config = self.config
+        plain = config.attention_terms == ("c2c",) and config.key_bias and not config.causal
+        return plain and not self.frozen
+
+    @property
+    def needs_only_starts(self) -> bool:
+        """Whether the encoder finds the texts of a batch only by the tensor `PackedTokens.starts`.
+
+        If false, the encoder reads ``PackedTokens.lengths``. If true, the tensor ``starts`` can be
+        overwritten, and a CUDA graph of the encoder then computes other texts. A batch may also end
+        in padding rows. They belong to no text, and their states are undefined.
+        """
+        config, weight = self.config, self.embeddings.word.weight
+        heads = weight.new_empty(0, config.head_dim)
+        return has_varlen_kernel(heads) and config.attention_terms == ("c2c",)
+
+    def first_states(self, tokens: PackedTokens) -> Tensor:
+        """Last-layer states of the first token of each text, float (batch, hidden)."""
+        # Without gradients, the last block computes all rows, since a CUDA graph may record the
+        # computation and replay it for texts of other lengths. A replay reads the new
+        # `tokens.starts`, but the old `tokens.lengths`, on which a selection of rows depends.
+        if torch.is_grad_enabled():
+            output: EncoderOutput = self(tokens, rows=tokens.first_rows.long())
+            return output.hidden_states
+        output = self(tokens)
+        return output.hidden_states[tokens.first_rows]
+
+    def pool_first(self, first_states: Tensor) -> Tensor:
+        """Pass the states of first tokens through the pooler; float (batch, hidden).
+
+        Raises:
+            ModelError: The encoder has no pooler.
+        """
+        if self.pooler is None:
+            raise ModelError("This encoder has no pooler; it was made or saved without one.")
+        return torch.tanh(self.pooler(first_states))
+
+    def relative_distances(self, tokens: PackedTokens) -> Tensor | None:
+        """Embeddings of the relative positions in a batch, (2 x reach, hidden); None if unused.
+
+        There is a row for each distance from -reach to reach - 1. ``reach`` is the length of the
+        longest text, but at most ``relative_positions`` of the configuration.
+        """
+        all_reach = self.config.relative_positions
+        if not all_reach or self.config.attention_terms == ("c2c",):
+            return None
+        reach = min(all_reach, max(tokens.lengths))
+        return self.distances.weight[all_reach - reach : all_reach + reach]
+
+    def _check(self, tokens: PackedTokens) -> None:
+        longest, vocab = max(tokens.lengths), self.config.vocab_size
+        if self.config.position_embeddings and longest > self.config.max_positions:
+            raise ValueError(
+                f"Text {tokens.lengths.index(longest)} of the batch has {longest:,} tokens; the "
+                f"encoder takes {self.config.max_positions:,}. Truncate it or split it into chunks."
+            )
+        if tokens.input_ids.device.type != "cpu":
+            return  # to read the ids, the CPU would have to wait for the device
+        low, high = (int(bound) for bound in tokens.input_ids.aminmax())
+        if low < 0 or high >= vocab:
+            raise ModelError(
+                f"A token id is {low if low < 0 else high}; the encoder's vocabulary has ids 0 to "
+                f"{vocab - 1}. The tokenizer belongs to another model."
+            )
+
+    @torch.no_grad()
+    def _initialise(self, module: nn.Module) -> None:
+        """Draw matrices from a normal distribution and set biases to 0 (Devlin et al. 2019)."""
+        if isinstance(module, (nn.Linear, nn.Embedding)):
+            module.weight.normal_(0.0, self.config.initializer_range)
+        if isinstance(module, nn.Linear) and module.bias is not None:
+            module.bias.zero_()
+        if isinstance(module, nn.Embedding) and module.padding_idx is not None:
+            module.weight[module.padding_idx].zero_()
+
+
+def _forward_selected(block: Block, states: Tensor, tokens: PackedTokens, rows: Tensor) -> Tensor:
+    """Apply a block to some rows of a batch; float (n, hidden), in the order of ``rows``."""
+    ascending, order = rows.sort()
+    outputs = block.forward_selected(states, tokens, SelectedTokens.of(ascending, tokens))
+    return outputs[order.argsort()]

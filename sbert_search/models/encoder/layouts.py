@@ -1,0 +1,442 @@
+"""The published file formats of the BERT family, called layouts, and their ``config.json``.
+
+A layout maps the settings of an encoder to keys of ``config.json``, and its parameters to names in
+``model.safetensors``. The same maps are used for reading and writing.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from sbert_search.config import from_mapping, to_mapping
+from sbert_search.errors import ConfigError, ModelError
+from sbert_search.models.encoder.config import EncoderConfig
+
+Keys = Mapping[str, object]  # of config.json
+
+
+@dataclass(frozen=True, kw_only=True)
+class Layout:
+    """One published layout.
+
+    In ``names`` and ``block_names``, the names of parameters omit the endings ``.weight`` and
+    ``.bias``. If one parameter of `Encoder` has several published names, its rows are published in
+    parts of equal size, one under each name, in order.
+
+    Attributes:
+        model_type: Value of ``model_type`` in ``config.json``.
+        architecture: Name of the class of the encoder without a head in the library transformers.
+        prefix: Text before the name of each encoder parameter if the model has a head.
+        settings: Maps a field of `EncoderConfig` to its key in ``config.json``.
+        defaults: The published default of each key that ``config.json`` may omit.
+        read_more: Computes, from all keys, the fields that are not a copy of one key.
+        write_more: Computes, from all fields, the keys that are not a copy of one field.
+        required: Maps a key of ``config.json`` to its only value that this encoder supports.
+        names: Maps a parameter of `Encoder` outside the blocks to its published names.
+        block: Published prefix of the names in a block. The placeholder ``{block}`` is the number
+            of the block. ALBERT has two other placeholders: ``{group}``, the number of a group of
+            blocks that several layers share, and ``{inner}``, the number of the block in the group.
+        block_names: Maps a parameter of a block to its published names.
+        per_head: Names in a block of the joint projections of queries, keys and values that are
+            published head by head: first the rows of query, key and value of the first attention
+            head, then those of the second, and so on.
+        model_heads: Prefixes of the published names of model heads, such as classifiers.
+    """
+
+    model_type: str
+    architecture: str
+    prefix: str
+    settings: Mapping[str, str]
+    defaults: Keys
+    read_more: Callable[[Keys], dict[str, object]] = lambda keys: {}
+    write_more: Callable[[EncoderConfig], dict[str, object]] = lambda config: {}
+    required: Keys = field(default_factory=dict)
+    names: Mapping[str, tuple[str, ...]]
+    block: str
+    block_names: Mapping[str, tuple[str, ...]]
+    per_head: frozenset[str] = frozenset()
+    model_heads: tuple[str, ...] = ()
+
+
+_SETTINGS = {
+    "vocab_size": "vocab_size",
+    "pad_id": "pad_token_id",
+    "hidden_size": "hidden_size",
+    "layers": "num_hidden_layers",
+    "heads": "num_attention_heads",
+    "intermediate_size": "intermediate_size",
+    "activation": "hidden_act",
+    "max_positions": "max_position_embeddings",
+    "token_type_vocab": "type_vocab_size",
+    "layer_norm_eps": "layer_norm_eps",
+    "hidden_dropout": "hidden_dropout_prob",
+    "attention_dropout": "attention_probs_dropout_prob",
+    "initializer_range": "initializer_range",
+}
+_DEFAULTS: dict[str, object] = {
+    "vocab_size": 30522,
+    "pad_token_id": 0,
+    "hidden_size": 768,
+    "num_hidden_layers": 12,
+    "num_attention_heads": 12,
+    "intermediate_size": 3072,
+    "hidden_act": "gelu",
+    "max_position_embeddings": 512,
+    "type_vocab_size": 2,
+    "layer_norm_eps": 1e-12,
+    "hidden_dropout_prob": 0.1,
+    "attention_probs_dropout_prob": 0.1,
+    "initializer_range": 0.02,
+}
+_EMBEDDINGS = {
+    "embeddings.word": ("embeddings.word_embeddings",),
+    "embeddings.position": ("embeddings.position_embeddings",),
+    "embeddings.token_type": ("embeddings.token_type_embeddings",),
+    "embeddings.norm": ("embeddings.LayerNorm",),
+}
+
+BERT = Layout(
+    model_type="bert",
+    architecture="BertModel",
+    prefix="bert.",
+    settings=_SETTINGS,
+    defaults=_DEFAULTS,
+    required={"position_embedding_type": "absolute", "is_decoder": False},
+    names=_EMBEDDINGS | {"pooler": ("pooler.dense",)},
+    block="encoder.layer.{block}.",
+    block_names={
+        "attention.qkv": (
+            "attention.self.query",
+            "attention.self.key",
+            "attention.self.value",
+        ),
+        "attention.output": ("attention.output.dense",),
+        "attention_norm": ("attention.output.LayerNorm",),
+        "up": ("intermediate.dense",),
+        "down": ("output.dense",),
+        "output_norm": ("output.LayerNorm",),
+    },
+    model_heads=("cls.", "classifier.", "qa_outputs."),
+)
+
+
+def _whole(keys: Keys, name: str) -> int:
+    """Return the value of a key; raise ConfigError if it is not a whole number."""
+    value = keys[name]
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    raise ConfigError(f"{name} is {value!r}; it must be a whole number.")
+
+
+def _read_roberta(keys: Keys) -> dict[str, object]:
+    # RoBERTa's first position is the padding id + 1.
+    offset = _whole(keys, "pad_token_id") + 1
+    return {
+        "position_offset": offset,
+        "max_positions": _whole(keys, "max_position_embeddings") - offset,
+    }
+
+
+ROBERTA = replace(
+    BERT,
+    model_type="roberta",
+    architecture="RobertaModel",
+    prefix="roberta.",
+    defaults=_DEFAULTS | {"vocab_size": 50265, "pad_token_id": 1},
+    read_more=_read_roberta,
+    write_more=lambda config: {
+        "max_position_embeddings": config.max_positions + config.position_offset
+    },
+    model_heads=("lm_head.", "classifier.", "qa_outputs."),
+)
+
+ALBERT = replace(
+    BERT,
+    model_type="albert",
+    architecture="AlbertModel",
+    prefix="albert.",
+    settings=_SETTINGS
+    | {
+        "embedding_size": "embedding_size",
+        "layer_groups": "num_hidden_groups",
+        "inner_layers": "inner_group_num",
+    },
+    defaults=_DEFAULTS
+    | {
+        "vocab_size": 30000,
+        "embedding_size": 128,
+        "hidden_size": 4096,
+        "num_hidden_groups": 1,
+        "num_attention_heads": 64,
+        "intermediate_size": 16384,
+        "inner_group_num": 1,
+        "hidden_act": "gelu_new",
+        "hidden_dropout_prob": 0.0,
+        "attention_probs_dropout_prob": 0.0,
+    },
+    names=_EMBEDDINGS
+    | {"embeddings.project": ("encoder.embedding_hidden_mapping_in",), "pooler": ("pooler",)},
+    block="encoder.albert_layer_groups.{group}.albert_layers.{inner}.",
+    block_names={
+        "attention.qkv": ("attention.query", "attention.key", "attention.value"),
+        "attention.output": ("attention.dense",),
+        "attention_norm": ("attention.LayerNorm",),
+        "up": ("ffn",),
+        "down": ("ffn_output",),
+        "output_norm": ("full_layer_layer_norm",),
+    },
+    model_heads=("predictions.", "sop_classifier.", "classifier.", "qa_outputs."),
+)
+
+DISTILBERT = Layout(
+    model_type="distilbert",
+    architecture="DistilBertModel",
+    prefix="distilbert.",
+    settings={
+        "vocab_size": "vocab_size",
+        "pad_id": "pad_token_id",
+        "hidden_size": "dim",
+        "layers": "n_layers",
+        "heads": "n_heads",
+        "intermediate_size": "hidden_dim",
+        "activation": "activation",
+        "max_positions": "max_position_embeddings",
+        "hidden_dropout": "dropout",
+        "attention_dropout": "attention_dropout",
+        "initializer_range": "initializer_range",
+    },
+    defaults={
+        "vocab_size": 30522,
+        "pad_token_id": 0,
+        "dim": 768,
+        "n_layers": 6,
+        "n_heads": 12,
+        "hidden_dim": 3072,
+        "activation": "gelu",
+        "max_position_embeddings": 512,
+        "dropout": 0.1,
+        "attention_dropout": 0.1,
+        "initializer_range": 0.02,
+    },
+    read_more=lambda keys: {"token_type_vocab": 0},
+    names=_EMBEDDINGS,
+    block="transformer.layer.{block}.",
+    block_names={
+        "attention.qkv": ("attention.q_lin", "attention.k_lin", "attention.v_lin"),
+        "attention.output": ("attention.out_lin",),
+        "attention_norm": ("sa_layer_norm",),
+        "up": ("ffn.lin1",),
+        "down": ("ffn.lin2",),
+        "output_norm": ("output_layer_norm",),
+    },
+    model_heads=("vocab_", "pre_classifier.", "classifier.", "qa_outputs."),
+)
+
+
+def _read_electra(keys: Keys) -> dict[str, object]:
+    width = keys["embedding_size"]
+    return {"embedding_size": None if width == keys["hidden_size"] else width}
+
+
+ELECTRA = replace(
+    BERT,
+    model_type="electra",
+    architecture="ElectraModel",
+    prefix="electra.",
+    defaults=_DEFAULTS
+    | {
+        "embedding_size": 128,
+        "hidden_size": 256,
+        "num_attention_heads": 4,
+        "intermediate_size": 1024,
+    },
+    read_more=_read_electra,
+    write_more=lambda config: {"embedding_size": config.table_size},
+    names=_EMBEDDINGS | {"embeddings.project": ("embeddings_project",)},
+    model_heads=(
+        "discriminator_predictions.",
+        "generator_predictions.",
+        "generator_lm_head.",
+        "sequence_summary.",
+        "classifier.",
+        "qa_outputs.",
+    ),
+)
+
+
+def _read_deberta(keys: Keys) -> dict[str, object]:
+    terms = keys["pos_att_type"]
+    terms = terms.lower().split("|") if isinstance(terms, str) else terms
+    if not isinstance(terms, list) or not all(isinstance(term, str) for term in terms):
+        raise ConfigError(f"pos_att_type is {terms!r}; it must be a list such as ['c2p', 'p2c'].")
+    if (width := keys.get("embedding_size", keys["hidden_size"])) != keys["hidden_size"]:
+        raise ConfigError(f"embedding_size is {width!r}; the native encoder needs hidden_size.")
+    most = _whole(keys, "max_relative_positions")
+    most = most if most > 0 else _whole(keys, "max_position_embeddings")
+    return {
+        "position_embeddings": keys["position_biased_input"],
+        "key_bias": False,
+        "attention_terms": ("c2c", *(term.strip() for term in terms)),
+        "relative_positions": most if keys["relative_attention"] else 0,
+    }
+
+
+def _write_deberta(config: EncoderConfig) -> dict[str, object]:
+    return {
+        "position_biased_input": config.position_embeddings,
+        "relative_attention": config.relative_positions > 0,
+        "max_relative_positions": config.relative_positions or -1,
+        "pos_att_type": [term for term in config.attention_terms if term != "c2c"],
+    }
+
+
+DEBERTA = replace(
+    BERT,
+    model_type="deberta",
+    architecture="DebertaModel",
+    prefix="deberta.",
+    defaults=_DEFAULTS
+    | {
+        "vocab_size": 50265,
+        "type_vocab_size": 0,
+        "layer_norm_eps": 1e-7,
+        "position_biased_input": True,
+        "relative_attention": False,
+        "max_relative_positions": -1,
+        "pos_att_type": [],
+    },
+    read_more=_read_deberta,
+    write_more=_write_deberta,
+    required={"talking_head": False},
+    names=_EMBEDDINGS | {"distances": ("encoder.rel_embeddings",)},
+    block_names={
+        **BERT.block_names,
+        "attention.qkv": ("attention.self.in_proj",),
+        "attention.query_bias": ("attention.self.q_bias",),
+        "attention.value_bias": ("attention.self.v_bias",),
+        "attention.position_key": ("attention.self.pos_proj",),
+        "attention.position_query": ("attention.self.pos_q_proj",),
+    },
+    per_head=frozenset({"attention.qkv.weight"}),
+    model_heads=(
+        # The position table of the mask decoder. It is a part of a head only in models whose input
+        # has no position embeddings.
+        "embeddings.position_embeddings.",
+        "cls.",
+        "lm_predictions.",
+        "pooler.",
+        "classifier.",
+        "qa_outputs.",
+    ),
+)
+
+LAYOUTS = {
+    layout.model_type: layout for layout in (BERT, ROBERTA, ALBERT, DISTILBERT, ELECTRA, DEBERTA)
+}
+
+
+_ACTIVATIONS = {
+    "gelu": "gelu",
+    "gelu_new": "gelu_tanh",
+    "gelu_pytorch_tanh": "gelu_tanh",
+    "relu": "relu",
+}
+
+
+def read_settings(path: Path) -> tuple[EncoderConfig, dict[str, object]]:
+    """Read a ``config.json``.
+
+    Returns:
+        The encoder's settings, without a pooler (the weights tell whether there is one), and all
+        keys of the file.
+
+    Raises:
+        ModelError: The file is missing or not a JSON object, or `Encoder` does not implement
+            the model's architecture.
+    """
+    try:
+        keys = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ModelError(f"{path} cannot be read: {error}. Is its folder a model?") from error
+    if not isinstance(keys, dict) or not isinstance(keys.get("model_type"), str):
+        raise ModelError(f'{path} names no "model_type"; add it, such as "model_type": "bert".')
+    if keys["model_type"] not in LAYOUTS:
+        raise ModelError(
+            f"{path} is of type {keys['model_type']!r}; the native encoder supports "
+            f"{', '.join(sorted(LAYOUTS))}."
+        )
+    try:
+        return from_settings(keys), keys
+    except ConfigError as error:
+        raise ModelError(f"{path}: {error}") from error
+
+
+def most_positions(keys: Mapping[str, object]) -> int | None:
+    """Maximum tokens of a text by a ``config.json``; None if there is no limit or it is unknown."""
+    if str(keys.get("model_type")) not in LAYOUTS:
+        return None
+    try:
+        config = from_settings(keys)
+    except ConfigError:
+        return None
+    return config.max_positions if config.position_embeddings else None
+
+
+def from_settings(keys: Mapping[str, object]) -> EncoderConfig:
+    """Translate the keys of a ``config.json`` whose ``model_type`` is in `LAYOUTS`.
+
+    Raises:
+        ConfigError: This encoder does not support a value.
+    """
+    layout = LAYOUTS[str(keys["model_type"])]
+    keys = {**layout.defaults, **{key: value for key, value in keys.items() if value is not None}}
+    for key, value in layout.required.items():
+        if keys.get(key, value) != value:
+            raise ConfigError(f"{key} is {keys[key]!r}; the native encoder needs {value!r}.")
+    values = {name: keys[key] for name, key in layout.settings.items()}
+    activation = values["activation"]
+    if not isinstance(activation, str) or activation not in _ACTIVATIONS:
+        raise ConfigError(
+            f"The activation {activation!r} is unknown; known: {', '.join(_ACTIVATIONS)}."
+        )
+    values |= layout.read_more(keys)
+    values |= {"activation": _ACTIVATIONS[activation], "layout": layout.model_type}
+    return from_mapping(EncoderConfig, values)
+
+
+def to_settings(config: EncoderConfig) -> dict[str, object]:
+    """Translate a configuration to the keys of a ``config.json``.
+
+    The keys are translated back, to check that no setting is lost. Two settings have no key:
+    ``pooler`` and ``causal``. A reader knows from the weights whether there is a pooler, so the
+    layout must have a name for these weights. ``causal`` is for tests only, and is not checked.
+
+    Raises:
+        ConfigError: The file format of the model family (layout) cannot store one of the settings.
+    """
+    layout = LAYOUTS[config.layout]
+    keys = _write_keys(config, layout)
+    read_back = to_mapping(from_settings(keys))
+    read_back |= {"pooler": config.pooler and "pooler" in layout.names, "causal": config.causal}
+    for name, value in to_mapping(config).items():
+        if read_back[name] != value:
+            raise ConfigError(
+                f"The layout {config.layout!r} cannot hold {name} = {value!r}, "
+                f"only {read_back[name]!r}."
+            )
+    return keys
+
+
+def _write_keys(config: EncoderConfig, layout: Layout) -> dict[str, object]:
+    keys: dict[str, object] = {
+        "architectures": [layout.architecture],
+        "model_type": layout.model_type,
+    }
+    keys |= {key: getattr(config, name) for name, key in layout.settings.items()}
+    # Two published names mean "gelu_tanh". The reversed order makes the first of them win.
+    published = {own_name: name for name, own_name in reversed(_ACTIVATIONS.items())}
+    keys[layout.settings["activation"]] = published[config.activation]
+    return keys | layout.write_more(config)

@@ -1,0 +1,365 @@
+"""Self-attention over packed tokens, also with DeBERTa's relative positions.
+
+`packed_attention` is the fast function. It computes attention in one of these ways:
+
+- On CUDA in half precision, a kernel computes all texts at once, whatever their lengths.
+- For training with dropout on a CPU, if attention is not causal, `dropout_attention` computes one
+  window after the other. A window is a group of adjacent texts of similar length.
+- In all other cases, one run is computed after the other. A run is a group of adjacent texts of
+  equal length. For inference in bfloat16 on a CPU, if attention is not causal, runs of at least 192
+  tokens are computed by matrix products. Torch's fused attention computes all other runs.
+
+`explicit_attention` computes the scores as a tensor. It is used for relative positions, because
+their terms are added to the scores. `Attention` also uses this function for callers that need the
+probabilities, and for dropout that neither the CUDA kernel nor `dropout_attention` computes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from sbert_search.models.encoder.config import EncoderConfig
+from sbert_search.models.encoder.packed import PackedTokens, Run
+from sbert_search.models.encoder.selected_tokens import (
+    SelectedTokens,
+    has_varlen_kernel,
+    selected_attention,
+    varlen_attention,
+)
+from sbert_search.models.encoder.training_layers import Linear, dropout_attention, linear
+from sbert_search.models.encoder.training_layers import dropout as drop
+
+
+class RelativeHeads(NamedTuple):
+    """Embeddings of relative positions, projected to keys and queries.
+
+    Each field is a tensor (2 x reach, heads, head_dim), or None if its term is not used. Row
+    ``reach + d`` belongs to the distance ``d`` = query position - key position, for
+    -reach <= d < reach. Distances above this range use the last row, distances below it the first.
+    """
+
+    key: Tensor | None
+    query: Tensor | None
+
+    def scores(self, query: Tensor, key: Tensor) -> Tensor:
+        """Sum of content-to-position and position-to-content scores, (texts, heads, len, len).
+
+        Args:
+            query: Scaled queries, (texts, heads, length, head_dim).
+            key: Scaled keys, of the same shape.
+
+        Source: He et al. 2021, DeBERTa, section 3.1, equation 4 (arXiv:2006.03654). There, the
+        position-to-content term uses the distance j - i. The published code and models use i - j,
+        and so does this method.
+        """
+        length = query.shape[2]
+        total = query.new_zeros(())
+        if self.key is not None:  # row i: query i times the key of distance i - j, j ascending
+            descending = _rows_by_distance(self.key, length).flip(0)
+            total = total + _shift(query @ descending.permute(1, 2, 0))
+        if self.query is not None:  # row j: key j times the query of distance i - j, i ascending
+            ascending = _rows_by_distance(self.query, length)
+            total = total + _shift(key @ ascending.permute(1, 2, 0)).transpose(-1, -2)
+        return total
+
+
+def _rows_by_distance(table: Tensor, length: int) -> Tensor:
+    """Return rows of ``table`` for all distances between two tokens of a text, in ascending order.
+
+    The distances are 1 - length to length - 1; the result is (2 x length - 1, heads, head_dim).
+    """
+    reach = table.shape[0] // 2
+    distances = torch.arange(1 - length, length, device=table.device)
+    return table[(distances + reach).clamp(0, 2 * reach - 1)]
+
+
+def _shift(scores: Tensor) -> Tensor:
+    """Take column ``length - 1 - i + j`` of row i as entry (i, j), by a view instead of a gather.
+
+    The input is (..., length, 2 x length - 1), the result (..., length, length). Each row is padded
+    by one column, and the memory is viewed with rows one element shorter. Row i of the view
+    therefore begins at column ``length - 1 - i`` of input row i (Dai et al. 2019, Transformer-XL,
+    appendix B, arXiv:1901.02860). A gather is avoided because its gradient is a scatter.
+    docs/decisions.md: "DeBERTa's relative scores are a view".
+    """
+    length = scores.shape[-2]
+    width = 2 * length - 1
+    flat = F.pad(scores, (0, 1)).flatten(-2)[..., length - 1 : length - 1 + length * width]
+    return flat.view(*scores.shape[:-1], width)[..., :length]
+
+
+_VECTOR = 32  # bfloat16 elements in a vector register of 512 bits
+_SCORES = 2**20  # scores computed at a time: 2 MiB in bfloat16
+# Fewest tokens of a run that is computed by matrix products. On fewer tokens, calling several
+# operators costs more than it saves.
+_FEWEST_TOKENS = 192
+
+
+class Heads(NamedTuple):
+    """Queries, keys and values of every token, each (total, heads, head_dim)."""
+
+    query: Tensor
+    key: Tensor
+    value: Tensor
+
+    def by_run(self, runs: Sequence[Run]) -> Iterator[list[Tensor]]:
+        """Yield views of queries, keys and values of each run, (texts, heads, length, head_dim).
+
+        `torch.split` is called once for all runs. If each run were a slice, the gradient of each
+        slice would be a tensor as large as the batch. docs/decisions.md: "Heads are split once into
+        runs".
+        """
+        sizes = [run.texts * run.length for run in runs]
+        for run, parts in zip(
+            runs, zip(*(torch.split(p, sizes) for p in self), strict=True), strict=True
+        ):
+            shape = (run.texts, run.length, *self.query.shape[1:])
+            yield [part.view(shape).transpose(1, 2) for part in parts]
+
+
+def packed_attention(
+    heads: Heads, tokens: PackedTokens, *, scale: float, dropout: float, causal: bool
+) -> Tensor:
+    """Compute attention within each text without returning the probabilities.
+
+    Args:
+        heads: Queries, keys and values.
+        tokens: The batch. Adjacent texts of equal length are computed together.
+        scale: Factor on the scores.
+        dropout: Probability of setting an attention probability to 0.
+        causal: Whether a token attends only to itself and to tokens on its left.
+
+    Returns:
+        Float (total, hidden).
+    """
+    if has_varlen_kernel(heads.query):
+        return varlen_attention(
+            *heads,
+            query_starts=tokens.starts,
+            key_starts=tokens.starts,
+            longest=max(tokens.lengths),
+            scale=scale,
+            p=dropout,
+            causal=causal,
+        )
+    if dropout and _supports_dropout(heads.query, causal=causal):
+        return dropout_attention(*heads, tokens, scale=scale, p=dropout)
+    as_products = _are_products_faster(heads.query) and not (causal or dropout)
+    outputs = []
+    for run, (query, key, value) in zip(tokens.runs, heads.by_run(tokens.runs), strict=True):
+        if as_products and run.texts * run.length >= _FEWEST_TOKENS:
+            context = _product_attention(query, key, value, scale)
+        else:
+            context = F.scaled_dot_product_attention(
+                query, key, value, dropout_p=dropout, is_causal=causal, scale=scale
+            )
+        outputs.append(_join_heads(context))
+    return torch.cat(outputs) if len(outputs) > 1 else outputs[0]
+
+
+def _supports_dropout(query: Tensor, *, causal: bool) -> bool:
+    """Whether the CUDA kernel or `dropout_attention` computes dropout for these queries."""
+    return has_varlen_kernel(query) or (query.device.type == "cpu" and not causal)
+
+
+def _are_products_faster(query: Tensor) -> bool:
+    is_training = torch.is_grad_enabled()  # autograd would keep all scores in memory
+    return query.device.type == "cpu" and query.dtype == torch.bfloat16 and not is_training
+
+
+def _product_attention(query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
+    """Compute attention by two plain matrix products.
+
+    torch's fused kernel multiplies small blocks, at a quarter of the speed of large products. The
+    products here have as many scores as fit into the cache of a core. torch's softmax is slow over
+    rows that do not fill its vector registers. Keys are therefore padded to a multiple of 32, and
+    the scores of the padding are set to -inf. docs/decisions.md: "bf16 attention on a CPU as
+    plain products".
+
+    Args:
+        query: Bfloat16 (texts, heads, length, head_dim).
+        key: Of the same type and shape.
+        value: Of the same type and shape.
+        scale: Factor on the scores.
+    """
+    shape, length = query.shape, query.shape[2]
+    padding = -length % _VECTOR
+    bias = F.pad(query.new_zeros(length), (0, padding), value=float("-inf"))
+    query = query.flatten(0, 1)  # (texts x heads, length, head_dim)
+    key, value = (F.pad(part, (0, 0, 0, padding)).flatten(0, 1) for part in (key, value))
+    context = torch.empty_like(query)
+    step = max(1, _SCORES // (length * (length + padding)))
+    parts = zip(*(torch.split(part, step) for part in (query, key, value, context)), strict=True)
+    for some_query, some_key, some_value, some_context in parts:
+        scores = torch.baddbmm(bias, some_query, some_key.mT, beta=bool(padding), alpha=scale)
+        torch.bmm(scores.softmax(dim=-1), some_value, out=some_context)
+    return context.view(shape)
+
+
+def explicit_attention(
+    heads: Heads,
+    tokens: PackedTokens,
+    *,
+    scale: float,
+    dropout: float,
+    causal: bool,
+    content: bool = True,
+    positions: RelativeHeads | None = None,
+) -> tuple[Tensor, list[Tensor]]:
+    """Compute attention within each text, and return its probabilities too.
+
+    Args:
+        heads: As for `packed_attention`.
+        tokens: As for `packed_attention`.
+        scale: As for `packed_attention`.
+        dropout: As for `packed_attention`.
+        causal: As for `packed_attention`.
+        content: Whether the scores include the content-to-content term.
+        positions: Projected relative positions, whose terms are added to the scores.
+
+    Returns:
+        The output of attention, float (total, hidden), and for each text the probabilities before
+        dropout, float (heads, queries, keys).
+    """
+    outputs: list[Tensor] = []
+    probabilities: list[Tensor] = []
+    for run, (query, key, value) in zip(tokens.runs, heads.by_run(tokens.runs), strict=True):
+        query = query * scale
+        scores = query @ key.transpose(-1, -2) if content else query.new_zeros(())
+        if positions is not None:
+            scores = scores + positions.scores(query, key * scale)
+        if causal:
+            future = torch.ones(run.length, run.length, dtype=torch.bool, device=query.device)
+            scores = scores.masked_fill(future.triu(1), float("-inf"))
+        probs = scores.softmax(dim=-1, dtype=torch.float32).to(value.dtype)
+        outputs.append(_join_heads(drop(probs, dropout, training=True) @ value))
+        probabilities.extend(probs)
+    return torch.cat(outputs), probabilities
+
+
+def _join_heads(context: Tensor) -> Tensor:
+    """Reshape (texts, heads, length, head_dim) to (texts x length, hidden)."""
+    return context.transpose(1, 2).reshape(context.shape[0] * context.shape[2], -1)
+
+
+class Attention(nn.Module):
+    """Multi-head attention of one block, with the projections before and after it."""
+
+    def __init__(self, config: EncoderConfig) -> None:
+        super().__init__()
+        self.config = config
+        hidden = config.hidden_size
+        self.qkv = Linear(hidden, 3 * hidden, bias=config.key_bias)
+        if not config.key_bias:
+            self.query_bias = nn.Parameter(torch.zeros(hidden))
+            self.value_bias = nn.Parameter(torch.zeros(hidden))
+        if "c2p" in config.attention_terms:
+            self.position_key = nn.Linear(hidden, hidden, bias=False)
+        if "p2c" in config.attention_terms:
+            self.position_query = nn.Linear(hidden, hidden)
+        self.output = Linear(hidden, hidden)
+
+    def forward(
+        self,
+        states: Tensor,
+        tokens: PackedTokens,
+        *,
+        queries: Tensor | None = None,
+        distances: Tensor | None = None,
+        output_probs: bool = False,
+    ) -> tuple[Tensor, Sequence[Tensor]]:
+        """Compute attention within each text.
+
+        Args:
+            states: Input, float (total, hidden).
+            tokens: The batch. Adjacent texts of equal length are computed together.
+            queries: States from which queries are computed, (total, hidden); None: ``states``.
+                DeBERTa's mask decoder passes states with absolute positions added.
+            distances: Embeddings of relative positions, (2 x reach, hidden), for the distances from
+                -reach to reach - 1; None: attention has no relative positions.
+            output_probs: Whether to return the probabilities.
+
+        Returns:
+            The output, float (total, hidden), and the probabilities of each text, (heads, length,
+            length). If ``output_probs`` is false, the probabilities may be empty.
+        """
+        config = self.config
+        scale = (config.head_dim * len(config.attention_terms)) ** -0.5
+        dropout = config.attention_dropout if self.training else 0.0
+        heads = self.project(states, queries)
+        positions = None if distances is None else self._project_distances(distances)
+        content = "c2c" in config.attention_terms
+        probabilities: Sequence[Tensor] = ()
+        supported = not dropout or _supports_dropout(heads.query, causal=config.causal)
+        if output_probs or positions is not None or not content or not supported:
+            context, probabilities = explicit_attention(
+                heads,
+                tokens,
+                scale=scale,
+                dropout=dropout,
+                causal=config.causal,
+                content=content,
+                positions=positions,
+            )
+        else:
+            context = packed_attention(
+                heads, tokens, scale=scale, dropout=dropout, causal=config.causal
+            )
+        return self.output(context), probabilities
+
+    def forward_selected(
+        self, states: Tensor, tokens: PackedTokens, selected: SelectedTokens
+    ) -> Tensor:
+        """Compute the output of `forward` for selected tokens only, without relative positions.
+
+        Returns:
+            Float (n, hidden), one row per selected token.
+        """
+        config, weight, bias = self.config, self.qkv.weight, self.qkv.bias
+        hidden, shape = config.hidden_size, (-1, config.heads, config.head_dim)
+        query = linear(states[selected.rows], weight[:hidden], bias[:hidden]).view(shape)
+        keys_and_values = linear(states, weight[hidden:], bias[hidden:])
+        key, value = keys_and_values.view(-1, 2, *shape[1:]).unbind(1)
+        context = selected_attention(
+            query,
+            key,
+            value,
+            tokens,
+            selected,
+            scale=config.head_dim**-0.5,
+            p=config.attention_dropout if self.training else 0.0,
+            varlen=has_varlen_kernel(query),
+        )
+        out: Tensor = self.output(context)
+        return out
+
+    def project(self, states: Tensor, queries: Tensor | None = None) -> Heads:
+        """Project states (..., hidden) to queries, keys and values.
+
+        Args:
+            states: Input of keys and values.
+            queries: Input of queries; None: ``states``.
+        """
+        config = self.config
+        shape = (-1, 3, config.heads, config.head_dim)
+        query, key, value = self.qkv(states).view(shape).unbind(1)
+        if queries is not None:
+            query = self.qkv(queries).view(shape)[:, 0]
+        if not config.key_bias:
+            query = query + self.query_bias.view(config.heads, -1)
+            value = value + self.value_bias.view(config.heads, -1)
+        return Heads(query, key, value)
+
+    def _project_distances(self, distances: Tensor) -> RelativeHeads:
+        config = self.config
+        distances = drop(distances, config.hidden_dropout, self.training)
+        shape = (-1, config.heads, config.head_dim)
+        return RelativeHeads(
+            self.position_key(distances).view(shape) if "c2p" in config.attention_terms else None,
+            self.position_query(distances).view(shape) if "p2c" in config.attention_terms else None,
+        )

@@ -1,0 +1,52 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from sbert_search.errors import ModelError
+from sbert_search.models.encoder.inference_layers import freeze
+from sbert_search.models.encoder.packed import PackedTokens
+from sbert_search.models.encoder.weights import save_encoder
+from tests.models.encoder.small import DISENTANGLED, small_encoder
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+TOKENS = PackedTokens.from_lists([[1, 2, 3], [4], list(range(1, 13)), [7, 8, 9]])
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [
+        {},
+        {"activation": "gelu_tanh", "layer_groups": 1, "embedding_size": 8},
+        {"activation": "relu", "token_type_vocab": 0},
+        DISENTANGLED,
+    ],
+)
+@pytest.mark.parametrize(
+    ("dtype", "tolerance"), [(torch.float32, 5e-6), (torch.bfloat16, 0.1), (torch.float16, 0.01)]
+)
+def test_frozen_states_equal(shape: dict[str, Any], dtype: torch.dtype, tolerance: float) -> None:
+    encoder = small_encoder(initializer_range=0.1, **shape).to(dtype)
+    with torch.inference_mode():
+        plain = encoder(TOKENS).hidden_states
+        frozen = freeze(encoder)(TOKENS).hidden_states
+    assert frozen.dtype == dtype
+    assert float((plain - frozen).abs().max()) <= tolerance
+
+
+def test_frozen_vectors_do_not_depend_on_company() -> None:
+    encoder = freeze(small_encoder())
+    together = encoder(TOKENS).hidden_states[4:16]
+    alone = encoder(PackedTokens.from_lists([range(1, 13)])).hidden_states
+    assert float((together - alone).abs().max()) / 24**0.5 <= 1e-6
+
+
+def test_frozen_encoder_neither_trains_nor_saves(tmp_path: Path) -> None:
+    encoder = freeze(small_encoder().train())
+    assert not encoder.training
+    assert not any(parameter.requires_grad for parameter in encoder.parameters())
+    with pytest.raises(ModelError, match="`freeze` has converted for inference cannot be saved"):
+        save_encoder(encoder, tmp_path)
