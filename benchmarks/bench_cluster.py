@@ -27,7 +27,7 @@ from common import Figure, Results, arguments, compare, rate, repeats_of
 from texts import documents, many_documents
 
 from sbert_search import Embedder, Index, RayRunner
-from sbert_search.embedding.protocol import TextEmbedder
+from sbert_search.embed.protocol import TextEmbedder
 
 WARM_UP = 20  # documents of the build that starts the workers
 OBJECT_STORE_BYTES = 100_000_000

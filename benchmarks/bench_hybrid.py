@@ -28,7 +28,7 @@ from bench_search import write_corpus
 from common import REPOSITORY, Figure, Results, arguments, checked_out, paired, repeats_of
 from texts import squad_questions
 
-from sbert_search.embedding.hashing import HashingEmbedder
+from sbert_search.embed.hashing import HashingEmbedder
 
 CHILD = Path(__file__).with_name("hybrid_child.py")
 # Documents. Of the first 5,000 paragraphs of Wikipedia, none is split into passages.

@@ -24,8 +24,8 @@ import framework_floors
 from common import Figure, Results, arguments, compare, paired, rate, repeats_of, seconds
 from texts import documents, many_documents, questions
 
-from sbert_search.embedding.hashing import HashingEmbedder
-from sbert_search.embedding.protocol import TextEmbedder
+from sbert_search.embed.hashing import HashingEmbedder
+from sbert_search.embed.protocol import TextEmbedder
 from sbert_search.index.building.model_check import as_embedder
 from sbert_search.index.index import Index
 from sbert_search.records import Document

@@ -33,7 +33,7 @@ from texts import paragraphs, squad_questions
 
 from sbert_search import Boost, Index, SearchEngine
 from sbert_search.base.progress import set_progress
-from sbert_search.embedding.hashing import HashingEmbedder
+from sbert_search.embed.hashing import HashingEmbedder
 from sbert_search.index.building.build import BuildKeywords
 from sbert_search.index.settings import LexicalSettings
 from sbert_search.records import Document, MetadataValue, Query

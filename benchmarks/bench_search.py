@@ -29,8 +29,8 @@ from common import Figure, Results, arguments, compare, paired, repeats_of, seco
 from texts import paragraphs, squad_questions
 
 from sbert_search import Embedder
-from sbert_search.embedding.hashing import HashingEmbedder
-from sbert_search.embedding.protocol import TokenizedTexts, Vectors
+from sbert_search.embed.hashing import HashingEmbedder
+from sbert_search.embed.protocol import TokenizedTexts, Vectors
 from sbert_search.index.building.build import BuildSettings
 from sbert_search.index.index import Index
 from sbert_search.index.settings import IndexSpec

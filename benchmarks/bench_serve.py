@@ -37,7 +37,7 @@ import numpy as np
 from common import Figure, Results, arguments, paired, repeats_of
 from texts import documents, sentences
 
-from sbert_search.embedding.embedder import Embedder
+from sbert_search.embed.embedder import Embedder
 from sbert_search.index.index import Index
 from sbert_search.models.loading.resolve import resolve_model
 from sbert_search.search.engine import SearchEngine

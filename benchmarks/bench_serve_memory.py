@@ -22,7 +22,7 @@ from bench_serve import Server, serving
 from common import Figure, Results, arguments
 from texts import many_documents, sentences
 
-from sbert_search.embedding.embedder import Embedder
+from sbert_search.embed.embedder import Embedder
 from sbert_search.index.index import Index
 
 DOCUMENTS, QUICK_DOCUMENTS = 1_000_000, 20_000

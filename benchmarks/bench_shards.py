@@ -35,7 +35,7 @@ from vectors import DIM, Clusters
 
 from sbert_search import Index, SearchEngine, ShardedIndex, open_index
 from sbert_search.base.progress import set_progress
-from sbert_search.embedding.hashing import HashingEmbedder
+from sbert_search.embed.hashing import HashingEmbedder
 from sbert_search.index.settings import IndexSpec
 from sbert_search.index.shards.store import ShardedStore
 from sbert_search.index.tuning.settings import lists_for

@@ -19,7 +19,7 @@ import numpy as np
 from common import Results, arguments, compare, repeats_of, seconds
 from texts import documents
 
-from sbert_search.embedding.protocol import TextEmbedder
+from sbert_search.embed.protocol import TextEmbedder
 from sbert_search.index.building.model_check import as_embedder
 from sbert_search.index.index import Index
 from sbert_search.text.tokens.chunking import AT_BORDERS

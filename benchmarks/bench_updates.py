@@ -34,7 +34,7 @@ from common import Figure, Results, arguments, paired, seconds
 from numpy.typing import NDArray
 
 from sbert_search.base import files
-from sbert_search.embedding.pipeline import EmbeddedBatch
+from sbert_search.embed.pipeline import EmbeddedBatch
 from sbert_search.index.settings import IndexSpec
 from sbert_search.index.snapshot import Snapshot
 from sbert_search.index.storage.manifest import StoreSettings

@@ -25,7 +25,7 @@ from texts import documents
 
 from sbert_search import Index, SearchEngine
 from sbert_search.base.progress import set_progress
-from sbert_search.embedding.hashing import HashingEmbedder
+from sbert_search.embed.hashing import HashingEmbedder
 from sbert_search.index.lexical import vocabulary as word_files
 from sbert_search.index.lexical.vocabulary import Vocabulary, WordList
 from sbert_search.records import Document

@@ -140,7 +140,7 @@ class SbertSearch:
 
 
 def _hashing_that_dies(kill_after: int | None) -> Any:
-    from sbert_search.embedding.hashing import HashingEmbedder
+    from sbert_search.embed.hashing import HashingEmbedder
 
     killer = TextModel(STUB, kill_after)
 

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sbert_search import Embedder, Index
-from sbert_search.embedding.cache import CachedEmbedder
+from sbert_search.embed.cache import CachedEmbedder
 from sbert_search.index.store import IndexStore
 from sbert_search.text.labelled.retrieval import read_queries
 

@@ -27,8 +27,8 @@ from kept import kept
 
 from sbert_search.base.files import replace_file
 from sbert_search.base.machine import made_with
-from sbert_search.embedding.cache import CachedEmbedder
-from sbert_search.embedding.embedder import Embedder
+from sbert_search.embed.cache import CachedEmbedder
+from sbert_search.embed.embedder import Embedder
 from sbert_search.evaluation.compare import compare_runs
 from sbert_search.evaluation.report import write_reports
 from sbert_search.evaluation.retrieval import evaluate_retrieval

@@ -35,7 +35,7 @@ from squad_wikipedia import rows_of, write_lines
 from sbert_search.base.files import replace_file
 from sbert_search.base.machine import made_with
 from sbert_search.base.progress import note
-from sbert_search.embedding.embedder import Embedder
+from sbert_search.embed.embedder import Embedder
 from sbert_search.evaluation.compare import compare_runs
 from sbert_search.evaluation.manifest import read_evaluation
 from sbert_search.evaluation.retrieval import evaluate_retrieval

@@ -38,7 +38,7 @@ from sbert_search.base.device import Precision
 from sbert_search.base.files import remove_tree, replace_file
 from sbert_search.base.machine import made_with
 from sbert_search.base.progress import note
-from sbert_search.embedding.embedder import Embedder
+from sbert_search.embed.embedder import Embedder
 from sbert_search.heads.predictor import Predictor
 from sbert_search.heads.training.classify import ClassifyRecipe, train_classifier
 from sbert_search.metrics.significance import mean_interval

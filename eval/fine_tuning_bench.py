@@ -21,7 +21,7 @@ from sbert_search.base.files import replace_file
 from sbert_search.base.progress import note
 from sbert_search.base.seed import seed_all
 from sbert_search.config import to_mapping
-from sbert_search.embedding.embedder import Embedder
+from sbert_search.embed.embedder import Embedder
 from sbert_search.evaluation.sts import evaluate_sts, unseen_pairs
 from sbert_search.evaluation.tasks import find_task
 from sbert_search.metrics.correlation import spearman

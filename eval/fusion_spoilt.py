@@ -30,9 +30,9 @@ from kept import kept
 from sbert_search.base.files import replace_file
 from sbert_search.base.machine import made_with
 from sbert_search.base.progress import note
-from sbert_search.embedding.cache import CachedEmbedder
-from sbert_search.embedding.embedder import Embedder
-from sbert_search.embedding.protocol import TextEmbedder
+from sbert_search.embed.cache import CachedEmbedder
+from sbert_search.embed.embedder import Embedder
+from sbert_search.embed.protocol import TextEmbedder
 from sbert_search.evaluation.retrieval import evaluate_retrieval
 from sbert_search.evaluation.tasks import find_task
 from sbert_search.index.building.model_check import unrelated_cosine

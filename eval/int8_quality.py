@@ -28,9 +28,9 @@ from sbert_search.base.device import Precision
 from sbert_search.base.files import replace_file
 from sbert_search.base.machine import made_with
 from sbert_search.base.progress import note
-from sbert_search.embedding.cache import CachedEmbedder
-from sbert_search.embedding.embedder import Embedder
-from sbert_search.embedding.protocol import Vectors
+from sbert_search.embed.cache import CachedEmbedder
+from sbert_search.embed.embedder import Embedder
+from sbert_search.embed.protocol import Vectors
 from sbert_search.evaluation.retrieval import evaluate_retrieval
 from sbert_search.evaluation.sts import evaluate_sts
 from sbert_search.evaluation.tasks import find_task

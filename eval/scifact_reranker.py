@@ -40,8 +40,8 @@ from sbert_search.base.files import replace_file
 from sbert_search.base.machine import made_with
 from sbert_search.base.progress import note
 from sbert_search.config import to_mapping
-from sbert_search.embedding.cache import CachedEmbedder
-from sbert_search.embedding.embedder import Embedder
+from sbert_search.embed.cache import CachedEmbedder
+from sbert_search.embed.embedder import Embedder
 from sbert_search.evaluation.fusion_selection import choose_fusion
 from sbert_search.evaluation.rerank import rerank
 from sbert_search.index.index import Index

@@ -25,9 +25,9 @@ from sbert_search.base.files import replace_file
 from sbert_search.base.machine import made_with
 from sbert_search.base.progress import note
 from sbert_search.config import from_mapping, to_mapping
-from sbert_search.embedding.cache import CachedEmbedder
-from sbert_search.embedding.embedder import Embedder
-from sbert_search.embedding.protocol import TextEmbedder
+from sbert_search.embed.cache import CachedEmbedder
+from sbert_search.embed.embedder import Embedder
+from sbert_search.embed.protocol import TextEmbedder
 from sbert_search.evaluation.compare import ALPHA, compare_runs
 from sbert_search.evaluation.manifest import Evaluation, read_evaluation
 from sbert_search.evaluation.report import write_reports

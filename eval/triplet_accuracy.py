@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from sbert_search.embedding.embedder import Embedder
+from sbert_search.embed.embedder import Embedder
 from sbert_search.training.data.examples import DataConfig, read_examples
 
 

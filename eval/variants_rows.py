@@ -32,7 +32,7 @@ from sbert_search.base.distributed import join_ranks
 from sbert_search.base.files import replace_file
 from sbert_search.base.machine import made_with
 from sbert_search.config import from_mapping, to_mapping, with_overrides
-from sbert_search.embedding.baselines import open_baselines
+from sbert_search.embed.baselines import open_baselines
 from sbert_search.evaluation.perplexity import evaluate_masked
 from sbert_search.evaluation.sts import evaluate_sts
 from sbert_search.evaluation.tasks import find_task

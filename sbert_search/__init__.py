@@ -18,9 +18,9 @@ if TYPE_CHECKING:  # for type checkers and editors; a test compares the names wi
     from sbert_search.heads import *  # noqa: F403
     from sbert_search.lab import *  # noqa: F403
     from sbert_search.text.fields import FieldNames as FieldNames
-    from sbert_search.embedding.arguments import ModelLike as ModelLike
-    from sbert_search.embedding.embedder import Embedder as Embedder
-    from sbert_search.embedding.protocol import TextEmbedder as TextEmbedder
+    from sbert_search.embed.arguments import ModelLike as ModelLike
+    from sbert_search.embed.embedder import Embedder as Embedder
+    from sbert_search.embed.protocol import TextEmbedder as TextEmbedder
     from sbert_search.errors import (
         CheckpointError as CheckpointError,
         ClusterError as ClusterError,
@@ -94,9 +94,9 @@ if TYPE_CHECKING:  # for type checkers and editors; a test compares the names wi
 
 _NAMES_IN = {
     "text.fields": ["FieldNames"],
-    "embedding.arguments": ["ModelLike"],
-    "embedding.embedder": ["Embedder"],
-    "embedding.protocol": ["TextEmbedder"],
+    "embed.arguments": ["ModelLike"],
+    "embed.embedder": ["Embedder"],
+    "embed.protocol": ["TextEmbedder"],
     "errors": [
         "CheckpointError",
         "ClusterError",

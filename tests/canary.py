@@ -20,8 +20,8 @@ import pyarrow.ipc as ipc
 import pyarrow.parquet as pq
 import xxhash
 
-from sbert_search.embedding.embedder import open_embedder
-from sbert_search.embedding.engines.protocol import EngineName
+from sbert_search.embed.embedder import open_embedder
+from sbert_search.embed.engines.protocol import EngineName
 from sbert_search.errors import SbertSearchError
 from sbert_search.index.storage.manifest import NAME, StoreSettings
 from sbert_search.index.store import IndexStore

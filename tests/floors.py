@@ -2,7 +2,7 @@
 
     python -m tests.floors > floors.txt
     pip install -c floors.txt -e ".[cpu,model,eval,train]" pytest pytest-timeout hypothesis
-    python -m pytest tests/index tests/search tests/embedding tests/cli
+    python -m pytest tests/index tests/search tests/embed tests/cli
 
 With an argument, those of the frameworks:
 

@@ -22,7 +22,7 @@ from sbert_search.cli.options.shared import embedder_options, shared_options
 from sbert_search.cli.options.source import model_options
 
 if TYPE_CHECKING:
-    from sbert_search.embedding.protocol import TextEmbedder
+    from sbert_search.embed.protocol import TextEmbedder
     from sbert_search.index.index import Index
 
 QUESTIONS = (

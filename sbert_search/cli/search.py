@@ -195,7 +195,7 @@ def search(
     hardware = model_options(ctx)
     reranker = None
     if rerank:
-        from sbert_search.embedding.engines.protocol import pair_engine
+        from sbert_search.embed.engines.protocol import pair_engine
         from sbert_search.search.rerankers import BestWindow, Reranker
 
         scorer = Reranker(

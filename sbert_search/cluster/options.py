@@ -12,7 +12,7 @@ from sbert_search.cli.options.shared import Decorator, F, Finite, given, typed
 
 if TYPE_CHECKING:
     from sbert_search.cluster.runner import RayRunner
-    from sbert_search.embedding.pipeline import EmbedBatches
+    from sbert_search.embed.pipeline import EmbedBatches
 
 
 def _runner(what: str) -> Decorator:
@@ -117,7 +117,7 @@ def opened_runner(ctx: click.Context) -> Iterator[EmbedBatches]:
         ClusterError: The cluster cannot be reached.
     """
     if not _on_ray(ctx, {"ray_address", "workers"}):
-        from sbert_search.embedding.pipeline import embed_batches
+        from sbert_search.embed.pipeline import embed_batches
 
         yield embed_batches
         return

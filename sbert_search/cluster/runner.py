@@ -27,9 +27,9 @@ from sbert_search.cluster.holders import ANSWER_S, Holders
 from sbert_search.cluster.placed import PlacedSnapshot
 from sbert_search.cluster.pool import Job, Pool
 from sbert_search.cluster.worker import OpenModel, Passages, Texts
-from sbert_search.embedding.embedder import Embedder
-from sbert_search.embedding.pipeline import EmbeddedBatch, OnTruncate, TruncatedTexts
-from sbert_search.embedding.protocol import TextEmbedder
+from sbert_search.embed.embedder import Embedder
+from sbert_search.embed.pipeline import EmbeddedBatch, OnTruncate, TruncatedTexts
+from sbert_search.embed.protocol import TextEmbedder
 from sbert_search.errors import ClusterError, ConfigError
 from sbert_search.index.shards.snapshot import ShardedSnapshot
 from sbert_search.index.snapshot import Snapshot

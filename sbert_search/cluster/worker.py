@@ -12,13 +12,8 @@ from numpy.typing import NDArray
 
 from sbert_search.base.processor import requested_threads
 from sbert_search.cluster.connection import host_and_python
-from sbert_search.embedding.pipeline import (
-    EmbeddedBatch,
-    OnTruncate,
-    encode_batch,
-    tokenize_batch,
-)
-from sbert_search.embedding.protocol import TextEmbedder, TokenizedTexts, Vectors
+from sbert_search.embed.pipeline import EmbeddedBatch, OnTruncate, encode_batch, tokenize_batch
+from sbert_search.embed.protocol import TextEmbedder, TokenizedTexts, Vectors
 from sbert_search.errors import ClusterError, ModelError, SbertSearchError
 from sbert_search.models.loading.identity import ModelIdentity
 from sbert_search.records import Document

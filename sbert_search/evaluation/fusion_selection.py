@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sbert_search.embedding.protocol import TextEmbedder
+from sbert_search.embed.protocol import TextEmbedder
 from sbert_search.errors import EvaluationError
 from sbert_search.evaluation.own_documents import own_documents, without_own
 from sbert_search.index.index import Index

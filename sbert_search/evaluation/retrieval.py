@@ -11,7 +11,7 @@ from itertools import islice
 from pathlib import Path
 
 from sbert_search.config import to_mapping
-from sbert_search.embedding.protocol import TextEmbedder
+from sbert_search.embed.protocol import TextEmbedder
 from sbert_search.errors import EvaluationError, QueryError
 from sbert_search.evaluation.manifest import ALIKE, Evaluation, Stopwatch, make_manifest
 from sbert_search.evaluation.own_documents import OWN_DOCUMENTS, own_documents, without_own

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from sbert_search.embedding.protocol import TextEmbedder
+from sbert_search.embed.protocol import TextEmbedder
 from sbert_search.evaluation.manifest import Evaluation, Stopwatch, make_manifest
 from sbert_search.evaluation.tasks import EvalTask, check_files
 from sbert_search.evaluation.vectors import encode_finite

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from sbert_search.embedding.protocol import TextEmbedder, TokenizedTexts, Vectors
+from sbert_search.embed.protocol import TextEmbedder, TokenizedTexts, Vectors
 from sbert_search.errors import EvaluationError
 
 

@@ -20,7 +20,7 @@ def question_vector(plan: ExportPlan) -> str:
         )
     if identity.engine == "hashing":
         opened = (
-            "from sbert_search.embedding.hashing import HashingEmbedder\n\n"
+            "from sbert_search.embed.hashing import HashingEmbedder\n\n"
             f"model = HashingEmbedder({plan.dim})\n"
         )
     else:

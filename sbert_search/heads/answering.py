@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from sbert_search.embedding.protocol import Vectors
+from sbert_search.embed.protocol import Vectors
 from sbert_search.heads.results import TextAnswer
 from sbert_search.models.question_answerer import QuestionAnswerer, best_spans
 from sbert_search.text.tokens.windows import Window

@@ -12,13 +12,11 @@ import torch
 from numpy.typing import NDArray
 
 from sbert_search.base.device import Precision, fetch, plain_memory_errors, send
-from sbert_search.embedding.engines.loading import describe_object
-from sbert_search.embedding.engines.native import PackedEngine
-from sbert_search.embedding.engines.opening import place
-from sbert_search.embedding.engines.protocol import OpenedModel
-from sbert_search.embedding.protocol import Vectors
-from sbert_search.embedding.selfcheck import SELF_CHECK_TEXTS, check_scores
-from sbert_search.embedding.token_budget import BatchLauncher
+from sbert_search.embed.engines.native import PackedEngine
+from sbert_search.embed.engines.opening import describe_object, place
+from sbert_search.embed.engines.protocol import SELF_CHECK_TEXTS, OpenedModel, check_scores
+from sbert_search.embed.protocol import Vectors
+from sbert_search.embed.token_budget import BatchLauncher
 from sbert_search.errors import ModelError
 from sbert_search.heads.results import TaskName
 from sbert_search.models.encoder.inference_layers import freeze

@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 
 from sbert_search.base.progress import progress
 from sbert_search.base.threads import prefetch
-from sbert_search.embedding.arguments import check_batch_tokens, check_integer
-from sbert_search.embedding.protocol import Vectors
-from sbert_search.embedding.token_budget import BatchLauncher, Started, collect_all, launch_windows
+from sbert_search.embed.arguments import check_batch_tokens, check_integer
+from sbert_search.embed.protocol import Vectors
+from sbert_search.embed.token_budget import BatchLauncher, Started, collect_all, launch_windows
 from sbert_search.errors import ConfigError, CorpusError, ModelError
 from sbert_search.heads.answering import AskedText, best_answer, rows_of
 from sbert_search.heads.engine import Head, open_head, per_token_logits, require_finite

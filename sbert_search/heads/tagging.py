@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from sbert_search.embedding.protocol import Vectors
+from sbert_search.embed.protocol import Vectors
 from sbert_search.heads.results import TextEntities, TextEntity
 from sbert_search.metrics.calibration import probabilities
 from sbert_search.models.token_classifier import TokenClassifier

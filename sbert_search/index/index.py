@@ -14,8 +14,8 @@ from sbert_search.base import memory
 from sbert_search.base.options import if_offered
 from sbert_search.base.progress import detail, note, warn
 from sbert_search.config import is_integer, unknown_name
-from sbert_search.embedding.arguments import CheckedOptions, EmbedderOptions, ModelLike
-from sbert_search.embedding.protocol import TextEmbedder
+from sbert_search.embed.arguments import CheckedOptions, EmbedderOptions, ModelLike
+from sbert_search.embed.protocol import TextEmbedder
 from sbert_search.errors import (
     ConfigError,
     ModelError,
@@ -30,7 +30,7 @@ from sbert_search.index.store import IndexStore, StoreMaker
 # A search must not wait for the import of code that reads sources and writes indexes. Only the
 # methods that build and update an index import such code (tests/cli/test_cold.py checks this).
 if TYPE_CHECKING:
-    from sbert_search.embedding.pipeline import EmbedBatches
+    from sbert_search.embed.pipeline import EmbedBatches
     from sbert_search.index.building.build import BuildKeywords, BuildSettings
     from sbert_search.index.building.ingest import IngestReport, Mode
     from sbert_search.index.building.read_settings import ReadKeywords, ReadSettings
@@ -152,7 +152,7 @@ class Index(MaintainedIndex):
         chosen: GivenToBuild,
     ) -> Self:
         """Build an index of the kind that ``stores`` makes; see `build` for the other arguments."""
-        from sbert_search.embedding.pipeline import embed_batches
+        from sbert_search.embed.pipeline import embed_batches
         from sbert_search.index.building.build import BuildKeywords, BuildSettings, build_index
         from sbert_search.index.building.given_vectors import refuse_model_options, split_vectors
         from sbert_search.index.building.read_settings import split_keywords
@@ -616,7 +616,7 @@ class Index(MaintainedIndex):
         Raises:
             ModelMismatch: The model is not the one that built the index.
         """
-        from sbert_search.embedding.engines.graph import require_graph
+        from sbert_search.embed.engines.graph import require_graph
         from sbert_search.index.building.model_check import (
             as_embedder,
             require_agreement,
@@ -658,7 +658,7 @@ class Index(MaintainedIndex):
         The embedder opens the model, and compares the model with the index, when the first text is
         embedded. If vectors are given, ``model`` is opened and compared at once.
         """
-        from sbert_search.embedding.lazy import LazyEmbedder
+        from sbert_search.embed.delegation import LazyEmbedder
         from sbert_search.index.building.given_vectors import refuse_model_options
 
         embedder = LazyEmbedder(partial(self._open_for, model, settings, options))

@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sbert_search.base.files import TemporaryFolder
-from sbert_search.embedding.arguments import ModelLike
-from sbert_search.embedding.protocol import TextEmbedder
+from sbert_search.embed.arguments import ModelLike
+from sbert_search.embed.protocol import TextEmbedder
 from sbert_search.errors import NotAnIndex, QueryError, UnfinishedBuild
 from sbert_search.index.building.build import BuildKeywords
 from sbert_search.index.building.ingest import IngestReport, Mode

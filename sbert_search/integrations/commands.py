@@ -14,7 +14,7 @@ from sbert_search.cli.options.shared import refuse_typed, shared_options
 from sbert_search.errors import ConfigError
 
 if TYPE_CHECKING:
-    from sbert_search.embedding.engines.protocol import EngineName
+    from sbert_search.embed.engines.protocol import EngineName
 
 _FOR_ENCODER = {"tasks", "encoder", "split", "out", "model", "device", "engine", "as_json"}
 
@@ -50,7 +50,7 @@ def mteb(
     """
     if encoder:
         refuse_typed(ctx, ctx.params.keys() - _FOR_ENCODER, "with --encoder")
-    from sbert_search.embedding.embedder import open_embedder
+    from sbert_search.embed.embedder import open_embedder
     from sbert_search.search.rerankers import BestWindow, Reranker
 
     try:

@@ -16,8 +16,8 @@ from sbert_search.base import memory
 from sbert_search.base.processor import usable_cores
 from sbert_search.base.threads import Threads, Turns
 from sbert_search.config import unknown_name
-from sbert_search.embedding.arguments import CheckedOptions, MatchingOptions, ModelLike
-from sbert_search.embedding.protocol import TextEmbedder
+from sbert_search.embed.arguments import CheckedOptions, MatchingOptions, ModelLike
+from sbert_search.embed.protocol import TextEmbedder
 from sbert_search.errors import ClusterError, ConfigError, QueryError
 from sbert_search.index.index import Index
 from sbert_search.index.shards.index import open_index

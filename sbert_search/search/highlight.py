@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from sbert_search.embedding.protocol import TextEmbedder
+from sbert_search.embed.protocol import TextEmbedder
 from sbert_search.index.lexical.analyzer import STOP_WORD, all_words, folded
 from sbert_search.index.norms import normalised
 from sbert_search.index.snapshot import Snapshot

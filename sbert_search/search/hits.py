@@ -10,7 +10,7 @@ from typing import Protocol
 import numpy as np
 
 from sbert_search.base import memory
-from sbert_search.embedding.protocol import TextEmbedder
+from sbert_search.embed.protocol import TextEmbedder
 from sbert_search.errors import ConfigError
 from sbert_search.index.snapshot import Snapshot
 from sbert_search.records import Hit, HitAnswer

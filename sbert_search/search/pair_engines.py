@@ -13,14 +13,17 @@ from torch import nn
 from sbert_search.base.device import Precision, plain_memory_errors
 from sbert_search.base.progress import note
 from sbert_search.base.verdicts import Verdict
-from sbert_search.embedding.arguments import CalibrationTexts
-from sbert_search.embedding.engines.int8 import packed_batches
-from sbert_search.embedding.engines.loading import describe_object
-from sbert_search.embedding.engines.native import PackedEngine
-from sbert_search.embedding.engines.opening import open_folder
-from sbert_search.embedding.engines.protocol import EngineName, OpenedModel
-from sbert_search.embedding.protocol import Vectors
-from sbert_search.embedding.selfcheck import SELF_CHECK_TEXTS, check_scores
+from sbert_search.embed.arguments import CalibrationTexts
+from sbert_search.embed.engines.int8 import packed_batches
+from sbert_search.embed.engines.native import PackedEngine
+from sbert_search.embed.engines.opening import describe_object, open_folder
+from sbert_search.embed.engines.protocol import (
+    SELF_CHECK_TEXTS,
+    EngineName,
+    OpenedModel,
+    check_scores,
+)
+from sbert_search.embed.protocol import Vectors
 from sbert_search.errors import ModelError
 from sbert_search.models.cross_encoder import CrossEncoder
 from sbert_search.models.encoder.packed import PackedTokens

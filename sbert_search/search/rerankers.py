@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 
 from sbert_search.base.progress import progress
 from sbert_search.base.threads import prefetch
-from sbert_search.embedding.arguments import CalibrationTexts, check_batch_tokens, check_calibrate
-from sbert_search.embedding.protocol import Vectors
-from sbert_search.embedding.token_budget import BatchLauncher, Started, collect_all, launch_windows
+from sbert_search.embed.arguments import CalibrationTexts, check_batch_tokens, check_calibrate
+from sbert_search.embed.protocol import Vectors
+from sbert_search.embed.token_budget import BatchLauncher, Started, collect_all, launch_windows
 from sbert_search.errors import ConfigError, CorpusError
 from sbert_search.models.loading.identity import ModelIdentity
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     import sentence_transformers
 
     from sbert_search.base.device import Precision
-    from sbert_search.embedding.engines.protocol import EngineName
+    from sbert_search.embed.engines.protocol import EngineName
     from sbert_search.models.cross_encoder import CrossEncoder
     from sbert_search.models.loading.publish import PushOptions
     from sbert_search.text.tokens.tokenizer import EncodedPairs, TextTokenizer

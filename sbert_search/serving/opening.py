@@ -10,9 +10,9 @@ from functools import partial
 from pathlib import Path
 
 from sbert_search.base.threads import end_idle_workers
-from sbert_search.embedding.arguments import EmbedderOptions
-from sbert_search.embedding.engines.protocol import pair_engine
-from sbert_search.embedding.protocol import TextEmbedder
+from sbert_search.embed.arguments import EmbedderOptions
+from sbert_search.embed.engines.protocol import pair_engine
+from sbert_search.embed.protocol import TextEmbedder
 from sbert_search.errors import ConfigError
 from sbert_search.index.index import Index
 from sbert_search.index.shards.index import open_index
@@ -115,7 +115,7 @@ def open_served(settings: ServeSettings) -> Served:
             name, index, model, plain, reranking, metrics, settings.allow_inexact
         )
     for model_name in settings.models:
-        from sbert_search.embedding.embedder import open_embedder
+        from sbert_search.embed.embedder import open_embedder
 
         embedder = open_embedder(model_name, **settings.options)
         if any(_is_same(embedder, served) for served in embedders.values()):

@@ -12,7 +12,7 @@ import pytest
 from sentence_transformers import SentenceTransformer
 
 from sbert_search.cli.main import run
-from sbert_search.embedding.embedder import Embedder
+from sbert_search.embed.embedder import Embedder
 from sbert_search.text.docstrings import stdlib_documents
 
 pytestmark = pytest.mark.usefixtures("one_thread")

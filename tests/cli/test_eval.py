@@ -4,7 +4,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sbert_search.embedding.hashing import HashingEmbedder
+from sbert_search.embed.hashing import HashingEmbedder
 from sbert_search.evaluation.report import write_reports
 from sbert_search.evaluation.retrieval import evaluate_retrieval
 from sbert_search.evaluation.sts import evaluate_sts

@@ -15,7 +15,7 @@ import pytest
 from sbert_search.cluster import holders, shard_worker
 from sbert_search.cluster.placed import PlacedSnapshot
 from sbert_search.cluster.shard_worker import ShardWorker, UnknownCommit
-from sbert_search.embedding.hashing import HashingEmbedder
+from sbert_search.embed.hashing import HashingEmbedder
 from sbert_search.errors import ClusterError, ConfigError, LostShards, QueryError
 from sbert_search.index.building.build import BuildSettings
 from sbert_search.index.dense.query_plan import RowMask

@@ -17,7 +17,7 @@ from sbert_search.cluster import runner as runners
 from sbert_search.cluster.connection import Machine, connected
 from sbert_search.cluster.placed import PlacedSnapshot
 from sbert_search.cluster.runner import RayRunner
-from sbert_search.embedding.hashing import HashingEmbedder
+from sbert_search.embed.hashing import HashingEmbedder
 from sbert_search.errors import ClusterError, ConfigError
 from sbert_search.index.index import Index
 from sbert_search.index.shards.index import ShardedIndex

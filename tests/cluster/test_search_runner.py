@@ -11,7 +11,7 @@ import pytest
 
 from sbert_search.cli.main import run
 from sbert_search.cluster import holders, runner
-from sbert_search.embedding.hashing import HashingEmbedder
+from sbert_search.embed.hashing import HashingEmbedder
 from sbert_search.index.shards.index import ShardedIndex
 from tests.cluster.conftest import cluster
 from tests.cluster.processes import LocalCluster, LocalRunner

@@ -9,8 +9,8 @@ import pytest
 
 from sbert_search.cluster import worker
 from sbert_search.cluster.worker import EmbeddingWorker, OpenModel, Texts
-from sbert_search.embedding.hashing import HashingEmbedder
-from sbert_search.embedding.protocol import TextEmbedder, TokenizedTexts, Vectors
+from sbert_search.embed.hashing import HashingEmbedder
+from sbert_search.embed.protocol import TextEmbedder, TokenizedTexts, Vectors
 from sbert_search.errors import ClusterError, CorpusError, ModelError
 from sbert_search.text.tokens.chunking import AT_BORDERS
 from tests.cluster.processes import VERSIONS

@@ -13,7 +13,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from sbert_search.embedding.embedder import Embedder
+from sbert_search.embed.embedder import Embedder
 from sbert_search.training.bi_encoder.train import BiEncoderRecipe
 from sbert_search.training.cross_encoder.train import CrossEncoderRecipe
 from sbert_search.training.recipe import load_recipe

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sbert_search.embedding.hashing import HashingEmbedder
+from sbert_search.embed.hashing import HashingEmbedder
 from sbert_search.index.building.model_check import unrelated_cosine
 from tests.eval.conftest import Script, any_revision, assert_no_paths
 

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 import torch
 
-from sbert_search.embedding.hashing import HashingEmbedder
-from sbert_search.embedding.protocol import TokenizedTexts, Vectors
+from sbert_search.embed.hashing import HashingEmbedder
+from sbert_search.embed.protocol import TokenizedTexts, Vectors
 from sbert_search.errors import SbertSearchError
 from sbert_search.evaluation.nli import evaluate_nli
 from sbert_search.evaluation.report import remarks

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from sbert_search.embedding.hashing import HashingEmbedder
-from sbert_search.embedding.protocol import Vectors
+from sbert_search.embed.hashing import HashingEmbedder
+from sbert_search.embed.protocol import Vectors
 from sbert_search.errors import EvaluationError
 from sbert_search.evaluation.fusion_selection import CANDIDATES, choose_fusion
 from sbert_search.index.index import Index

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from sbert_search.embedding.hashing import HashingEmbedder
+from sbert_search.embed.hashing import HashingEmbedder
 from sbert_search.errors import CorpusError, EvaluationError
 from sbert_search.evaluation.nli import evaluate_nli
 from sbert_search.evaluation.report import markdown, write_reports

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from sbert_search.embedding.embedder import open_embedder
-from sbert_search.embedding.protocol import TextEmbedder
+from sbert_search.embed.embedder import open_embedder
+from sbert_search.embed.protocol import TextEmbedder
 from sbert_search.evaluation.expected import judge, load_expected
 from sbert_search.evaluation.retrieval import evaluate_retrieval
 from sbert_search.evaluation.sts import evaluate_sts

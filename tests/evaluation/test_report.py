@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from sbert_search.embedding.hashing import HashingEmbedder
+from sbert_search.embed.hashing import HashingEmbedder
 from sbert_search.errors import ConfigError
 from sbert_search.evaluation.report import refuse_overwriting, report_folders, write_reports
 from sbert_search.evaluation.retrieval import evaluate_retrieval

@@ -6,7 +6,7 @@ from pathlib import Path
 import ir_measures
 import pytest
 
-from sbert_search.embedding.hashing import HashingEmbedder
+from sbert_search.embed.hashing import HashingEmbedder
 from sbert_search.errors import (
     ConfigError,
     CorpusError,

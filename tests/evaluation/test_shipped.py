@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from sbert_search.embedding.hashing import HashingEmbedder
+from sbert_search.embed.hashing import HashingEmbedder
 from sbert_search.evaluation.sts import evaluate_sts
 from sbert_search.evaluation.tasks import check_files, load_task
 from sbert_search.text.labelled.pairs import read_pairs

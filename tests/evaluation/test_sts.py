@@ -5,9 +5,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sbert_search.embedding.baselines import open_baselines
-from sbert_search.embedding.hashing import HashingEmbedder
-from sbert_search.embedding.protocol import TokenizedTexts, Vectors
+from sbert_search.embed.baselines import open_baselines
+from sbert_search.embed.hashing import HashingEmbedder
+from sbert_search.embed.protocol import TokenizedTexts, Vectors
 from sbert_search.errors import ConfigError, CorpusError, EvaluationError
 from sbert_search.evaluation.manifest import Evaluation, read_evaluation
 from sbert_search.evaluation.plots import draw

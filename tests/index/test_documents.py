@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from sbert_search.embedding.hashing import HashingEmbedder
+from sbert_search.embed.hashing import HashingEmbedder
 from sbert_search.errors import QueryError
 from sbert_search.index.index import Index
 from tests.search.corpus import write_jsonl

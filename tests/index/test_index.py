@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sbert_search.embedding.arguments import CheckedOptions, EmbedderOptions
-from sbert_search.embedding.hashing import HashingEmbedder
-from sbert_search.embedding.pipeline import embed_batches
+from sbert_search.embed.arguments import CheckedOptions, EmbedderOptions
+from sbert_search.embed.hashing import HashingEmbedder
+from sbert_search.embed.pipeline import embed_batches
 from sbert_search.errors import (
     ConfigError,
     CorpusError,

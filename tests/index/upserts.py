@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 
 from sbert_search.base.cache import typed_lru_cache
-from sbert_search.embedding.hashing import HashingEmbedder
-from sbert_search.embedding.pipeline import EmbeddedBatch
+from sbert_search.embed.hashing import HashingEmbedder
+from sbert_search.embed.pipeline import EmbeddedBatch
 from sbert_search.index.building.ingest import Mode, ingest
 from sbert_search.index.settings import LexicalSettings
 from sbert_search.index.storage.ids import hash_content

@@ -20,7 +20,7 @@ from tokenizers import Tokenizer
 from tokenizers.models import WordPiece
 from torch import nn
 
-from sbert_search.embedding.embedder import Embedder
+from sbert_search.embed.embedder import Embedder
 from sbert_search.errors import ConfigError, ModelError, WeightsError
 from sbert_search.models.bi_encoder import BiEncoder
 from sbert_search.models.heads import Dense, Normalize

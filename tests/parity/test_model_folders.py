@@ -15,7 +15,7 @@ import torch
 from sentence_transformers import CrossEncoder, SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Pooling
 
-from sbert_search.embedding.embedder import Embedder
+from sbert_search.embed.embedder import Embedder
 from sbert_search.errors import ModelError
 from sbert_search.heads.predictor import Predictor
 from sbert_search.models.cross_encoder import CrossEncoder as OurCrossEncoder

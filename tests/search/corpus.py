@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from sbert_search.embedding.hashing import HashingEmbedder
-from sbert_search.embedding.protocol import TextEmbedder
+from sbert_search.embed.hashing import HashingEmbedder
+from sbert_search.embed.protocol import TextEmbedder
 from sbert_search.index.building.build import BuildSettings
 from sbert_search.index.index import Index
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sbert_search.embedding.hashing import HashingEmbedder
+from sbert_search.embed.hashing import HashingEmbedder
 from sbert_search.errors import QueryError
 from sbert_search.index.index import Index
 from sbert_search.search.boosts import Boost

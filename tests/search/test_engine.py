@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sbert_search.embedding.hashing import HashingEmbedder
-from sbert_search.embedding.protocol import TokenizedTexts, Vectors
+from sbert_search.embed.hashing import HashingEmbedder
+from sbert_search.embed.protocol import TokenizedTexts, Vectors
 from sbert_search.errors import ConfigError, IndexStoreError, ModelMismatch, NotAnIndex, QueryError
 from sbert_search.index.index import Index
 from sbert_search.index.storage.manifest import BuildCursor, StoreSettings

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sbert_search.embedding.hashing import HashingEmbedder
+from sbert_search.embed.hashing import HashingEmbedder
 from sbert_search.errors import NoLexicalData, QueryError
 from sbert_search.index.building.build import BuildSettings
 from sbert_search.index.index import Index

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from sbert_search.base.threads import Turns
-from sbert_search.embedding.hashing import HashingEmbedder
+from sbert_search.embed.hashing import HashingEmbedder
 from sbert_search.errors import IndexStoreError
 from sbert_search.index.building.build import BuildSettings
 from sbert_search.index.index import Index

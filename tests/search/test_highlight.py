@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from sbert_search.embedding.hashing import HashingEmbedder
-from sbert_search.embedding.protocol import TextEmbedder, TokenizedTexts, Vectors
+from sbert_search.embed.hashing import HashingEmbedder
+from sbert_search.embed.protocol import TextEmbedder, TokenizedTexts, Vectors
 from sbert_search.index.index import Index
 from sbert_search.index.snapshot import Snapshot
 from sbert_search.search import highlight

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sbert_search.embedding.hashing import HashingEmbedder
+from sbert_search.embed.hashing import HashingEmbedder
 from sbert_search.index.index import Index
 from sbert_search.records import Document
 from sbert_search.search.engine import SearchEngine

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sbert_search.embedding.hashing import HashingEmbedder
+from sbert_search.embed.hashing import HashingEmbedder
 from sbert_search.index.index import Index
 from sbert_search.index.settings import LexicalSettings
 from sbert_search.records import Hit

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from sbert_search.base import options as remedies
-from sbert_search.embedding.embedder import Embedder
-from sbert_search.embedding.hashing import HashingEmbedder
-from sbert_search.embedding.protocol import Vectors
+from sbert_search.embed.embedder import Embedder
+from sbert_search.embed.hashing import HashingEmbedder
+from sbert_search.embed.protocol import Vectors
 from sbert_search.errors import ModelError, ModelMismatch
 from sbert_search.index.index import Index
 from sbert_search.search.engine import SearchEngine

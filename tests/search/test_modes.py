@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sbert_search.embedding.hashing import HashingEmbedder
+from sbert_search.embed.hashing import HashingEmbedder
 from sbert_search.errors import ConfigError, NoLexicalData, QueryError
 from sbert_search.index.building.build import BuildSettings
 from sbert_search.index.index import Index

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sbert_search.embedding.hashing import HashingEmbedder
+from sbert_search.embed.hashing import HashingEmbedder
 from sbert_search.errors import QueryError
 from sbert_search.index.building.build import BuildSettings
 from sbert_search.index.index import Index

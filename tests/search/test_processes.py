@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sbert_search.embedding.embedder import Embedder
-from sbert_search.embedding.hashing import HashingEmbedder
+from sbert_search.embed.embedder import Embedder
+from sbert_search.embed.hashing import HashingEmbedder
 from sbert_search.index.index import Index
 from sbert_search.search.engine import SearchEngine
 from sbert_search.search.rerankers import Reranker

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from sbert_search.embedding.hashing import HashingEmbedder
+from sbert_search.embed.hashing import HashingEmbedder
 from sbert_search.errors import CorpusError, ModelMismatch, NoLexicalData, QueryError
 from sbert_search.index.index import Index
 from sbert_search.records import Hit, Query

@@ -148,7 +148,7 @@ def test_classes_give_logits_or_probabilities(tmp_path: Path) -> None:
 
 
 def test_the_measured_precision_is_taken(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sbert_search.embedding.engines.native.inference_precision", bf16_is_faster)
+    monkeypatch.setattr("sbert_search.embed.engines.native.inference_precision", bf16_is_faster)
     measured = Reranker(folder, device="cpu")
     assert (measured.identity.precision, measured.opened.verdict) == ("bf16", verdict("bf16"))
     library = Reranker(folder, device="cpu", engine="sentence-transformers")

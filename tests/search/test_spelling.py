@@ -11,7 +11,7 @@ from typing import cast
 import pytest
 
 from sbert_search import Index, QueryError, SearchEngine, SearchOptions
-from sbert_search.embedding.hashing import HashingEmbedder
+from sbert_search.embed.hashing import HashingEmbedder
 from sbert_search.errors import NoLexicalData
 from sbert_search.index.building.build import BuildSettings
 from sbert_search.index.lexical import vocabulary as word_files

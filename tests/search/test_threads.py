@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from sbert_search.base.threads import Threads
-from sbert_search.embedding.hashing import HashingEmbedder
-from sbert_search.embedding.protocol import TokenizedTexts, Vectors
+from sbert_search.embed.hashing import HashingEmbedder
+from sbert_search.embed.protocol import TokenizedTexts, Vectors
 from sbert_search.errors import QueryError
 from sbert_search.index.index import Index
 from sbert_search.search.engine import SearchEngine

@@ -12,7 +12,7 @@ import pytest
 import Stemmer
 
 from sbert_search import Document, Index, QueryError, SearchEngine, SearchOptions
-from sbert_search.embedding.hashing import HashingEmbedder
+from sbert_search.embed.hashing import HashingEmbedder
 from sbert_search.errors import NoLexicalData
 from sbert_search.index.building.build import BuildSettings
 from sbert_search.index.settings import LexicalSettings

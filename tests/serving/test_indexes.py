@@ -15,8 +15,8 @@ from typing import cast
 import numpy as np
 import pytest
 
-from sbert_search.embedding.hashing import HashingEmbedder
-from sbert_search.embedding.protocol import TokenizedTexts, Vectors
+from sbert_search.embed.hashing import HashingEmbedder
+from sbert_search.embed.protocol import TokenizedTexts, Vectors
 from sbert_search.index.index import Index
 from sbert_search.index.shards.index import ShardedIndex, open_index
 from sbert_search.index.writer import IndexWriter

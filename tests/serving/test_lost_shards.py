@@ -8,7 +8,7 @@ import pytest
 
 from sbert_search.cluster import holders
 from sbert_search.cluster.shard_worker import ShardWorker
-from sbert_search.embedding.hashing import HashingEmbedder
+from sbert_search.embed.hashing import HashingEmbedder
 from sbert_search.errors import ClusterError
 from sbert_search.index.shards.index import ShardedIndex
 from sbert_search.serving.access import AccessTokens

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from sbert_search.embedding.arguments import EmbedderOptions
+from sbert_search.embed.arguments import EmbedderOptions
 from sbert_search.errors import ConfigError
 from sbert_search.index.index import Index
 from sbert_search.serving.access import AccessTokens

@@ -22,8 +22,8 @@ from sbert_search.cli.options.shared import (
 
 if TYPE_CHECKING:
     from sbert_search.base.device import Precision
-    from sbert_search.embedding.engines.protocol import EngineName
-    from sbert_search.embedding.protocol import TextEmbedder
+    from sbert_search.embed.engines.protocol import EngineName
+    from sbert_search.embed.protocol import TextEmbedder
     from sbert_search.search.rerankers import Reranker
 
 FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
@@ -62,8 +62,8 @@ class EvalOptions:
     @contextmanager
     def embedder(self) -> Iterator[TextEmbedder]:
         """Open the bi-encoder, with the cache of embeddings unless --no-cache is given."""
-        from sbert_search.embedding.cache import CachedEmbedder
-        from sbert_search.embedding.embedder import Embedder, open_embedder
+        from sbert_search.embed.cache import CachedEmbedder
+        from sbert_search.embed.embedder import Embedder, open_embedder
 
         embedder = open_embedder(
             self.model,

@@ -17,7 +17,7 @@ from sbert_search.cli.options.shared import refuse_typed
 
 if TYPE_CHECKING:
     from sbert_search.cli.evaluate.reporting import Evaluate
-    from sbert_search.embedding.protocol import TextEmbedder
+    from sbert_search.embed.protocol import TextEmbedder
     from sbert_search.search.rerankers import Reranker
 
 
@@ -91,7 +91,7 @@ def sts(
         return report("sts", evaluator(options.cross_encoder(cross_encoder)), options)
     systems = {}
     if baselines:
-        from sbert_search.embedding.baselines import open_baselines
+        from sbert_search.embed.baselines import open_baselines
 
         embedders = open_baselines(options.model, device=options.device)
         systems = {name: evaluator(embedder) for name, embedder in embedders.items()}
@@ -120,7 +120,7 @@ def retrieval(
     the model is that of the index; --model can name another place to find it. If a query is itself
     a document of the corpus, with the same id and text, its results leave out this document.
     """
-    from sbert_search.embedding.engines.protocol import pair_engine
+    from sbert_search.embed.engines.protocol import pair_engine
     from sbert_search.evaluation.retrieval import evaluate_retrieval
     from sbert_search.search.rerankers import BestWindow
 

@@ -17,7 +17,7 @@ from sbert_search.cli.options.source import column_type_option, model_options, w
 from sbert_search.config import to_mapping
 
 if TYPE_CHECKING:
-    from sbert_search.embedding.lazy import LazyEmbedder
+    from sbert_search.embed.delegation import LazyEmbedder
     from sbert_search.index.building.sync import SyncReport
     from sbert_search.index.index import Index
 
@@ -167,7 +167,7 @@ class _Sync:
         return None if in_file else self._ctx.params["model"]
 
     def _opener(self, name: str | None) -> LazyEmbedder:
-        from sbert_search.embedding.lazy import LazyEmbedder
+        from sbert_search.embed.delegation import LazyEmbedder
         from sbert_search.index.building.model_check import as_embedder
 
         return LazyEmbedder(partial(as_embedder, name, **model_options(self._ctx)))

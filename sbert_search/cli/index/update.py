@@ -33,8 +33,8 @@ from sbert_search.cli.options.source import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from sbert_search.embedding.arguments import CheckedOptions
-    from sbert_search.embedding.protocol import TextEmbedder
+    from sbert_search.embed.arguments import CheckedOptions
+    from sbert_search.embed.protocol import TextEmbedder
     from sbert_search.index.building.build import BuildSettings
 
 _folder: Decorator = click.argument("path", metavar="DIR", type=click.Path(path_type=Path))

@@ -11,7 +11,7 @@ from sbert_search.cli.options.shared import F
 from sbert_search.wings import part
 
 if TYPE_CHECKING:
-    from sbert_search.embedding.pipeline import EmbedBatches
+    from sbert_search.embed.pipeline import EmbedBatches
     from sbert_search.search.engine import ShardRunner
 
 
@@ -41,7 +41,7 @@ def opened_runner(ctx: click.Context) -> AbstractContextManager[EmbedBatches]:
     if runners := part("runners"):
         chosen: AbstractContextManager[EmbedBatches] = runners.opened_runner(ctx)
         return chosen
-    from sbert_search.embedding.pipeline import embed_batches
+    from sbert_search.embed.pipeline import embed_batches
 
     return nullcontext(embed_batches)
 

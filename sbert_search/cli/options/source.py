@@ -15,7 +15,7 @@ from sbert_search.cli.options.shared import Decorator, F, given, typed
 from sbert_search.config import to_mapping
 
 if TYPE_CHECKING:
-    from sbert_search.embedding.arguments import EmbedderOptions
+    from sbert_search.embed.arguments import EmbedderOptions
     from sbert_search.index.building.ingest import IngestReport
     from sbert_search.index.building.read_settings import ReadSettings
 

@@ -11,8 +11,8 @@ from typing import Unpack, cast
 import numpy as np
 
 from sbert_search.base.progress import note, warn
-from sbert_search.embedding.arguments import EmbedderOptions, ModelLike
-from sbert_search.embedding.protocol import TextEmbedder
+from sbert_search.embed.arguments import EmbedderOptions, ModelLike
+from sbert_search.embed.protocol import TextEmbedder
 from sbert_search.errors import ConfigError, CorpusError
 from sbert_search.exchange.importing.chroma import found_in_chroma
 from sbert_search.exchange.importing.faiss_index import found_in_faiss

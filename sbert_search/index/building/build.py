@@ -16,10 +16,10 @@ from sbert_search.base.folders import require_apart
 from sbert_search.base.options import if_offered
 from sbert_search.base.progress import note
 from sbert_search.config import to_mapping
-from sbert_search.embedding.arguments import EmbedderOptions
-from sbert_search.embedding.embedder import Embedder
-from sbert_search.embedding.pipeline import EmbedBatches, OnTruncate, embed_batches
-from sbert_search.embedding.protocol import TextEmbedder
+from sbert_search.embed.arguments import EmbedderOptions
+from sbert_search.embed.embedder import Embedder
+from sbert_search.embed.pipeline import EmbedBatches, OnTruncate, embed_batches
+from sbert_search.embed.protocol import TextEmbedder
 from sbert_search.errors import IndexStoreError, NotAnIndex
 from sbert_search.index.building.given_vectors import dim_of, no_model, vector_rule
 from sbert_search.index.building.ingest import IngestReport, ingest, require_memory

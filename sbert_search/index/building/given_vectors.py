@@ -8,8 +8,8 @@ from typing import TypeVar
 
 import numpy as np
 
-from sbert_search.embedding.pipeline import EmbeddedBatch
-from sbert_search.embedding.protocol import TextEmbedder
+from sbert_search.embed.pipeline import EmbeddedBatch
+from sbert_search.embed.protocol import TextEmbedder
 from sbert_search.errors import ConfigError, CorpusError, ModelMismatch
 from sbert_search.index.storage.manifest import Metric, VectorType
 from sbert_search.models.loading.identity import ModelIdentity

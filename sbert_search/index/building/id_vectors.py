@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from sbert_search.base.arrays import MAX_NORM
 from sbert_search.base.progress import progress
-from sbert_search.embedding.protocol import TextEmbedder
+from sbert_search.embed.protocol import TextEmbedder
 from sbert_search.errors import ConfigError, CorpusError
 from sbert_search.index.building.build import BuildSettings, build_from, refuse_finished
 from sbert_search.index.building.given_vectors import vector_rule

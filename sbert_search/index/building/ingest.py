@@ -17,15 +17,15 @@ import numpy as np
 
 from sbert_search.base import memory
 from sbert_search.base.progress import Advance, note, progress
-from sbert_search.embedding.lazy import LazyEmbedder
-from sbert_search.embedding.pipeline import (
+from sbert_search.embed.delegation import LazyEmbedder
+from sbert_search.embed.pipeline import (
     EmbedBatches,
     EmbeddedBatch,
     OnTruncate,
     embed_batches,
     joined,
 )
-from sbert_search.embedding.protocol import TextEmbedder, Vectors
+from sbert_search.embed.protocol import TextEmbedder, Vectors
 from sbert_search.index.building.given_vectors import given_batches
 from sbert_search.index.building.read_settings import AddedColumns
 from sbert_search.index.snapshot import Snapshot

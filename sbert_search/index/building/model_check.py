@@ -13,9 +13,9 @@ import numpy as np
 from sbert_search.base.cache import digest_of, remembered
 from sbert_search.base.options import if_offered
 from sbert_search.base.progress import note, warn
-from sbert_search.embedding.arguments import EmbedderOptions, ModelLike, TorchModel
-from sbert_search.embedding.protocol import TextEmbedder
-from sbert_search.embedding.selfcheck import INT8_COSINE, SELF_CHECK_TEXTS
+from sbert_search.embed.arguments import EmbedderOptions, ModelLike, TorchModel
+from sbert_search.embed.engines.protocol import INT8_COSINE, SELF_CHECK_TEXTS
+from sbert_search.embed.protocol import TextEmbedder
 from sbert_search.errors import ConfigError, ModelMismatch
 from sbert_search.index.norms import normalised
 from sbert_search.index.storage.manifest import SelfCheck, StoreSettings
@@ -96,7 +96,7 @@ def as_embedder(
                 "only when a model is opened by name or folder. Pass them to `Embedder` instead."
             )
         return cast(TextEmbedder, model)
-    from sbert_search.embedding.embedder import open_embedder  # torch loads there
+    from sbert_search.embed.embedder import open_embedder  # torch loads there
 
     return open_embedder(cast("TorchModel | None", model), report=report, **options)
 

@@ -13,8 +13,8 @@ import pyarrow.parquet as pq
 
 from sbert_search.base.files import replacing
 from sbert_search.base.folders import require_apart, require_possible_output
-from sbert_search.embedding.pipeline import EmbedBatches, EmbeddedBatch, embed_batches
-from sbert_search.embedding.protocol import TextEmbedder
+from sbert_search.embed.pipeline import EmbedBatches, EmbeddedBatch, embed_batches
+from sbert_search.embed.protocol import TextEmbedder
 from sbert_search.errors import ConfigError, CorpusError, ModelMismatch
 from sbert_search.index.building.ingest import IngestReport, Mode, ingest, require_memory
 from sbert_search.index.building.model_check import differences

@@ -8,9 +8,9 @@ from types import MappingProxyType
 from typing import Literal, Protocol, TypedDict, TypeVar
 
 from sbert_search.config import require_types, to_mapping, with_fields
-from sbert_search.embedding.arguments import CheckedOptions
-from sbert_search.embedding.pipeline import OnTruncate
-from sbert_search.embedding.protocol import TextEmbedder
+from sbert_search.embed.arguments import CheckedOptions
+from sbert_search.embed.pipeline import OnTruncate
+from sbert_search.embed.protocol import TextEmbedder
 from sbert_search.errors import ConfigError
 from sbert_search.text.column_types import parse_type
 from sbert_search.text.documents import FieldNames, ReadBatch, Survey

@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
 from sbert_search.config import from_mapping, read_toml
-from sbert_search.embedding.protocol import TextEmbedder
+from sbert_search.embed.protocol import TextEmbedder
 from sbert_search.errors import CorpusError, ModelMismatch
 from sbert_search.index.building.build import BuildSettings
 from sbert_search.index.building.model_check import as_embedder
 from sbert_search.models.loading.identity import ModelIdentity, sha256_of
 
 if TYPE_CHECKING:
-    from sbert_search.embedding.arguments import EmbedderOptions
+    from sbert_search.embed.arguments import EmbedderOptions
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from sbert_search.base.progress import note, progress
-from sbert_search.embedding.protocol import TextEmbedder
+from sbert_search.embed.protocol import TextEmbedder
 from sbert_search.errors import CorpusError, IndexStoreError
 from sbert_search.index.building.build import note_resume_on_interrupt
 from sbert_search.index.building.ingest import ingest, note_columns, require_memory

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Self, Unpack
 
-from sbert_search.embedding.arguments import ModelLike
+from sbert_search.embed.arguments import ModelLike
 from sbert_search.errors import ConfigError, NotAnIndex
 from sbert_search.index.index import GivenToBuild, Index
 from sbert_search.index.shards.manifest import require_number
@@ -19,7 +19,7 @@ from sbert_search.index.shards.store import ShardedStore, ShardedStores
 # A search must not wait for the import of code that writes indexes, so the methods that need this
 # code import it.
 if TYPE_CHECKING:
-    from sbert_search.embedding.pipeline import EmbedBatches
+    from sbert_search.embed.pipeline import EmbedBatches
     from sbert_search.index.building.build import BuildKeywords, BuildSettings
     from sbert_search.index.tuning.measuring import Floats
     from sbert_search.index.tuning.settings import TuneSettings

@@ -8,8 +8,8 @@ from typing import Any
 from haystack import component, default_from_dict, default_to_dict
 from haystack.dataclasses import Document
 
-from sbert_search.embedding.embedder import open_embedder
-from sbert_search.embedding.protocol import TextEmbedder
+from sbert_search.embed.embedder import open_embedder
+from sbert_search.embed.protocol import TextEmbedder
 
 
 class _Embedding:

@@ -6,8 +6,8 @@ from typing import Unpack
 
 from langchain_core.embeddings import Embeddings
 
-from sbert_search.embedding.arguments import EmbedderOptions, ModelLike
-from sbert_search.embedding.protocol import TextEmbedder
+from sbert_search.embed.arguments import EmbedderOptions, ModelLike
+from sbert_search.embed.protocol import TextEmbedder
 from sbert_search.index.building.model_check import as_embedder
 
 

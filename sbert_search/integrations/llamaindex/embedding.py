@@ -8,8 +8,8 @@ from typing import Unpack
 from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.bridge.pydantic import PrivateAttr
 
-from sbert_search.embedding.arguments import EmbedderOptions, ModelLike
-from sbert_search.embedding.protocol import TextEmbedder
+from sbert_search.embed.arguments import EmbedderOptions, ModelLike
+from sbert_search.embed.protocol import TextEmbedder
 from sbert_search.index.building.model_check import as_embedder
 
 BATCH_SIZE = 1024  # texts of a call; the embedder splits them into its own batches by length

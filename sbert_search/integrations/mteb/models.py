@@ -13,8 +13,8 @@ from mteb.types import PromptType
 from numpy.typing import NDArray
 
 from sbert_search.base.cache import digest_of
-from sbert_search.embedding.arguments import ModelLike
-from sbert_search.embedding.protocol import TextEmbedder
+from sbert_search.embed.arguments import ModelLike
+from sbert_search.embed.protocol import TextEmbedder
 from sbert_search.errors import ConfigError
 from sbert_search.index.building.model_check import as_embedder
 from sbert_search.models.loading.identity import ModelIdentity

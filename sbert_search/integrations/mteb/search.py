@@ -10,7 +10,7 @@ from mteb.types import PromptType
 
 from sbert_search.base.cache import digest_of
 from sbert_search.config import to_mapping
-from sbert_search.embedding.arguments import ModelLike
+from sbert_search.embed.arguments import ModelLike
 from sbert_search.errors import EvaluationError
 from sbert_search.index.building.model_check import as_embedder
 from sbert_search.index.index import Index

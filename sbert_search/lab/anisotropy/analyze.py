@@ -12,9 +12,9 @@ import numpy as np
 from sbert_search.base.device import resolve_device
 from sbert_search.base.machine import code, machine
 from sbert_search.base.progress import note, warn
-from sbert_search.embedding.cache import CachedEmbedder
-from sbert_search.embedding.embedder import Embedder
-from sbert_search.embedding.protocol import TextEmbedder, Vectors
+from sbert_search.embed.cache import CachedEmbedder
+from sbert_search.embed.embedder import Embedder
+from sbert_search.embed.protocol import TextEmbedder, Vectors
 from sbert_search.evaluation.manifest import Evaluation
 from sbert_search.evaluation.retrieval import evaluate_retrieval
 from sbert_search.evaluation.sts import evaluate_sts

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from sbert_search.base.progress import progress
-from sbert_search.embedding.protocol import Vectors
+from sbert_search.embed.protocol import Vectors
 from sbert_search.errors import EvaluationError
 from sbert_search.lab.anisotropy.layer_sums import BatchTokens, LayerFigures, LayerSums, Occurrences
 from sbert_search.lab.sampling import special_ids

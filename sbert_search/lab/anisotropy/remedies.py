@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sbert_search.embedding.delegation import DelegatingEmbedder
-from sbert_search.embedding.protocol import TextEmbedder, TokenizedTexts, Vectors
+from sbert_search.embed.delegation import DelegatingEmbedder
+from sbert_search.embed.protocol import TextEmbedder, TokenizedTexts, Vectors
 from sbert_search.errors import ConfigError, EvaluationError
 from sbert_search.metrics.isotropy import Array
 from sbert_search.metrics.uniformity import Vectors as FloatRows

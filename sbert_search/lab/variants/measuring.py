@@ -10,7 +10,7 @@ from torch import nn
 
 from sbert_search.base.device import resolve_device
 from sbert_search.base.files import remove_tree
-from sbert_search.embedding.embedder import Embedder
+from sbert_search.embed.embedder import Embedder
 from sbert_search.evaluation.perplexity import evaluate_masked
 from sbert_search.evaluation.retrieval import evaluate_retrieval
 from sbert_search.evaluation.sts import evaluate_sts

@@ -12,8 +12,8 @@ from time import perf_counter
 import numpy as np
 from numpy.typing import NDArray
 
-from sbert_search.embedding.delegation import DelegatingEmbedder
-from sbert_search.embedding.protocol import Task, TextEmbedder, TokenizedTexts, Vectors
+from sbert_search.embed.delegation import DelegatingEmbedder
+from sbert_search.embed.protocol import Task, TextEmbedder, TokenizedTexts, Vectors
 from sbert_search.serving.limits import ServerLimits
 from sbert_search.serving.metrics import Metrics
 from sbert_search.serving.models.queue import Arrival, Computed, WorkQueue

@@ -14,7 +14,7 @@ from time import perf_counter
 import numpy as np
 from numpy.typing import NDArray
 
-from sbert_search.embedding.protocol import Vectors
+from sbert_search.embed.protocol import Vectors
 from sbert_search.models.loading.identity import ModelIdentity
 from sbert_search.search.rerankers import Pair, Reranker
 from sbert_search.serving.limits import ServerLimits

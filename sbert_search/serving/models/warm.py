@@ -7,8 +7,8 @@ import threading
 from collections.abc import Callable
 
 from sbert_search.base.progress import warn
-from sbert_search.embedding.delegation import DelegatingEmbedder
-from sbert_search.embedding.protocol import TextEmbedder, TokenizedTexts, Vectors
+from sbert_search.embed.delegation import DelegatingEmbedder
+from sbert_search.embed.protocol import TextEmbedder, TokenizedTexts, Vectors
 from sbert_search.errors import SbertSearchError
 
 # A batch with more tokens makes torch load. With the graph, a batch of several texts has at most

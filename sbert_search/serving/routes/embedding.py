@@ -9,8 +9,8 @@ from typing import TypeVar, cast
 
 import numpy as np
 
-from sbert_search.embedding.protocol import Vectors
-from sbert_search.embedding.similarity import similarity, unit
+from sbert_search.embed.protocol import Vectors
+from sbert_search.embed.vectors import similarity, unit
 from sbert_search.serving.endpoint import AnyOperation, Call, Operation, Reply
 from sbert_search.serving.models.embedder import Embedded, ServedEmbedder
 from sbert_search.serving.models.work import Work, in_thread

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from sbert_search.embedding.embedder import Embedder
+from sbert_search.embed.embedder import Embedder
 from sbert_search.errors import ConfigError, TrainingError
 from sbert_search.models.loading.resolve import resolve_model
 from sbert_search.search.rerankers import Reranker

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from sklearn.linear_model import LogisticRegression, Ridge
 
 from sbert_search.config import from_mapping
-from sbert_search.embedding.embedder import Embedder
+from sbert_search.embed.embedder import Embedder
 from sbert_search.errors import CheckpointError, ConfigError, TrainingError
 from sbert_search.heads.predictor import Predictor
 from sbert_search.heads.training.answer import train_answerer

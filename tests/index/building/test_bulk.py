@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sbert_search.base.files import use_disk
-from sbert_search.embedding.hashing import HashingEmbedder
+from sbert_search.embed.hashing import HashingEmbedder
 from sbert_search.errors import ConfigError, CorpusError, IndexStoreError
 from sbert_search.index.building import id_vectors
 from sbert_search.index.building import id_vectors as bulk

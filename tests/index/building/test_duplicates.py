@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sbert_search.embedding.hashing import HashingEmbedder
+from sbert_search.embed.hashing import HashingEmbedder
 from sbert_search.errors import CorpusError
 from sbert_search.index.building.build import BuildSettings, refuse_conflicting_ids
 from sbert_search.index.index import Index

@@ -17,8 +17,8 @@ import pytest
 
 from sbert_search import BuildSettings, Document, Index
 from sbert_search.base import memory
-from sbert_search.embedding.hashing import HashingEmbedder
-from sbert_search.embedding.protocol import TokenizedTexts, Vectors
+from sbert_search.embed.hashing import HashingEmbedder
+from sbert_search.embed.protocol import TokenizedTexts, Vectors
 from sbert_search.index.building import ingest
 from sbert_search.index.building.build import build_index
 from sbert_search.index.settings import LexicalSettings

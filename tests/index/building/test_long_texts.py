@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sbert_search.embedding.hashing import HashingEmbedder
+from sbert_search.embed.hashing import HashingEmbedder
 from sbert_search.errors import ConfigError
 from sbert_search.index.building.build import BuildSettings
 from sbert_search.index.building.read_settings import ReadSettings

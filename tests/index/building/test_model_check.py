@@ -15,10 +15,10 @@ import torch
 
 from sbert_search.base import options as remedies
 from sbert_search.config import to_mapping
-from sbert_search.embedding.arguments import EmbedderOptions
-from sbert_search.embedding.embedder import Embedder
-from sbert_search.embedding.hashing import HashingEmbedder
-from sbert_search.embedding.protocol import Vectors
+from sbert_search.embed.arguments import EmbedderOptions
+from sbert_search.embed.embedder import Embedder
+from sbert_search.embed.hashing import HashingEmbedder
+from sbert_search.embed.protocol import Vectors
 from sbert_search.errors import ModelMismatch
 from sbert_search.index.building.build import open_for_build
 from sbert_search.index.building.model_check import (
@@ -298,7 +298,7 @@ def test_a_build_that_resumes_and_an_update_keep_the_measured_precision(
     tmp_path: Path, monkeypatch: Any
 ) -> None:
     tiny_bi_encoder(tmp_path / "tokens").save(tmp_path / "model")
-    measured = "sbert_search.embedding.engines.native.inference_precision"
+    measured = "sbert_search.embed.engines.native.inference_precision"
     monkeypatch.setattr(measured, bf16_is_faster)
     # The test also runs on CPUs without bf16, where queries would be embedded in fp32.
     monkeypatch.setattr("sbert_search.base.device.has_onednn", lambda dtype: True)

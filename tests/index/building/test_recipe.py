@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from sbert_search.embedding.hashing import HashingEmbedder
+from sbert_search.embed.hashing import HashingEmbedder
 from sbert_search.errors import ConfigError, CorpusError, ModelMismatch
 from sbert_search.index.building.recipe import IndexRecipe, load_recipe
 from tests.cli.process import ROOT

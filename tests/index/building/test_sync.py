@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from sbert_search.embedding.hashing import HashingEmbedder
+from sbert_search.embed.hashing import HashingEmbedder
 from sbert_search.errors import ConfigError, CorpusError, IndexLocked, IndexStoreError
 from sbert_search.index.building import ingest
 from sbert_search.index.building.sync import TAKEN, SyncReport

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from sbert_search.embedding.hashing import HashingEmbedder
-from sbert_search.embedding.protocol import Vectors
+from sbert_search.embed.hashing import HashingEmbedder
+from sbert_search.embed.protocol import Vectors
 from sbert_search.index.building.model_check import unrelated_cosine
 from sbert_search.index.index import Index
 from sbert_search.search.engine import SearchEngine

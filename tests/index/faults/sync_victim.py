@@ -13,7 +13,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from sbert_search.embedding.hashing import HashingEmbedder
+from sbert_search.embed.hashing import HashingEmbedder
 from sbert_search.index.building import sync
 from sbert_search.index.index import Index
 

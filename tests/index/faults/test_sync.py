@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from sbert_search.embedding.hashing import HashingEmbedder
+from sbert_search.embed.hashing import HashingEmbedder
 from sbert_search.index.index import Index
 from sbert_search.index.upkeep.check import check
 from tests.faults import FAULTS, FULL, Fault, every_step, keep_result

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from sbert_search.embedding.hashing import HashingEmbedder
+from sbert_search.embed.hashing import HashingEmbedder
 from sbert_search.errors import ConfigError, NotAnIndex
 from sbert_search.index.index import Index
 from sbert_search.index.shards.index import ShardedIndex, open_index

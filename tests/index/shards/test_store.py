@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from sbert_search.base.folders import Folder
-from sbert_search.embedding.hashing import HashingEmbedder
+from sbert_search.embed.hashing import HashingEmbedder
 from sbert_search.errors import (
     ConfigError,
     CorpusError,

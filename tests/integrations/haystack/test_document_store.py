@@ -19,7 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sbert_search import records
-from sbert_search.embedding.hashing import HashingEmbedder
+from sbert_search.embed.hashing import HashingEmbedder
 from sbert_search.errors import CorpusError, ModelMismatch
 from sbert_search.index.index import Index
 from sbert_search.index.snapshot import Snapshot

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from sbert_search.cli.main import run
-from sbert_search.embedding.hashing import HashingEmbedder
+from sbert_search.embed.hashing import HashingEmbedder
 from sbert_search.integrations.mteb import SbertSearchEncoder, SbertSearchModel
 from sbert_search.search.options import SearchOptions
 from sbert_search.search.rerankers import BestWindow, Reranker

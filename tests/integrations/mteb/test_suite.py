@@ -9,8 +9,8 @@ import mteb
 import pytest
 from mteb.models.models_protocols import CrossEncoderProtocol, EncoderProtocol, SearchProtocol
 
-from sbert_search.embedding.embedder import Embedder
-from sbert_search.embedding.hashing import HashingEmbedder
+from sbert_search.embed.embedder import Embedder
+from sbert_search.embed.hashing import HashingEmbedder
 from sbert_search.errors import EvaluationError
 from sbert_search.evaluation.retrieval import evaluate_retrieval
 from sbert_search.evaluation.tasks import EvalTask

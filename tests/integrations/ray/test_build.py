@@ -26,8 +26,8 @@ from sbert_search import (
     ShardedIndex,
 )
 from sbert_search.cluster import pool
-from sbert_search.embedding.pipeline import EmbedBatches, embed_batches
-from sbert_search.embedding.protocol import TokenizedTexts, Vectors
+from sbert_search.embed.pipeline import EmbedBatches, embed_batches
+from sbert_search.embed.protocol import TokenizedTexts, Vectors
 from sbert_search.errors import ClusterError, ConfigError, CorpusError
 from sbert_search.index.building import ingest
 from sbert_search.index.building.build import build_index

@@ -14,7 +14,7 @@ import ray
 
 from sbert_search import Query, RayRunner, SearchEngine, ShardedIndex
 from sbert_search.cluster import holders
-from sbert_search.embedding.hashing import HashingEmbedder
+from sbert_search.embed.hashing import HashingEmbedder
 from sbert_search.errors import ClusterError
 from sbert_search.index.shards.manifest import shard_of
 from sbert_search.search.options import SearchMode

@@ -12,7 +12,7 @@ import pytest
 
 from sbert_search import Index, RayRunner, SearchEngine, SearchOptions, ShardedIndex
 from sbert_search.cluster.connection import Lost, Share, connected
-from sbert_search.embedding.hashing import HashingEmbedder
+from sbert_search.embed.hashing import HashingEmbedder
 from sbert_search.errors import ClusterError, ConfigError, CorruptIndex, QueryError
 from sbert_search.search.options import SearchMode
 from tests.index.shards.test_index import QUERIES, Reversing, shown, some_rows

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from sbert_search import BuildSettings, Index, RayRunner, SearchEngine
-from sbert_search.embedding.hashing import HashingEmbedder
+from sbert_search.embed.hashing import HashingEmbedder
 from sbert_search.index.building.build import build_index
 from sbert_search.search.options import SearchMode
 from sbert_search.text.labelled.retrieval import read_queries

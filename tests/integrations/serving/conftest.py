@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sbert_search.embedding.embedder import Embedder
+from sbert_search.embed.embedder import Embedder
 from sbert_search.search.rerankers import Reranker
 from tests.models.tiny import tiny_cross_encoder
 from tests.serving.live import Live, live_server

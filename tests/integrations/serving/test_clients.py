@@ -17,7 +17,7 @@ from huggingface_hub import AsyncInferenceClient, InferenceClient
 from langchain_openai import OpenAIEmbeddings
 from llama_index.embeddings.openai import OpenAIEmbedding
 
-from sbert_search.embedding.embedder import Embedder
+from sbert_search.embed.embedder import Embedder
 from sbert_search.search.rerankers import Reranker
 from tests.integrations.serving.conftest import TEXTS
 from tests.serving.live import Live

@@ -4,7 +4,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sbert_search.embedding.embedder import Embedder
+from sbert_search.embed.embedder import Embedder
 from sbert_search.errors import EvaluationError, ModelError
 from sbert_search.evaluation.sts import evaluate_sts
 from sbert_search.evaluation.tasks import find_task

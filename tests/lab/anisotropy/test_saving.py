@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from sentence_transformers import SentenceTransformer
 
-from sbert_search.embedding.embedder import Embedder
+from sbert_search.embed.embedder import Embedder
 from sbert_search.errors import ConfigError, ModelError
 from sbert_search.lab.anisotropy.remedies import LinearMap, whiten
 from sbert_search.lab.anisotropy.saving import require_free, save_with_map

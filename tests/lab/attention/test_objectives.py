@@ -17,7 +17,7 @@ GOLD = [float(n % 6) for n in range(16)]
 
 def cosines(folder: Path, pairs: list[tuple[str, str]]) -> np.ndarray:
     """Cosines of pairs, each pair computed alone."""
-    from sbert_search.embedding.embedder import Embedder
+    from sbert_search.embed.embedder import Embedder
 
     embedder = Embedder(tiny_bi_encoder(folder))
     both = [F.normalize(torch.from_numpy(embedder.encode(list(pair))), dim=-1) for pair in pairs]

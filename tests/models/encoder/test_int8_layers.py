@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
+from sbert_search.embed.engines.int8 import calibrate
 from sbert_search.errors import ModelError
-from sbert_search.models.encoder.calibration import calibrate
 from sbert_search.models.encoder.encoder import Encoder
 from sbert_search.models.encoder.inference_layers import (
     Calibration,

@@ -13,8 +13,8 @@ import pytest
 import torch
 
 from sbert_search.base import verdicts
+from sbert_search.embed.engines.int8 import calibrate
 from sbert_search.models.encoder import precision
-from sbert_search.models.encoder.calibration import calibrate
 from sbert_search.models.encoder.config import EncoderConfig
 from sbert_search.models.encoder.encoder import Encoder
 from sbert_search.models.encoder.packed import PackedTokens

@@ -14,7 +14,7 @@ from transformers import (
     XLMRobertaModel,
 )
 
-from sbert_search.embedding.embedder import Embedder
+from sbert_search.embed.embedder import Embedder
 from sbert_search.errors import ConfigError, ModelError
 from sbert_search.models.loading.interchange import load_sentence_transformer
 from sbert_search.search.rerankers import Reranker

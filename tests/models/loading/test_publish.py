@@ -14,7 +14,7 @@ from typing import Unpack
 import hf_xet
 import pytest
 
-from sbert_search.embedding.embedder import Embedder
+from sbert_search.embed.embedder import Embedder
 from sbert_search.errors import ConfigError, ModelError
 from sbert_search.models.loading.publish import PushOptions, read_scores, section_of
 from sbert_search.search.rerankers import Reranker

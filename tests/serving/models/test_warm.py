@@ -7,9 +7,9 @@ import threading
 import numpy as np
 import pytest
 
-from sbert_search.embedding.engines.graph import GraphEngine
-from sbert_search.embedding.hashing import HashingEmbedder
-from sbert_search.embedding.protocol import TextEmbedder
+from sbert_search.embed.engines.graph import GraphEngine
+from sbert_search.embed.hashing import HashingEmbedder
+from sbert_search.embed.protocol import TextEmbedder
 from sbert_search.errors import ModelError
 from sbert_search.serving.limits import ServerLimits
 from sbert_search.serving.metrics import Metrics

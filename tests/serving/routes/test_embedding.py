@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sbert_search.embedding.embedder import Embedder
+from sbert_search.embed.embedder import Embedder
 from sbert_search.serving.access import AccessTokens
 from sbert_search.serving.endpoint import Call
 from sbert_search.serving.limits import ServerLimits

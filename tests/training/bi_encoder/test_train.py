@@ -18,7 +18,7 @@ from torch import nn
 
 from sbert_search.base.distributed import Ranks
 from sbert_search.cli.train.group import train
-from sbert_search.embedding.embedder import Embedder
+from sbert_search.embed.embedder import Embedder
 from sbert_search.errors import CheckpointError, ConfigError, ModelError, TrainingError
 from sbert_search.index.index import Index
 from sbert_search.models.bi_encoder import BiEncoder

@@ -1,0 +1,153 @@
+"""Types of arguments: models, options for opening a model, and options for encoding texts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, Required, TypeAlias, TypedDict, Union
+
+from sbert_search.config import is_integer
+from sbert_search.embed.protocol import TextEmbedder
+from sbert_search.embed.vectors import VectorPrecision
+from sbert_search.errors import ConfigError
+
+if TYPE_CHECKING:
+    from sentence_transformers import SentenceTransformer
+
+    from sbert_search.base.device import Precision
+    from sbert_search.embed.engines.protocol import EngineName
+    from sbert_search.models.bi_encoder import BiEncoder
+
+TorchModel: TypeAlias = Union[str, Path, "SentenceTransformer", "BiEncoder"]
+"""A model for `Embedder`: a folder, a name on the Hugging Face hub, or a model in memory."""
+
+ModelLike: TypeAlias = TorchModel | TextEmbedder
+"""A model for an index: a `TorchModel` or an embedder."""
+
+
+CalibrationTexts: TypeAlias = str | Path | Sequence[str] | None
+"""Texts that calibrate a model for int8: a list, or a UTF-8 file with a text in each line.
+
+None: the texts that this package contains.
+"""
+
+
+class EmbedderOptions(TypedDict, total=False):
+    """Options for opening a model by its name or folder; see `Embedder`."""
+
+    device: str
+    engine: EngineName
+    precision: Precision
+    calibrate: CalibrationTexts
+    truncate_dim: int | None
+    prompts: Mapping[str, str] | None
+    default_prompt_name: str | None
+    batch_tokens: int | Literal["auto"] | None
+
+
+class MatchingOptions(EmbedderOptions, total=False):
+    """Options for opening the model that built an index; see `Index.matching_embedder`."""
+
+    quick: bool
+
+
+class CheckedOptions(MatchingOptions, total=False):
+    """Options for opening a model and comparing it with an index; see `Index.matching_embedder`."""
+
+    allow_inexact: bool
+
+
+class _EncodeOptions(TypedDict, total=False):
+    prompt_name: str | None
+    prompt: str | None
+    batch_size: int | None
+    show_progress_bar: bool | None
+    normalize_embeddings: bool
+    truncate_dim: int | None
+
+
+class EncodeOptions(_EncodeOptions, total=False):
+    """Options of encoding to float32; see `Embedder.encode`."""
+
+    precision: Literal["float32"]
+    convert_to_numpy: Literal[True]
+    convert_to_tensor: Literal[False]
+
+
+class SignedOptions(_EncodeOptions, total=False):
+    """Options of encoding to signed integers."""
+
+    precision: Required[Literal["int8", "binary"]]
+    convert_to_numpy: Literal[True]
+    convert_to_tensor: Literal[False]
+
+
+class UnsignedOptions(_EncodeOptions, total=False):
+    """Options of encoding to unsigned integers."""
+
+    precision: Required[Literal["uint8", "ubinary"]]
+    convert_to_numpy: Literal[True]
+    convert_to_tensor: Literal[False]
+
+
+class TensorOptions(_EncodeOptions, total=False):
+    """Options of encoding to one tensor."""
+
+    precision: VectorPrecision
+    convert_to_numpy: bool
+    convert_to_tensor: Required[Literal[True]]
+
+
+class TensorListOptions(_EncodeOptions, total=False):
+    """Options of encoding to a list of tensors."""
+
+    precision: VectorPrecision
+    convert_to_numpy: Required[Literal[False]]
+    convert_to_tensor: Literal[False]
+
+
+class AnyEncodeOptions(_EncodeOptions, total=False):
+    """Options of encoding, each with all values that are allowed."""
+
+    precision: VectorPrecision
+    convert_to_numpy: bool
+    convert_to_tensor: bool
+
+
+def check_batch_tokens(batch_tokens: int | Literal["auto"] | None) -> None:
+    """Refuse a maximum number of tokens that is not None, "auto" or an integer of at least 1.
+
+    Raises:
+        ConfigError: ``batch_tokens`` has another value.
+    """
+    if batch_tokens is not None and batch_tokens != "auto":
+        check_integer("batch_tokens", batch_tokens)
+
+
+def check_integer(name: str, value: object) -> None:
+    """Refuse a value that is not an integer of at least 1.
+
+    Args:
+        name: Name of the option, for the message.
+        value: Value of the option.
+
+    Raises:
+        ConfigError: The value is not an integer, or is below 1.
+    """
+    if not is_integer(value):
+        raise ConfigError(f"{name} is {value!r}; pass an integer.")
+    if value < 1:
+        raise ConfigError(f"{name} is {value}; it must be at least 1.")
+
+
+def check_calibrate(precision: str, texts: CalibrationTexts) -> None:
+    """Refuse calibration texts if the precision needs no calibration.
+
+    Raises:
+        ConfigError: There are texts, and the precision is neither int8 nor fastest.
+    """
+    if texts is not None and precision not in ("int8", "fastest"):
+        raise ConfigError(
+            f"calibrate is given, but precision is {precision}, which needs no calibration; leave "
+            "it out, or choose precision int8."
+        )

@@ -1,0 +1,276 @@
+"""Open a model with an engine that uses torch: load it, convert it and check its output.
+
+An engine is the software that runs a model's forward pass. The engines of this module use torch.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Generic, NamedTuple, Protocol, TypeVar, get_args
+
+import torch
+from torch import nn
+
+from sbert_search.base.device import DTYPES, Precision, resolve_device, resolve_precision
+from sbert_search.base.progress import warn
+from sbert_search.base.verdicts import Verdict
+from sbert_search.embed.arguments import CalibrationTexts
+from sbert_search.embed.engines.int8 import choose_fastest, open_int8
+from sbert_search.embed.engines.protocol import EngineName, OpenedModel
+from sbert_search.errors import ConfigError, ModelError
+from sbert_search.models.loading.folder import ModelDescription, ModelFolder, read_folder
+from sbert_search.models.loading.identity import IN_MEMORY
+from sbert_search.models.loading.resolve import ResolvedModel, resolve_model
+from sbert_search.text.tokens.tokenizer import TextTokenizer
+
+
+def state_sha256(module: nn.Module) -> str:
+    """Hash names, types, shapes and values of all parameters and buffers, in the order of names."""
+    digest = hashlib.sha256()
+    for name, tensor in sorted(module.state_dict().items()):
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
+        data = tensor.detach().cpu().contiguous().flatten().view(torch.uint8)
+        digest.update(memoryview(data.numpy()))
+    return digest.hexdigest()
+
+
+PRECISIONS = {torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16"}
+
+
+class MovableEngine(Protocol):
+    """An engine that can move its model to another device and precision."""
+
+    name: EngineName
+
+    def fastest_precision(self) -> Verdict | None:
+        """Measure whether the CPU computes the model faster in fp32 or in bf16.
+
+        This method must be called before `move`, while the model is on the CPU in fp32.
+
+        Returns:
+            The verdict; None if fp32 is used without a measurement.
+        """
+
+    def move(self, device: torch.device, dtype: torch.dtype) -> None:
+        """Move the model to a device and convert it to a precision."""
+
+
+class TokenizingEngine(Protocol):
+    """An engine with the tokenizer of its model."""
+
+    name: EngineName
+    tokenizer: TextTokenizer
+
+
+E = TypeVar("E", bound=MovableEngine)
+T = TypeVar("T", bound=TokenizingEngine)
+MoveAndCheck = Callable[[E, torch.device, torch.dtype], None]
+
+
+class Placed(NamedTuple, Generic[E]):
+    """An engine on its device.
+
+    Attributes:
+        engine: The engine.
+        device: Its device.
+        dtype: Type of the engine's matrix products, such as bfloat16.
+        verdict: The measurement that chose the precision; None: nothing was measured.
+    """
+
+    engine: E
+    device: torch.device
+    dtype: torch.dtype
+    verdict: Verdict | None
+
+
+def open_engine(
+    load: Callable[[], E], move_and_check: MoveAndCheck[E], *, device: str, precision: Precision
+) -> Placed[E]:
+    """Load an engine and move it to a device and a precision.
+
+    On a CPU, the precision "auto" is the one that `MovableEngine.fastest_precision` chooses, or
+    fp32 if the output in that precision fails the check.
+
+    Args:
+        load: Loads an engine on the CPU in fp32.
+        move_and_check: Moves the engine to the device and the precision. It raises ModelError if
+            the output of the engine changes too much.
+        device: Name of a device, or auto.
+        precision: Precision of the model's weights and matrix products.
+
+    Raises:
+        ConfigError: The device or the precision is unknown or not available.
+        ModelError: The model cannot be loaded, or its output is wrong.
+    """
+    target = resolve_device(device)
+    dtype = resolve_precision(precision, target)  # refuses an unknown name before weights are read
+    engine = load()
+    verdict = None
+    if precision == "auto" and target.type == "cpu":
+        verdict = engine.fastest_precision()
+        dtype = dtype if verdict is None else DTYPES[verdict.choice]
+    try:
+        move_and_check(engine, target, dtype)
+    except ModelError as error:
+        if precision != "auto" or dtype == torch.float32:
+            raise
+        warn(f"{error} Continuing in fp32.")
+        engine, dtype, verdict = load(), torch.float32, None
+        move_and_check(engine, target, dtype)
+    return Placed(engine, target, dtype, verdict)
+
+
+def describe_object(
+    model: nn.Module,
+    description: ModelDescription,
+    engine: T,
+    asked: Mapping[str, str],
+) -> OpenedModel[T]:
+    """Describe the engine of a model in memory, which stays on its device and in its precision.
+
+    Args:
+        model: The model.
+        description: Settings of the model that change its output.
+        engine: The engine that runs the model.
+        asked: The caller's values of ``device``, ``precision`` and ``engine``.
+
+    Raises:
+        ConfigError: An argument in ``asked`` is neither the default nor the value of the model; or
+            the weights have another type than those of `PRECISIONS`.
+    """
+    weights = next(model.parameters())
+    if weights.dtype not in PRECISIONS:
+        raise ConfigError(
+            f"The weights of the model are {weights.dtype}; convert them to float32, bfloat16 or "
+            "float16."
+        )
+    opened = OpenedModel(
+        type(model).__name__,
+        "in memory",
+        description,
+        lambda: IN_MEMORY + state_sha256(model),
+        engine.tokenizer.sha256,
+        engine,
+        PRECISIONS[weights.dtype],
+        str(weights.device),
+    )
+    own = {
+        "device": (opened.device, weights.device.type, "auto"),
+        "precision": (opened.precision, "auto"),
+        "engine": (engine.name, "native"),
+    }
+    for name, value in asked.items():
+        if value not in own[name]:
+            raise ConfigError(
+                f"{name} is {value!r}, but the {opened.name} in memory has {own[name][0]!r} and is "
+                f"not changed; leave {name} out, or save the model and pass its folder."
+            )
+    return opened
+
+
+def check_engine(engine: str) -> None:
+    """Refuse an engine that does not use torch.
+
+    Raises:
+        ConfigError: The engine is neither native nor sentence-transformers.
+    """
+    if engine not in ("native", "sentence-transformers"):
+        raise ConfigError(
+            f"The engine {engine!r} cannot run this model; use native or sentence-transformers."
+        )
+
+
+C = TypeVar("C", bound=MovableEngine, contravariant=True)
+
+
+class CheckedChange(Protocol[C]):
+    """Changes an engine and checks that its output stays nearly the same."""
+
+    def __call__(
+        self, engine: C, change: Callable[[], None], /, *, precision: str, where: str
+    ) -> None:
+        """Call ``change``, and compare the outputs before and after it.
+
+        Args:
+            engine: The engine, on the CPU in fp32.
+            change: Moves the engine to a device or converts it to a precision.
+            precision: Precision after the change. It determines the largest allowed difference.
+            where: Engine, device and precision, for the message.
+
+        Raises:
+            ModelError: The output changes too much.
+        """
+
+
+def open_folder(
+    model: str | Path | None,
+    load: Callable[[ModelFolder, EngineName], E],
+    check: CheckedChange[E],
+    *,
+    device: str,
+    engine: EngineName,
+    precision: Precision,
+    calibrate: CalibrationTexts,
+) -> OpenedModel[E]:
+    """Find a model, load it, move it to a device and a precision, and check its output.
+
+    Args:
+        model: A folder or a name; None: the default model.
+        load: Loads the model of a folder on the CPU in fp32. It uses the named engine if that
+            engine can compute the model, and otherwise another engine.
+        check: Converts the engine, and compares the outputs before and after the conversion.
+        device: Name of a device, or auto.
+        engine: Name of an engine.
+        precision: Precision of the model's weights and matrix products.
+        calibrate: Texts for the calibration of int8.
+
+    Raises:
+        ConfigError: The device, the engine or the precision is unknown or not available.
+        CorpusError: The texts in ``calibrate`` cannot be read, or are too few.
+        ModelError: The model cannot be found or loaded, or its output is wrong.
+    """
+    check_engine(engine)
+    if precision not in get_args(Precision):
+        raise ConfigError(f"precision is {precision!r}; use {', '.join(get_args(Precision))}.")
+    resolved = resolve_model(model)
+    folder = read_folder(resolved.path)
+    if precision == "fastest":
+        candidate = load(folder, engine)
+        precision = choose_fastest(folder, candidate, device=device, texts=calibrate)
+    if precision == "int8":
+        fp32 = load(folder, engine)
+        where = "native on cpu in int8"
+        checked = partial(check, fp32, precision="int8", where=where)
+        return open_int8(resolved, folder, fp32, checked, device=device, texts=calibrate)
+    load_again = partial(load, folder, engine)
+    return place(resolved, folder, load_again, check, device=device, precision=precision)
+
+
+def place(
+    resolved: ResolvedModel,
+    folder: ModelFolder,
+    load: Callable[[], E],
+    check: CheckedChange[E],
+    *,
+    device: str,
+    precision: Precision,
+) -> OpenedModel[E]:
+    """Load a model of a folder as `open_folder` does, in a precision other than int8."""
+
+    def move_and_check(engine: E, target: torch.device, dtype: torch.dtype) -> None:
+        name = PRECISIONS[dtype]
+        where = f"{engine.name} on {target} in {name}"
+        check(engine, lambda: engine.move(target, dtype), precision=name, where=where)
+
+    placed = open_engine(load, move_and_check, device=device, precision=precision)
+    return OpenedModel.from_folder(
+        resolved,
+        folder,
+        placed.engine,
+        PRECISIONS[placed.dtype],
+        str(placed.device),
+        placed.verdict,
+    )

@@ -1,0 +1,216 @@
+"""The interface of the engines of an `Embedder`, and a check of their output.
+
+The check compares the vectors of eight texts that a device computes with those of the CPU in fp32.
+This module does not import torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Generic, Literal, Protocol, TypeVar
+
+import numpy as np
+
+from sbert_search.embed.protocol import TokenizedTexts, Vectors
+from sbert_search.errors import ModelError
+from sbert_search.models.loading.folder import ModelDescription, ModelFolder
+from sbert_search.models.loading.resolve import ResolvedModel
+
+if TYPE_CHECKING:
+    from sbert_search.base.verdicts import Verdict
+    from sbert_search.text.tokens.tokenizer import TextTokenizer
+
+
+EngineName = Literal["native", "onnx", "sentence-transformers"]
+
+
+def pair_engine(engine: EngineName) -> EngineName:
+    """Return the engine of a reranker that is used with an embedder of the given engine.
+
+    It is the same engine, except that native takes the place of onnx, which cannot run rerankers.
+    """
+    return "native" if engine == "onnx" else engine
+
+
+class Engine(Protocol):
+    """The software that runs a model; a call computes the vectors of one batch.
+
+    Attributes:
+        name: Name of the engine.
+        dim: Number of dimensions of a vector before truncation.
+        tokenizer: Tokenizer that truncates texts to the model's limit.
+        batch_tokens: Number of tokens in a batch at which the engine is fast.
+    """
+
+    name: EngineName
+    dim: int
+    tokenizer: TextTokenizer
+    batch_tokens: int
+
+    def __call__(self, tokens: TokenizedTexts) -> Vectors:
+        """Compute vectors in one batch, float32 (n, dim).
+
+        Raises:
+            MemoryError: The device has too little memory for a batch of this size.
+        """
+
+    def start(self, tokens: TokenizedTexts) -> Callable[[], Vectors]:
+        """Begin to compute; return a function that waits for the vectors.
+
+        This method and the returned function raise the errors of `__call__`.
+        """
+
+
+E = TypeVar("E")
+E_co = TypeVar("E_co", covariant=True)
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedModel(Generic[E_co]):
+    """A model ready to compute vectors or scores, and the values that `ModelIdentity` needs.
+
+    Attributes:
+        name: Path or name that the caller gave.
+        origin: Where the model was found, as text for messages.
+        description: Settings that change the output of the model.
+        weights_sha256: Function that hashes the weights.
+        tokenizer_sha256: Function that hashes the tokenizer.
+        engine: Computes vectors or scores.
+        precision: fp32, bf16, fp16 or int8.
+        device: Name of the device.
+        folder: Folder of the model; None if the caller gave a model in memory.
+        verdict: The measurement that chose the precision; None: nothing was measured.
+        calibration: In int8, the hash of the texts of the calibration.
+    """
+
+    name: str
+    origin: str
+    description: ModelDescription
+    weights_sha256: Callable[[], str]
+    tokenizer_sha256: Callable[[], str]
+    engine: E_co
+    precision: str
+    device: str
+    folder: ModelFolder | None = None
+    verdict: Verdict | None = None
+    calibration: str = ""
+
+    @classmethod
+    def from_folder(
+        cls,
+        resolved: ResolvedModel,
+        folder: ModelFolder,
+        engine: E,
+        precision: str,
+        device: str,
+        verdict: Verdict | None = None,
+    ) -> OpenedModel[E]:
+        """Describe an engine whose model was read from a folder."""
+        return OpenedModel(
+            resolved.name,
+            resolved.origin,
+            folder.description,
+            folder.weights_sha256,
+            folder.tokenizer_sha256,
+            engine,
+            precision,
+            device,
+            folder,
+            verdict,
+        )
+
+
+# Lowest accepted cosine of a vector in int8 with the vector of the same text in another precision.
+# For 5,700 sentences and one model, the mean cosine was 0.996 and the lowest 0.981. With other
+# weights, another pooling or a wrong calibration, the cosine is far below 0.98.
+INT8_COSINE = 0.98
+
+SELF_CHECK_TEXTS = (
+    "a",
+    "What is the capital of France?",
+    "Paris is the capital and largest city of France.",
+    "The quick brown fox jumps over the lazy dog.",
+    "Ein Zug fährt um 7:45 Uhr nach Zürich; 東京 is further away.",
+    "def add(x, y):\n    return x + y  # no overflow: ints are unbounded",
+    "Vaccines train the immune system to recognise a pathogen before an infection. " * 4,
+    "In 1998, 3.5% of the 12,000 samples were lost (see table 2), and nobody knew why. " * 16,
+)
+
+
+def check_vectors(reference: Vectors, vectors: Vectors, *, min_cosine: float, where: str) -> None:
+    """Compare vectors of the self-check texts with those of the CPU in fp32.
+
+    Args:
+        reference: Float32 (8, dim), computed on the CPU in fp32.
+        vectors: Vectors of the same texts from the engine that is checked, float32 (8, dim).
+        min_cosine: Minimum cosine similarity of the two vectors of each text.
+        where: Engine, device, precision and kind of batch, for the message.
+
+    Raises:
+        ModelError: A vector is not finite, or its cosine similarity is too low.
+    """
+    if not np.isfinite(vectors).all():
+        row = int(np.flatnonzero(~np.isfinite(vectors).all(axis=1))[0])
+        raise ModelError(
+            f"{where} gives a vector that is not finite for {SELF_CHECK_TEXTS[row][:40]!r}; use "
+            "--device cpu or --precision fp32."
+        )
+    worst, text = _least_cosine(reference, vectors)
+    if not worst >= min_cosine:  # this form also refuses NaN
+        raise ModelError(
+            f"{where} gives wrong vectors: the cosine similarity to the CPU in fp32 is {worst:.6f} "
+            f"for {text[:40]!r}, and at least {min_cosine} is needed; use --device cpu or "
+            "--precision fp32."
+        )
+
+
+def check_alone(together: Vectors, alone: Vectors, *, min_cosine: float, remedy: str) -> None:
+    """Refuse a model whose vector of a text depends on the other texts of the batch.
+
+    Args:
+        together: Vectors of the self-check texts, computed in one batch, float32 (8, dim).
+        alone: Their vectors from the same model, device and precision, each computed alone.
+        min_cosine: Minimum cosine similarity of the two vectors of each text.
+        remedy: What the user can do, for the message.
+
+    Raises:
+        ModelError: A cosine similarity is too low.
+    """
+    worst, text = _least_cosine(together, alone)
+    if worst < min_cosine:
+        raise ModelError(
+            f"The vectors of this model depend on the batch: for {text[:40]!r}, the cosine "
+            f"similarity of the vectors alone and beside other texts is {worst:.6f}, and at least "
+            f"{min_cosine} is needed. {remedy}"
+        )
+
+
+def _least_cosine(first: Vectors, second: Vectors) -> tuple[float, str]:
+    """Return the lowest cosine similarity of the vectors of a text, and this text."""
+    norms = np.linalg.norm(first, axis=1) * np.linalg.norm(second, axis=1)
+    cosines = (first * second).sum(axis=1) / np.maximum(norms, np.finfo(np.float32).tiny)
+    return float(cosines.min()), SELF_CHECK_TEXTS[int(cosines.argmin())]
+
+
+def check_scores(reference: Vectors, scores: Vectors, *, tolerance: float, where: str) -> None:
+    """Compare scores or logits of the self-check texts with those of the CPU in fp32.
+
+    Args:
+        reference: Float32 (n, labels), computed on the CPU in fp32.
+        scores: Scores of the same texts from the engine that is checked, float32 (n, labels).
+        tolerance: Largest allowed difference, relative to the largest absolute value of the
+            reference, or to 1 if that is larger.
+        where: Engine, device and precision, for the message.
+
+    Raises:
+        ModelError: A score is not finite, or differs too much.
+    """
+    if not np.isfinite(scores).all():
+        raise ModelError(f"{where} gives scores that are not finite; use --device cpu.")
+    difference = float(np.abs(scores - reference).max() / max(1.0, np.abs(reference).max()))
+    if not difference <= tolerance:  # this form also refuses NaN
+        raise ModelError(
+            f"{where} gives wrong scores: they differ by {difference:.3g} from those of the CPU in "
+            f"fp32, and {tolerance:g} is allowed; use --device cpu or --precision fp32."
+        )

@@ -1,0 +1,32 @@
+"""The padded form of a bi-encoder gives the embeddings of the packed one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from sbert_search.embed.engines.export import PaddedBiEncoder
+from sbert_search.models.bi_encoder import BiEncoder
+from sbert_search.models.encoder.packed import PackedTokens
+from sbert_search.models.heads import Normalize
+from tests.models.tiny import tiny_encoder, tiny_tokenizer
+
+IDS = torch.tensor([[5, 6, 7, 8], [9, 10, 0, 0], [11, 0, 0, 0]])
+MASK = (IDS > 0).long()
+
+
+@pytest.mark.parametrize("pooling", [("mean",), ("cls", "max", "lasttoken")])
+@torch.no_grad()
+def test_embeddings_are_equal_and_the_model_stays_usable(
+    tmp_path: Path, pooling: tuple[str, ...]
+) -> None:
+    model = BiEncoder(
+        tiny_encoder(), tiny_tokenizer(tmp_path), pooling=pooling, head=[Normalize()]
+    ).eval()
+    tokens = PackedTokens.from_padded(IDS, MASK)
+    expected = model(tokens)
+    padded = PaddedBiEncoder(model).eval()
+    torch.testing.assert_close(padded(IDS, MASK), expected, atol=1e-5, rtol=0)
+    assert torch.equal(model(tokens), expected)
