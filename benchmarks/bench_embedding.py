@@ -39,7 +39,7 @@ from texts import data_folder, documents, sentences
 from sbert_search import Embedder
 from sbert_search.base.device import MatmulRate, Precision, matmul_rate
 from sbert_search.embed.protocol import Vectors
-from sbert_search.metrics.correlation import spearman
+from sbert_search.evaluate.metrics.correlation import spearman
 from sbert_search.models.encoder.config import EncoderConfig, flops_per_token
 from sbert_search.models.encoder.weights import load_encoder
 from sbert_search.models.loading.resolve import resolve_model

@@ -29,11 +29,11 @@ from sbert_search.base.files import replace_file
 from sbert_search.base.machine import made_with
 from sbert_search.embed.cache import CachedEmbedder
 from sbert_search.embed.embedder import Embedder
-from sbert_search.evaluation.compare import compare_runs
-from sbert_search.evaluation.report import write_reports
-from sbert_search.evaluation.retrieval import evaluate_retrieval
-from sbert_search.evaluation.sts import evaluate_sts
-from sbert_search.evaluation.tasks import find_task
+from sbert_search.evaluate.compare import compare_runs
+from sbert_search.evaluate.report import write_reports
+from sbert_search.evaluate.retrieval import evaluate_retrieval
+from sbert_search.evaluate.similarity import evaluate_sts
+from sbert_search.evaluate.tasks import find_task
 from sbert_search.lab.anisotropy.analyze import analyze_anisotropy
 from sbert_search.lab.anisotropy.remedies import LinearMap, MappedEmbedder
 from sbert_search.lab.anisotropy.report import UNCHANGED, AnisotropyReport

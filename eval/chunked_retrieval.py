@@ -36,14 +36,19 @@ from sbert_search.base.files import replace_file
 from sbert_search.base.machine import made_with
 from sbert_search.base.progress import note
 from sbert_search.embed.embedder import Embedder
-from sbert_search.evaluation.compare import compare_runs
-from sbert_search.evaluation.manifest import read_evaluation
-from sbert_search.evaluation.retrieval import evaluate_retrieval
-from sbert_search.evaluation.tasks import find_task
+from sbert_search.evaluate.compare import compare_runs
+from sbert_search.evaluate.manifest import read_evaluation
+from sbert_search.evaluate.metrics.ranking import score_run
+from sbert_search.evaluate.metrics.significance import (
+    Difference,
+    compare_means,
+    holm,
+    mean_interval,
+)
+from sbert_search.evaluate.retrieval import evaluate_retrieval
+from sbert_search.evaluate.tasks import find_task
 from sbert_search.index.building.build import BuildSettings
 from sbert_search.index.index import Index
-from sbert_search.metrics.ranking import score_run
-from sbert_search.metrics.significance import Difference, compare_means, holm, mean_interval
 from sbert_search.models.loading.identity import sha256_of
 from sbert_search.search.options import SearchMode, SearchOptions
 from sbert_search.text.tokens.chunking import WHOLE_WORDS

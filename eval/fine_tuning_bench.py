@@ -22,10 +22,10 @@ from sbert_search.base.progress import note
 from sbert_search.base.seed import seed_all
 from sbert_search.config import to_mapping
 from sbert_search.embed.embedder import Embedder
-from sbert_search.evaluation.sts import evaluate_sts, unseen_pairs
-from sbert_search.evaluation.tasks import find_task
-from sbert_search.metrics.correlation import spearman
-from sbert_search.metrics.significance import mean_interval
+from sbert_search.evaluate.metrics.correlation import spearman
+from sbert_search.evaluate.metrics.significance import mean_interval
+from sbert_search.evaluate.similarity import evaluate_sts, unseen_pairs
+from sbert_search.evaluate.tasks import find_task
 from sbert_search.models.bi_encoder import BiEncoder
 from sbert_search.models.encoder.encoder import Encoder
 from sbert_search.models.loading.folder import read_folder

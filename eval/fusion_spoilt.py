@@ -33,11 +33,11 @@ from sbert_search.base.progress import note
 from sbert_search.embed.cache import CachedEmbedder
 from sbert_search.embed.embedder import Embedder
 from sbert_search.embed.protocol import TextEmbedder
-from sbert_search.evaluation.retrieval import evaluate_retrieval
-from sbert_search.evaluation.tasks import find_task
+from sbert_search.evaluate.metrics.significance import compare_means
+from sbert_search.evaluate.retrieval import evaluate_retrieval
+from sbert_search.evaluate.tasks import find_task
 from sbert_search.index.building.model_check import unrelated_cosine
 from sbert_search.lab.anisotropy.remedies import LinearMap, MappedEmbedder
-from sbert_search.metrics.significance import compare_means
 from sbert_search.search.options import SearchOptions
 from sbert_search.text.documents import CorpusReader
 from sbert_search.text.labelled.retrieval import read_queries

@@ -31,11 +31,16 @@ from sbert_search.base.progress import note
 from sbert_search.embed.cache import CachedEmbedder
 from sbert_search.embed.embedder import Embedder
 from sbert_search.embed.protocol import Vectors
-from sbert_search.evaluation.retrieval import evaluate_retrieval
-from sbert_search.evaluation.sts import evaluate_sts
-from sbert_search.evaluation.tasks import find_task
-from sbert_search.metrics.correlation import spearman
-from sbert_search.metrics.significance import Difference, compare_correlations, compare_means, holm
+from sbert_search.evaluate.metrics.correlation import spearman
+from sbert_search.evaluate.metrics.significance import (
+    Difference,
+    compare_correlations,
+    compare_means,
+    holm,
+)
+from sbert_search.evaluate.retrieval import evaluate_retrieval
+from sbert_search.evaluate.similarity import evaluate_sts
+from sbert_search.evaluate.tasks import find_task
 from sbert_search.search.options import SearchOptions
 from sbert_search.search.rerankers import Reranker
 from sbert_search.text.documents import CorpusReader

@@ -38,7 +38,7 @@ from kept import kept
 from sbert_search.base.files import replace_file
 from sbert_search.base.machine import made_with
 from sbert_search.base.progress import note
-from sbert_search.evaluation.perplexity import unigram_entropy
+from sbert_search.evaluate.perplexity import unigram_entropy
 from sbert_search.text.tokens.shards import TokenShards
 from sbert_search.text.tokens.tokenizer import TextTokenizer
 from sbert_search.training.loop.log import LOG, read_log

@@ -28,12 +28,12 @@ from sbert_search.config import from_mapping, to_mapping
 from sbert_search.embed.cache import CachedEmbedder
 from sbert_search.embed.embedder import Embedder
 from sbert_search.embed.protocol import TextEmbedder
-from sbert_search.evaluation.compare import ALPHA, compare_runs
-from sbert_search.evaluation.manifest import Evaluation, read_evaluation
-from sbert_search.evaluation.report import write_reports
-from sbert_search.evaluation.retrieval import evaluate_retrieval
-from sbert_search.evaluation.tasks import EvalTask, find_task
-from sbert_search.metrics.significance import holm
+from sbert_search.evaluate.compare import ALPHA, compare_runs
+from sbert_search.evaluate.manifest import Evaluation, read_evaluation
+from sbert_search.evaluate.metrics.significance import holm
+from sbert_search.evaluate.report import write_reports
+from sbert_search.evaluate.retrieval import evaluate_retrieval
+from sbert_search.evaluate.tasks import EvalTask, find_task
 from sbert_search.search.options import SearchMode, SearchOptions
 from sbert_search.search.ranking import Fusion
 from sbert_search.search.rerankers import BestWindow, Reranker

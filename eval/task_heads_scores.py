@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 from task_heads_trials import Task
 
+from sbert_search.evaluate.metrics.calibration import expected_calibration_error, probabilities
 from sbert_search.heads.training.answer_scores import answer_metrics
 from sbert_search.heads.training.labelled_rows import (
     dev_metrics,
@@ -16,7 +17,6 @@ from sbert_search.heads.training.labelled_rows import (
     targets_of,
 )
 from sbert_search.heads.training.word_rows import tag_metrics
-from sbert_search.metrics.calibration import expected_calibration_error, probabilities
 from sbert_search.models.question_answerer import QuestionAnswerer
 from sbert_search.models.sequence_classifier import SequenceClassifier
 from sbert_search.models.token_classifier import TokenClassifier

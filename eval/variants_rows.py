@@ -32,10 +32,11 @@ from sbert_search.base.distributed import join_ranks
 from sbert_search.base.files import replace_file
 from sbert_search.base.machine import made_with
 from sbert_search.config import from_mapping, to_mapping, with_overrides
-from sbert_search.embed.baselines import open_baselines
-from sbert_search.evaluation.perplexity import evaluate_masked
-from sbert_search.evaluation.sts import evaluate_sts
-from sbert_search.evaluation.tasks import find_task
+from sbert_search.evaluate.baselines import open_baselines
+from sbert_search.evaluate.metrics.significance import mean_interval
+from sbert_search.evaluate.perplexity import evaluate_masked
+from sbert_search.evaluate.similarity import evaluate_sts
+from sbert_search.evaluate.tasks import find_task
 from sbert_search.lab.variants.measuring import Measuring
 from sbert_search.lab.variants.recipe import (
     VariantsRecipe,
@@ -44,7 +45,6 @@ from sbert_search.lab.variants.recipe import (
     with_data,
 )
 from sbert_search.lab.variants.run import claim
-from sbert_search.metrics.significance import mean_interval
 from sbert_search.models.pretraining import MaskedLanguageModel, fill_mask
 from sbert_search.text.documents import CorpusReader, FieldNames
 from sbert_search.training.loop.checkpoint import checkpoints

@@ -13,14 +13,14 @@ from torch import nn
 
 from sbert_search.base.progress import note
 from sbert_search.errors import ConfigError, CorpusError
-from sbert_search.heads.predictor import Predictor, Text
-from sbert_search.metrics.calibration import (
+from sbert_search.evaluate.metrics.calibration import (
     COLDEST,
     HOTTEST,
     expected_calibration_error,
     fit_temperature,
     probabilities,
 )
+from sbert_search.heads.predictor import Predictor, Text
 from sbert_search.models.heads import activation_path
 from sbert_search.models.loading.folder import read_folder
 from sbert_search.models.loading.native_support import pair_activation

@@ -11,15 +11,24 @@ from pathlib import Path
 import numpy as np
 
 from sbert_search.errors import EvaluationError
-from sbert_search.evaluation.manifest import Evaluation, Stopwatch, make_manifest
-from sbert_search.evaluation.statistics import CLASSES, COUNTS
-from sbert_search.evaluation.tasks import EvalTask, TaskColumns, check_files
+from sbert_search.evaluate.manifest import Evaluation, Stopwatch, make_manifest
+from sbert_search.evaluate.metrics.calibration import expected_calibration_error, probabilities
+from sbert_search.evaluate.metrics.correlation import pearson, spearman
+from sbert_search.evaluate.metrics.heads import (
+    EntityScores,
+    accuracy,
+    answer_f1,
+    confusion,
+    exact_match,
+    f1,
+    macro_f1,
+    matthews,
+    scores_by_type,
+    sentence_counts,
+)
+from sbert_search.evaluate.metrics.sums import CLASSES, COUNTS
+from sbert_search.evaluate.tasks import EvalTask, TaskColumns, check_files
 from sbert_search.heads.predictor import Predictor, Text
-from sbert_search.metrics.answers import answer_f1, exact_match
-from sbert_search.metrics.calibration import expected_calibration_error, probabilities
-from sbert_search.metrics.classification import accuracy, confusion, f1, macro_f1, matthews
-from sbert_search.metrics.correlation import pearson, spearman
-from sbert_search.metrics.entities import EntityScores, scores_by_type, sentence_counts
 from sbert_search.models.sequence_classifier import SequenceClassifier
 from sbert_search.models.token_classifier import TokenClassifier
 from sbert_search.records import LabelledText, Question

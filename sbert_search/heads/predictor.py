@@ -21,6 +21,7 @@ from sbert_search.embed.arguments import check_batch_tokens, check_integer
 from sbert_search.embed.protocol import Vectors
 from sbert_search.embed.token_budget import BatchLauncher, Started, collect_all, launch_windows
 from sbert_search.errors import ConfigError, CorpusError, ModelError
+from sbert_search.evaluate.metrics.calibration import probabilities
 from sbert_search.heads.answering import AskedText, best_answer, rows_of
 from sbert_search.heads.engine import Head, open_head, per_token_logits, require_finite
 from sbert_search.heads.results import Prediction, TaskName, TextAnswer, TextEntities, TextLabel
@@ -31,7 +32,6 @@ from sbert_search.heads.tagging import (
     tags_of_words,
     words_of,
 )
-from sbert_search.metrics.calibration import probabilities
 from sbert_search.models.loading.identity import ModelIdentity
 from sbert_search.models.question_answerer import QuestionAnswerer
 from sbert_search.models.sequence_classifier import SequenceClassifier

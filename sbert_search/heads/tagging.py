@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sbert_search.embed.protocol import Vectors
+from sbert_search.evaluate.metrics.calibration import probabilities
 from sbert_search.heads.results import TextEntities, TextEntity
-from sbert_search.metrics.calibration import probabilities
 from sbert_search.models.token_classifier import TokenClassifier
 from sbert_search.tag_schemes import OUTSIDE, entities
 from sbert_search.text.tokens.tokenizer import Ids

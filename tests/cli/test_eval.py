@@ -5,10 +5,10 @@ import numpy as np
 import pytest
 
 from sbert_search.embed.hashing import HashingEmbedder
-from sbert_search.evaluation.report import write_reports
-from sbert_search.evaluation.retrieval import evaluate_retrieval
-from sbert_search.evaluation.sts import evaluate_sts
-from sbert_search.evaluation.tasks import find_task
+from sbert_search.evaluate.report import write_reports
+from sbert_search.evaluate.retrieval import evaluate_retrieval
+from sbert_search.evaluate.similarity import evaluate_sts
+from sbert_search.evaluate.tasks import find_task
 from sbert_search.index.index import Index
 from sbert_search.models.loading.publish import read_scores
 from tests.cli.process import sbert_search

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sbert_search.evaluation.tasks import EvalTask, find_task
+from sbert_search.evaluate.tasks import EvalTask, find_task
 from tests.cli.process import ROOT
 from tests.models.tiny import WORDS, tiny_bi_encoder
 

@@ -37,7 +37,7 @@ def said(monkeypatch: pytest.MonkeyPatch, script: Script) -> list[list[str]]:
         return done.stdout
 
     monkeypatch.setattr(importlib.import_module("pretraining"), "command", run)
-    monkeypatch.setattr("sbert_search.evaluation.tasks.find_task", any_revision)
+    monkeypatch.setattr("sbert_search.evaluate.tasks.find_task", any_revision)
     return commands
 
 

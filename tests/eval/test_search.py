@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from sbert_search.evaluation.tasks import EvalTask, Kind
+from sbert_search.evaluate.tasks import EvalTask, Kind
 from tests.eval.conftest import Script, any_revision, assert_no_paths
 from tests.models.tiny import tiny_bi_encoder, tiny_cross_encoder
 

@@ -15,7 +15,7 @@ from sbert_search.cli.console import emit, say, show_table
 from sbert_search.cli.options.shared import shared_options
 
 if TYPE_CHECKING:
-    from sbert_search.evaluation.compare import Comparison
+    from sbert_search.evaluate.compare import Comparison
 
 _SHOWN = 5  # number of gains, of losses and of the entries of a list to print
 MAX_DRAWS = 1_000_000  # more draws take minutes and hardly change an interval
@@ -61,7 +61,7 @@ def compare(
     and metrics that are compared.
     """
     from sbert_search.base.folders import require_apart
-    from sbert_search.evaluation.compare import compare_runs
+    from sbert_search.evaluate.compare import compare_runs
 
     comparisons = compare_runs(run_a, run_b, metrics=metrics, draws=draws, seed=seed)
     if svg:
@@ -92,7 +92,7 @@ def _records(run: Path) -> list[Path]:
 
 def _draw(comparison: Comparison, path: Path) -> None:
     from sbert_search.base.files import replace_file
-    from sbert_search.evaluation.plots import draw_sorted
+    from sbert_search.evaluate.report import draw_sorted
 
     path.parent.mkdir(parents=True, exist_ok=True)
     title = f"{comparison.task} {comparison.metric}: gain of B over A on every item"

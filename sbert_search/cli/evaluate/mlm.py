@@ -59,7 +59,7 @@ def mlm(
     how often each token occurs. Compare losses only between models with the same vocabulary.
     """
     from sbert_search.base.device import resolve_device
-    from sbert_search.evaluation.perplexity import evaluate_masked
+    from sbert_search.evaluate.perplexity import evaluate_masked
     from sbert_search.models.loading.resolve import resolve_model
     from sbert_search.models.pretraining import MaskedLanguageModel
     from sbert_search.text.documents import CorpusReader, FieldNames

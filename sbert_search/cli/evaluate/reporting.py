@@ -15,8 +15,8 @@ from sbert_search.cli.options.shared import refuse_typed
 from sbert_search.errors import EvaluationError
 
 if TYPE_CHECKING:
-    from sbert_search.evaluation.manifest import Evaluation
-    from sbert_search.evaluation.tasks import EvalSuite, EvalTask, Kind
+    from sbert_search.evaluate.manifest import Evaluation
+    from sbert_search.evaluate.tasks import EvalSuite, EvalTask, Kind
 
     Evaluate = Callable[[EvalTask], Evaluation]
 
@@ -44,9 +44,9 @@ def report(
         EvaluationError: The suite has no task that can be run.
         ConfigError: The suite requests the mean of different metrics.
     """
-    from sbert_search.evaluation.expected import judge, load_expected
-    from sbert_search.evaluation.report import refuse_overwriting, write_reports
-    from sbert_search.evaluation.tasks import distinct_tasks, find_task, load_suite, suite_of
+    from sbert_search.evaluate.compare import judge, load_expected
+    from sbert_search.evaluate.report import refuse_overwriting, write_reports
+    from sbert_search.evaluate.tasks import distinct_tasks, find_task, load_suite, suite_of
 
     tasks, suite, out = options.tasks, options.suite, options.out
     if bool(tasks) == bool(suite):
@@ -92,7 +92,7 @@ def _show(
     *,
     as_json: bool,
 ) -> None:
-    from sbert_search.evaluation.report import remarks, score_table, system_table
+    from sbert_search.evaluate.report import remarks, score_table, system_table
 
     if not as_json:
         show_table(*score_table(evaluations, suite))

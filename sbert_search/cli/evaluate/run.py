@@ -77,7 +77,7 @@ def sts(
         )
     if cross_encoder:
         refuse_typed(ctx, {"model", "no_cache"}, "with --cross-encoder")
-    from sbert_search.evaluation.sts import evaluate_sts
+    from sbert_search.evaluate.similarity import evaluate_sts
     from sbert_search.text.labelled.pairs import read_pairs
 
     seen = read_pairs(trained_on) if trained_on else []
@@ -91,7 +91,7 @@ def sts(
         return report("sts", evaluator(options.cross_encoder(cross_encoder)), options)
     systems = {}
     if baselines:
-        from sbert_search.embed.baselines import open_baselines
+        from sbert_search.evaluate.baselines import open_baselines
 
         embedders = open_baselines(options.model, device=options.device)
         systems = {name: evaluator(embedder) for name, embedder in embedders.items()}
@@ -121,7 +121,7 @@ def retrieval(
     a document of the corpus, with the same id and text, its results leave out this document.
     """
     from sbert_search.embed.engines.protocol import pair_engine
-    from sbert_search.evaluation.retrieval import evaluate_retrieval
+    from sbert_search.evaluate.retrieval import evaluate_retrieval
     from sbert_search.search.rerankers import BestWindow
 
     options, search = EvalOptions.of(ctx), search_options(ctx)
@@ -155,7 +155,7 @@ def rerank(ctx: click.Context, /, **_: object) -> int:
 
     The cross-encoder orders the given candidates of each query.
     """
-    from sbert_search.evaluation.rerank import evaluate_rerank
+    from sbert_search.evaluate.cross_encoders import evaluate_rerank
 
     options = EvalOptions.of(ctx)
     model = options.cross_encoder(options.model)
@@ -168,7 +168,7 @@ def rerank(ctx: click.Context, /, **_: object) -> int:
 @click.pass_context
 def nli(ctx: click.Context, /, **_: object) -> int:
     """Measure a cross-encoder on inference (NLI)."""
-    from sbert_search.evaluation.nli import evaluate_nli
+    from sbert_search.evaluate.cross_encoders import evaluate_nli
 
     options = EvalOptions.of(ctx)
     model = options.cross_encoder(options.model)
@@ -185,7 +185,7 @@ def triplets(ctx: click.Context, /, **_: object) -> int:
 
     This is the share of anchors that are nearer to their positive text than to every negative.
     """
-    from sbert_search.evaluation.triplets import evaluate_triplets
+    from sbert_search.evaluate.similarity import evaluate_triplets
 
     options = EvalOptions.of(ctx)
     with options.embedder() as embedder:

@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from sbert_search.evaluate.metrics.heads import answer_f1, exact_match
 from sbert_search.heads.training.answer_windows import WindowConfig, WindowRows
-from sbert_search.metrics.answers import answer_f1, exact_match
 from sbert_search.models.question_answerer import QuestionAnswerer, best_spans
 from sbert_search.records import Question
 from sbert_search.text.tokens.batching import TOKENS_AT_ONCE, token_batches

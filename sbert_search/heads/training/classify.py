@@ -18,6 +18,8 @@ from sbert_search.base.distributed import Ranks
 from sbert_search.base.progress import note
 from sbert_search.base.seed import seed_all
 from sbert_search.errors import ConfigError, CorpusError
+from sbert_search.evaluate.metrics.calibration import fit_temperature
+from sbert_search.evaluate.metrics.correlation import METRICS, GoldScores
 from sbert_search.heads.training import adversarial
 from sbert_search.heads.training.frozen import CachedStates
 from sbert_search.heads.training.frozen_classifier import FrozenClassifier, cached_states
@@ -35,7 +37,6 @@ from sbert_search.heads.training.settings import (
     class_weights,
     split_rows,
 )
-from sbert_search.metrics.calibration import fit_temperature
 from sbert_search.models.encoder.packed import PackedTokens
 from sbert_search.models.loading.resolve import resolve_model
 from sbert_search.models.losses.logits import (
@@ -47,7 +48,6 @@ from sbert_search.models.sequence_classifier import SequenceClassifier, trained_
 from sbert_search.models.side_file import Pooling, SideFile, read_side_file, write_side_file
 from sbert_search.records import LabelledText
 from sbert_search.text.labelled.texts import LabelKind, classes_of, read_labelled_texts
-from sbert_search.training.data.gold_scores import METRICS, GoldScores
 from sbert_search.training.data.token_table import TokenTable
 from sbert_search.training.loop.batching import Batches, BatchingConfig, Rows
 from sbert_search.training.loop.early_stopping import DevMetrics, fingerprint_of

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from sbert_search.base.progress import warn
 from sbert_search.errors import CorpusError, TrainingError
-from sbert_search.metrics.classification import (
+from sbert_search.evaluate.metrics.heads import (
     accuracy,
     confusion,
     f1,

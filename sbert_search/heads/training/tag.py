@@ -19,6 +19,7 @@ from sbert_search.base.device import resolve_device
 from sbert_search.base.distributed import Ranks
 from sbert_search.base.seed import seed_all
 from sbert_search.errors import ConfigError, CorpusError, TrainingError
+from sbert_search.evaluate.metrics.calibration import fit_temperature
 from sbert_search.heads.training import adversarial
 from sbert_search.heads.training.frozen import CachedStates, train_only
 from sbert_search.heads.training.settings import (
@@ -34,7 +35,6 @@ from sbert_search.heads.training.word_rows import (
     predict_emissions,
     tag_metrics,
 )
-from sbert_search.metrics.calibration import fit_temperature
 from sbert_search.models.loading.resolve import resolve_model
 from sbert_search.models.losses.logits import class_cross_entropy
 from sbert_search.models.side_file import SideFile, read_side_file, write_side_file

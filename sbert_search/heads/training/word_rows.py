@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from sbert_search.base.progress import warn
-from sbert_search.metrics.entities import entity_scores
+from sbert_search.evaluate.metrics.heads import entity_scores
 from sbert_search.models.encoder.packed import PackedTokens
 from sbert_search.models.token_classifier import TokenClassifier
 from sbert_search.records import TaggedTokens

@@ -12,12 +12,12 @@ from sbert_search.base.cache import digest_of
 from sbert_search.config import to_mapping
 from sbert_search.embed.arguments import ModelLike
 from sbert_search.errors import EvaluationError
+from sbert_search.evaluate.metrics.ranking import ties_by_hash
 from sbert_search.index.building.model_check import as_embedder
 from sbert_search.index.index import Index
 from sbert_search.index.settings import LexicalSettings
 from sbert_search.integrations.conditions import Conditions, all_of
 from sbert_search.integrations.mteb.models import meta_of
-from sbert_search.metrics.ranking import ties_by_hash
 from sbert_search.records import Query, Run
 from sbert_search.search.engine import SearchEngine
 from sbert_search.search.options import SearchOptions

@@ -15,26 +15,26 @@ from sbert_search.base.progress import note, warn
 from sbert_search.embed.cache import CachedEmbedder
 from sbert_search.embed.embedder import Embedder
 from sbert_search.embed.protocol import TextEmbedder, Vectors
-from sbert_search.evaluation.manifest import Evaluation
-from sbert_search.evaluation.retrieval import evaluate_retrieval
-from sbert_search.evaluation.sts import evaluate_sts
-from sbert_search.evaluation.tasks import EvalTask, distinct_tasks, find_task
-from sbert_search.lab.anisotropy.layer_sums import DIMENSIONS, HIGH, QUANTILES
-from sbert_search.lab.anisotropy.layers import pass_texts
-from sbert_search.lab.anisotropy.remedies import LinearMap, MappedEmbedder, fit_remedies
-from sbert_search.lab.anisotropy.report import UNCHANGED, AnisotropyReport, SentenceFigures
-from sbert_search.lab.opening import open_folder
-from sbert_search.lab.sampling import sample_texts
-from sbert_search.metrics.isotropy import (
+from sbert_search.evaluate.manifest import Evaluation
+from sbert_search.evaluate.metrics.isotropy import (
     UnitSums,
     cosine_quantiles,
     deviations,
     effective_rank,
     first_direction,
     pair_cosines,
+    uniformity,
     unit_rows,
 )
-from sbert_search.metrics.uniformity import uniformity
+from sbert_search.evaluate.retrieval import evaluate_retrieval
+from sbert_search.evaluate.similarity import evaluate_sts
+from sbert_search.evaluate.tasks import EvalTask, distinct_tasks, find_task
+from sbert_search.lab.anisotropy.layer_sums import DIMENSIONS, HIGH, QUANTILES
+from sbert_search.lab.anisotropy.layers import pass_texts
+from sbert_search.lab.anisotropy.remedies import LinearMap, MappedEmbedder, fit_remedies
+from sbert_search.lab.anisotropy.report import UNCHANGED, AnisotropyReport, SentenceFigures
+from sbert_search.lab.opening import open_folder
+from sbert_search.lab.sampling import sample_texts
 from sbert_search.models.bi_encoder import BiEncoder
 from sbert_search.search.options import SearchOptions
 

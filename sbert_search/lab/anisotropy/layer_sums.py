@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from sbert_search.metrics.isotropy import (
+from sbert_search.evaluate.metrics.isotropy import (
     Array,
     UnitSums,
     cosine_quantiles,

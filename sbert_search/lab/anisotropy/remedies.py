@@ -11,8 +11,8 @@ import numpy as np
 from sbert_search.embed.delegation import DelegatingEmbedder
 from sbert_search.embed.protocol import TextEmbedder, TokenizedTexts, Vectors
 from sbert_search.errors import ConfigError, EvaluationError
-from sbert_search.metrics.isotropy import Array
-from sbert_search.metrics.uniformity import Vectors as FloatRows
+from sbert_search.evaluate.metrics.isotropy import Array
+from sbert_search.evaluate.metrics.isotropy import Vectors as FloatRows
 from sbert_search.models.loading.identity import ModelIdentity
 
 # Principal directions whose variance is below this share of the largest variance count as

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from sbert_search.base.arrays import Ints
 from sbert_search.errors import EvaluationError
-from sbert_search.metrics.correlation import spearman
+from sbert_search.evaluate.metrics.correlation import spearman
 from sbert_search.models.bi_encoder import BiEncoder
 from sbert_search.models.encoder.encoder import Encoder
 from sbert_search.models.encoder.packed import PackedTokens

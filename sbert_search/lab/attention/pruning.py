@@ -12,9 +12,9 @@ import numpy as np
 import torch
 
 from sbert_search.base.progress import progress
+from sbert_search.evaluate.metrics.isotropy import Array
 from sbert_search.lab.attention.gates import gated
 from sbert_search.lab.attention.objectives import Objective
-from sbert_search.metrics.isotropy import Array
 
 SHARES = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8)  # shares of heads removed in the measurements
 TOLERANCE = 0.01  # largest relative loss of score at which heads count as removable

@@ -9,10 +9,10 @@ from typing import TypedDict, Unpack
 from sbert_search.base.progress import progress
 from sbert_search.config import from_mapping
 from sbert_search.errors import ConfigError, EvaluationError
-from sbert_search.evaluation.compare import read_runs
-from sbert_search.evaluation.manifest import EvaluationRecord
-from sbert_search.evaluation.retrieval import collection_files
-from sbert_search.evaluation.tasks import EvalTask
+from sbert_search.evaluate.compare import read_runs
+from sbert_search.evaluate.manifest import EvaluationRecord
+from sbert_search.evaluate.retrieval import collection_files
+from sbert_search.evaluate.tasks import EvalTask
 from sbert_search.lab.errors.items import Analysed
 from sbert_search.lab.errors.record import ErrorReport
 from sbert_search.lab.errors.retrieval import analyze_queries

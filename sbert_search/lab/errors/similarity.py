@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from sbert_search.evaluate.metrics.correlation import ranks
 from sbert_search.lab.errors.items import Analysed
 from sbert_search.lab.errors.record import ErrorItem
 from sbert_search.lab.errors.words import WordReader, overlap
-from sbert_search.metrics.correlation import ranks
 from sbert_search.records import TextPair
 
 RANK_ERROR = "rank error"

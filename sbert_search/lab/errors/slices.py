@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from sbert_search.metrics.significance import DRAWS, LEVEL, mean_interval
+from sbert_search.evaluate.metrics.significance import DRAWS, LEVEL, mean_interval
 
 GROUPS = 3  # largest number of slices by one feature
 _CELLS = 1 << 21  # draws x items that are computed at a time: 16 MiB of float64

@@ -11,10 +11,10 @@ from torch import nn
 from sbert_search.base.device import resolve_device
 from sbert_search.base.files import remove_tree
 from sbert_search.embed.embedder import Embedder
-from sbert_search.evaluation.perplexity import evaluate_masked
-from sbert_search.evaluation.retrieval import evaluate_retrieval
-from sbert_search.evaluation.sts import evaluate_sts
-from sbert_search.evaluation.tasks import Kind, distinct_tasks, find_task
+from sbert_search.evaluate.perplexity import evaluate_masked
+from sbert_search.evaluate.retrieval import evaluate_retrieval
+from sbert_search.evaluate.similarity import evaluate_sts
+from sbert_search.evaluate.tasks import Kind, distinct_tasks, find_task
 from sbert_search.heads.evaluation import evaluate_classify
 from sbert_search.heads.predictor import Predictor
 from sbert_search.heads.training.classify import ClassifyRecipe, train_classifier

@@ -9,8 +9,8 @@ from statistics import mean
 
 from sbert_search.base.machine import MadeWith
 from sbert_search.config import to_mapping
+from sbert_search.evaluate.metrics.significance import mean_interval
 from sbert_search.lab.variants.pieces import BUDGETS, Budget, Piece, Reading, Result, at_budget
-from sbert_search.metrics.significance import mean_interval
 
 Found = Callable[[Piece], Result | None]
 

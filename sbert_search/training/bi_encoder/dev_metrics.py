@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from sbert_search.errors import ConfigError, CorpusError
+from sbert_search.evaluate.metrics.correlation import GoldScores
 from sbert_search.models.bi_encoder import BiEncoder
 from sbert_search.text.labelled.pairs import COLUMNS
 from sbert_search.text.sources import classify, field_names
@@ -25,7 +26,6 @@ from sbert_search.training.data.examples import (
     TargetKind,
     read_examples,
 )
-from sbert_search.training.data.gold_scores import GoldScores
 from sbert_search.training.data.text_dataset import RowTokens, TextRows, arrange
 from sbert_search.training.data.token_table import TokenTable
 from sbert_search.training.loop.early_stopping import DevMetrics

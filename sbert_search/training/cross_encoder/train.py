@@ -17,8 +17,9 @@ from sbert_search.base.distributed import Ranks
 from sbert_search.base.progress import note
 from sbert_search.base.seed import seed_all
 from sbert_search.errors import ConfigError, CorpusError
-from sbert_search.evaluation.rerank import MEASURES, rerank
-from sbert_search.metrics.ranking import mean
+from sbert_search.evaluate.cross_encoders import MEASURES, rerank
+from sbert_search.evaluate.metrics.correlation import METRICS, GoldScores
+from sbert_search.evaluate.metrics.ranking import mean
 from sbert_search.models.cross_encoder import CrossEncoder
 from sbert_search.models.loading.resolve import resolve_model
 from sbert_search.models.losses.logits import list_net, list_softmax, pairwise_logistic
@@ -26,7 +27,6 @@ from sbert_search.search.rerankers import Reranker
 from sbert_search.text.labelled.candidates import judged_candidates
 from sbert_search.text.tokens.tokenizer import TextTokenizer
 from sbert_search.training.data.examples import Example, read_examples
-from sbert_search.training.data.gold_scores import METRICS, GoldScores
 from sbert_search.training.data.left_out import without_false_negatives
 from sbert_search.training.data.mining import MiningConfig, mine_negatives
 from sbert_search.training.data.pair_dataset import (

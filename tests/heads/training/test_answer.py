@@ -15,6 +15,7 @@ from transformers import AutoModelForQuestionAnswering
 
 from sbert_search.config import from_mapping
 from sbert_search.errors import ConfigError, CorpusError
+from sbert_search.evaluate.metrics.heads import answer_f1
 from sbert_search.heads.predictor import Predictor
 from sbert_search.heads.training.answer import AnswerRecipe, train_answerer
 from sbert_search.heads.training.answer_scores import (
@@ -25,7 +26,6 @@ from sbert_search.heads.training.answer_scores import (
     score_answers,
 )
 from sbert_search.heads.training.answer_windows import WindowConfig, WindowRows
-from sbert_search.metrics.answers import answer_f1
 from sbert_search.models.encoder.packed import PackedTokens
 from sbert_search.models.question_answerer import QuestionAnswerer
 from sbert_search.models.side_file import SideFile, read_side_file

@@ -12,8 +12,8 @@ from mteb.models.models_protocols import CrossEncoderProtocol, EncoderProtocol, 
 from sbert_search.embed.embedder import Embedder
 from sbert_search.embed.hashing import HashingEmbedder
 from sbert_search.errors import EvaluationError
-from sbert_search.evaluation.retrieval import evaluate_retrieval
-from sbert_search.evaluation.tasks import EvalTask
+from sbert_search.evaluate.retrieval import evaluate_retrieval
+from sbert_search.evaluate.tasks import EvalTask
 from sbert_search.integrations.mteb import (
     FolderTask,
     SbertSearchCrossEncoder,

@@ -6,12 +6,11 @@ import pytest
 
 from sbert_search.embed.embedder import Embedder
 from sbert_search.errors import EvaluationError, ModelError
-from sbert_search.evaluation.sts import evaluate_sts
-from sbert_search.evaluation.tasks import find_task
+from sbert_search.evaluate.metrics.isotropy import UnitSums, uniformity
+from sbert_search.evaluate.similarity import evaluate_sts
+from sbert_search.evaluate.tasks import find_task
 from sbert_search.lab.anisotropy.analyze import analyze_anisotropy
 from sbert_search.lab.anisotropy.remedies import MappedEmbedder
-from sbert_search.metrics.isotropy import UnitSums
-from sbert_search.metrics.uniformity import uniformity
 from tests.models.tiny import WORDS, tiny_bi_encoder
 
 TEXTS = [" ".join(np.random.default_rng(n).choice(WORDS, 4 + n % 5)) for n in range(60)]

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 
+from sbert_search.evaluate.metrics.isotropy import explained_by_one
 from sbert_search.lab.anisotropy.layer_sums import (
     OCCURRENCES,
     BatchTokens,
@@ -11,8 +12,7 @@ from sbert_search.lab.anisotropy.layer_sums import (
     LayerSums,
     Occurrences,
 )
-from sbert_search.metrics.isotropy import explained_by_one
-from tests.metrics.test_isotropy import cosine
+from tests.evaluate.metrics.test_isotropy import cosine
 
 SIZES = (3, 1, 4, 2, 2, 3)  # tokens of each text
 DIM = 5

@@ -17,7 +17,7 @@ from sbert_search.models.bi_encoder import BiEncoder
 from sbert_search.models.encoder.packed import PackedTokens
 from sbert_search.models.heads import Dense, Normalize
 from sbert_search.text.tokens.tokenizer import TextTokenizer
-from tests.metrics.test_isotropy import cosine
+from tests.evaluate.metrics.test_isotropy import cosine
 from tests.models.tiny import WORDS, tiny_bi_encoder, tiny_encoder
 
 TEXTS = [

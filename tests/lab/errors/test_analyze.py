@@ -5,10 +5,10 @@ import pytest
 
 from sbert_search.embed.hashing import HashingEmbedder
 from sbert_search.errors import ConfigError, EvaluationError
-from sbert_search.evaluation.report import write_reports
-from sbert_search.evaluation.retrieval import evaluate_retrieval
-from sbert_search.evaluation.sts import evaluate_sts
-from sbert_search.evaluation.tasks import EvalTask
+from sbert_search.evaluate.report import write_reports
+from sbert_search.evaluate.retrieval import evaluate_retrieval
+from sbert_search.evaluate.similarity import evaluate_sts
+from sbert_search.evaluate.tasks import EvalTask
 from sbert_search.lab.errors.analyze import analyze_errors
 
 DOCUMENTS = {"bees": "bees dance in the hive", "bread": "baking bread", "moon": "the far moon"}

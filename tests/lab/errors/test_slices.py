@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sbert_search.evaluate.metrics.significance import mean_interval
 from sbert_search.lab.errors.slices import (
     Features,
     difference_intervals,
@@ -13,7 +14,6 @@ from sbert_search.lab.errors.slices import (
     shown,
     slice_items,
 )
-from sbert_search.metrics.significance import mean_interval
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sbert_search.errors import CorpusError
-from sbert_search.metrics.ranking import score_run
+from sbert_search.evaluate.metrics.ranking import score_run
 from sbert_search.text.labelled.retrieval import read_run, strictly_falling, write_run
 
 SEPARATORS = "\x1c\x1d\x1e\x1f\x85\xa0\u1680\u2003\u2028\u2029\u3000"  # not those of C

@@ -3,7 +3,7 @@ import math
 import pytest
 
 from sbert_search.errors import TrainingError
-from sbert_search.training.data.gold_scores import GoldScores
+from sbert_search.evaluate.metrics.correlation import GoldScores
 
 SOURCES = ["dev:1", "dev:2", "dev:3"]
 

@@ -22,7 +22,7 @@ from sbert_search.errors import (
     ModelError,
     SbertSearchError,
 )
-from sbert_search.evaluation.perplexity import evaluate_masked
+from sbert_search.evaluate.perplexity import evaluate_masked
 from sbert_search.models.encoder.layouts import to_settings
 from sbert_search.models.encoder.weights import read_checkpoint, read_tensors
 from sbert_search.models.initialization import alternate, extend_vocabulary

@@ -1,0 +1,202 @@
+"""Evaluate a reranker on given candidates, or a cross-encoder on natural language inference."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import xxhash
+
+from sbert_search.config import unknown_name
+from sbert_search.errors import EvaluationError
+from sbert_search.evaluate.manifest import Evaluation, Stopwatch, make_manifest
+from sbert_search.evaluate.metrics.ranking import PerQuery, mean, score_run
+from sbert_search.evaluate.tasks import EvalTask, check_files
+from sbert_search.records import Run, TextPair
+from sbert_search.search.rerankers import BestWindow, Reranker
+from sbert_search.text.labelled.candidates import Candidates, labelled_candidates
+from sbert_search.text.labelled.pairs import read_pairs
+
+MEASURES = ("nDCG@10", "MAP", "MRR")
+
+
+@dataclass(frozen=True, slots=True)
+class Reranked:
+    """Reranked candidates and their metrics.
+
+    Attributes:
+        run: ``run[query_id][doc_id]`` is the score of a candidate.
+        per_query: ``per_query[metric][query_id]`` is the metric's value for a query.
+    """
+
+    run: Run
+    per_query: dict[str, PerQuery]
+
+
+def rerank(
+    candidates: Sequence[Candidates],
+    scorer: Reranker | BestWindow,
+    measures: Iterable[str] = MEASURES,
+) -> Reranked:
+    """Score every candidate and compute the metrics of the resulting ranking.
+
+    Candidates with equal scores are ordered by a hash of query and candidate, and not as in the
+    file. In a file, relevant texts often come first. A model that gives all texts the same score
+    would then get the best metrics.
+
+    Args:
+        candidates: The queries with their candidates; a query without a relevant candidate scores
+            0 in every metric.
+        scorer: Reranker that returns one score per pair.
+        measures: Names of metrics, as in `evaluate.metrics.ranking.score_run`.
+
+    Raises:
+        EvaluationError: A metric is unknown, or a score is NaN.
+    """
+    pairs = [(each.query, text) for each in candidates for text in each.texts.values()]
+    scores = iter(np.asarray(scorer.predict(pairs), np.float64).tolist() if pairs else ())
+    run = {}
+    for each in candidates:
+        scored = dict(zip(each.texts, scores, strict=False))
+        run[each.query_id] = {doc_id: scored[doc_id] for doc_id in _by_hash(each)}
+    qrels = {each.query_id: each.grades for each in candidates}
+    return Reranked(run, score_run(run, qrels, measures))
+
+
+def _by_hash(candidates: Candidates) -> list[str]:
+    """Return the ids of the candidates, sorted by a hash of the query and the candidate's text."""
+    hashes = {
+        doc_id: xxhash.xxh3_64_intdigest(f"{candidates.query}\0{text}".encode())
+        for doc_id, text in candidates.texts.items()
+    }
+    return sorted(hashes, key=hashes.__getitem__)
+
+
+def evaluate_rerank(task: EvalTask, reranker: Reranker, *, data: Path, seed: int = 0) -> Evaluation:
+    """Rerank the candidates of each query in a file of graded pairs, and compute the metrics.
+
+    Args:
+        task: A task whose path is a file of pairs with grades. If its ``queries`` is ``clean``,
+            only queries with both relevant and irrelevant candidates count; else all queries.
+        reranker: The reranker to evaluate.
+        data: Folder that the task's path is relative to.
+        seed: Seed of the interval of the main metric; the scores have no random part.
+
+    Raises:
+        CorpusError: The file cannot be read, or a label is not a grade.
+        EvaluationError: The file is absent, its hash is not the one in the task, the main metric
+            is unknown, the model has several labels, or no query is left to evaluate.
+    """
+    score_run({}, {}, [task.main_metric])  # an unknown metric is refused before the scoring
+    clock = Stopwatch()
+    if reranker.num_labels != 1:
+        raise EvaluationError(
+            f"The model has {reranker.num_labels} labels; reranking needs one score for a pair."
+        )
+    file, names = data / task.path, task.columns
+    hashes = check_files(task, data, [file])
+    every = labelled_candidates(file, text1=names.text1, text2=names.text2, label=names.label)
+    mixed = [each for each in every if len({grade > 0 for grade in each.grades.values()}) == 2]
+    kept = mixed if task.queries == "clean" else every
+    if not kept:
+        raise EvaluationError(f"{task.name}: no query has both relevant and other candidates.")
+    clock.lap("read")
+    reranked = rerank(kept, reranker, dict.fromkeys((task.main_metric, *MEASURES)))
+    clock.lap("score")
+    return Evaluation(
+        task=task,
+        scores={name: mean(values) for name, values in reranked.per_query.items()},
+        per_item=reranked.per_query,
+        counts={
+            "queries": len(kept),
+            "queries whose candidates are all relevant or all not": len(every) - len(mixed),
+            "candidates": sum(len(each.texts) for each in kept),
+        },
+        manifest=make_manifest(
+            data=hashes,
+            model=reranker.identity,
+            settings={"queries": task.queries},
+            seed=seed,
+            clock=clock,
+        ),
+        run=reranked.run,
+    )
+
+
+NO_LABEL = "-"  # SNLI's label of pairs on which the annotators did not agree
+
+
+def evaluate_nli(task: EvalTask, model: Reranker, *, data: Path, seed: int = 0) -> Evaluation:
+    """Classify the pairs of a file and compute the accuracy.
+
+    Args:
+        task: A task whose path is a file of pairs with labels; pairs labelled ``-`` are skipped.
+        model: A cross-encoder whose classes have the names of the labels; case is ignored.
+        data: Folder that the task's path is relative to.
+        seed: Seed of the interval of the main metric; the scores have no random part.
+
+    Returns:
+        ``accuracy`` over the pairs, and ``balanced``, the mean of the per-label accuracies.
+
+    Raises:
+        CorpusError: The pairs cannot be read, or a pair has no label.
+        EvaluationError: The file is absent, its hash is not the one in the task, a label is not a
+            class of the model, all pairs are labelled ``-``, or a logit is not finite.
+    """
+    clock = Stopwatch()
+    hashes = check_files(task, data, [data / task.path])
+    classes = [label.lower() for label in model.labels]
+    pairs, n_left_out = _labelled(task, data, classes)
+    scores = model.predict([(pair.text1, pair.text2) for pair, _ in pairs.values()])
+    clock.lap("score")
+    if not (finite := np.isfinite(scores).all(axis=1)).all():
+        (first, _) = [*pairs.values()][int(finite.argmin())]
+        raise EvaluationError(
+            f"The model has no finite logits for {int((~finite).sum()):,} of {len(pairs):,} pairs, "
+            f"the first at {first.source}; check the model, or use --precision fp32."
+        )
+    predicted = [classes[index] for index in scores.argmax(axis=1)]
+    gold = [label for _, label in pairs.values()]
+    right = [float(a == b) for a, b in zip(predicted, gold, strict=True)]
+    by_label = {
+        label: [value for value, own in zip(right, gold, strict=True) if own == label]
+        for label in sorted(set(gold))
+    }
+    return Evaluation(
+        task=task,
+        scores={
+            "accuracy": sum(right) / len(right),
+            "balanced": sum(sum(v) / len(v) for v in by_label.values()) / len(by_label),
+        },
+        per_item={"accuracy": dict(zip(pairs, right, strict=True))},
+        counts={
+            "pairs": len(pairs),
+            "pairs left out (no label)": n_left_out,
+            **{f"pairs labelled {label}": len(values) for label, values in by_label.items()},
+        },
+        manifest=make_manifest(
+            data=hashes, model=model.identity, settings={}, seed=seed, clock=clock
+        ),
+    )
+
+
+def _labelled(
+    task: EvalTask, data: Path, classes: Sequence[str]
+) -> tuple[dict[str, tuple[TextPair, str]], int]:
+    """Return pairs with their labels, by index in the file, and the number of unlabelled pairs."""
+    names = task.columns
+    pairs = read_pairs(
+        data / task.path, text1=names.text1, text2=names.text2, label=names.label, need=["label"]
+    )
+    kept = {}
+    for index, pair in enumerate(pairs):
+        label = str(pair.label).lower()
+        if label != NO_LABEL and label not in classes:
+            raise EvaluationError(f"{pair.source}: {unknown_name(label, label, classes, 'label')}")
+        if label != NO_LABEL:
+            kept[str(index)] = pair, label
+    if not kept:
+        raise EvaluationError(f"{data / task.path}: no pair has a label, only {NO_LABEL!r}.")
+    return kept, len(pairs) - len(kept)

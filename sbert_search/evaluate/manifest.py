@@ -1,0 +1,268 @@
+"""The result of one evaluation, and its manifest: data, model, settings, code and machine."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TypedDict, TypeGuard
+
+from sbert_search.base.machine import Code, Machine, code, library_versions, machine
+from sbert_search.config import to_mapping
+from sbert_search.errors import EvaluationError
+from sbert_search.evaluate.metrics.significance import mean_interval
+from sbert_search.evaluate.metrics.sums import CLASSES, interval_of_sums, summed
+from sbert_search.evaluate.tasks import EvalTask, Kind
+from sbert_search.models.loading.identity import ModelIdentity
+from sbert_search.records import Run
+
+FORMAT = 1
+ALIKE = "queries whose documents all have one score"  # a count of an evaluation of retrieval
+
+
+class Manifest(TypedDict):
+    """Everything that the scores of an evaluation depend on, and its running times.
+
+    `make_manifest` describes the fields.
+    """
+
+    data_sha256: dict[str, str]
+    model: dict[str, object]
+    settings: dict[str, object]
+    seed: int
+    code: Code
+    libraries: dict[str, str]
+    machine: Machine
+    started: str
+    seconds: dict[str, float]
+
+
+class TaskRecord(TypedDict):
+    """The fields of an `EvalTask` that readers of a record use; the JSON has all fields."""
+
+    name: str
+    kind: Kind
+    split: str
+    main_metric: str
+
+
+class EvaluationRecord(TypedDict):
+    """The JSON object that `Evaluation.to_json` writes."""
+
+    format: int
+    task: TaskRecord
+    scores: dict[str, float]
+    interval: tuple[float, float] | None
+    counts: dict[str, int]
+    manifest: Manifest
+    per_item: dict[str, dict[str, float]]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Evaluation:
+    """The scores of one model on one task.
+
+    Attributes:
+        task: The task.
+        scores: Value of each metric, including the main metric.
+        per_item: ``per_item[metric][item]`` is the value of one query, pair, triplet or text. If a
+            metric has no value for one item, the values from which it is computed are stored under
+            other names, such as the predicted and the gold score of each pair for a correlation.
+        counts: Numbers of queries, documents, skipped pairs and so on.
+        manifest: Data, model, settings, code and machine of the evaluation; see `make_manifest`.
+        run: For retrieval and reranking, the score of each document found, by query. None for other
+            tasks.
+
+    Raises:
+        EvaluationError: The main metric of the task is not among the scores.
+    """
+
+    task: EvalTask
+    scores: Mapping[str, float]
+    per_item: Mapping[str, Mapping[str, float]]
+    counts: Mapping[str, int]
+    manifest: Manifest
+    run: Run | None = None
+
+    def __post_init__(self) -> None:
+        if self.task.main_metric not in self.scores:
+            raise EvaluationError(
+                f"{self.task.name}: {self.task.main_metric!r} is no metric of this task and model. "
+                f"Set main_metric to one of: {', '.join(self.scores)}."
+            )
+
+    @property
+    def main_score(self) -> float:
+        """Value of the task's main metric."""
+        return self.scores[self.task.main_metric]
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """95 % interval of the main metric.
+
+        None if the main metric is neither a mean over items nor a function of sums over items, or
+        if the interval would have the width 0: items that are all alike do not show how much the
+        metric varies.
+        """
+        metric, seed = self.task.main_metric, self.manifest["seed"]
+        if values := self.per_item.get(metric):
+            low, high = mean_interval([*values.values()], within=(0, 1), seed=seed)
+        elif sums := summed(metric, self.per_item):
+            low, high = interval_of_sums(*sums, seed=seed)
+        else:
+            return None
+        return (low, high) if low < high else None
+
+    def to_json(self) -> str:
+        """Return the evaluation without ``run`` as JSON, one item per line, with exact floats."""
+        record = {
+            "format": FORMAT,
+            "task": to_mapping(self.task),
+            "scores": self.scores,
+            "interval": self.interval,
+            "counts": self.counts,
+            "manifest": self.manifest,
+            "per_item": self.per_item,
+        }
+        return json.dumps(record, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+@dataclass(slots=True)
+class Stopwatch:
+    """Measures the time of each part of an evaluation; making the object starts the first part.
+
+    Attributes:
+        started: Date and time (UTC) at which the object was made.
+        seconds: Seconds of each part, by name.
+    """
+
+    started: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
+    seconds: dict[str, float] = field(default_factory=dict)
+    _last: float = field(default_factory=time.perf_counter)
+
+    def lap(self, part: str) -> None:
+        """Record the time since the last call, or since the start, under the name of a part."""
+        now = time.perf_counter()
+        self.seconds[part] = round(now - self._last, 3)
+        self._last = now
+
+
+def make_manifest(
+    *,
+    data: Mapping[str, str],
+    model: ModelIdentity,
+    settings: Mapping[str, object],
+    seed: int,
+    clock: Stopwatch,
+) -> Manifest:
+    """Collect everything that a score depends on, and the running times of the evaluation.
+
+    Args:
+        data: sha256 of each data file, as `check_files` returns it.
+        model: Identity of the model. Of its name, only the part after the last slash is kept.
+        settings: Settings that affect the score, such as the index and the number of hits.
+        seed: Seed of the interval of the main metric.
+        clock: Start time of the evaluation, and seconds of each of its parts.
+    """
+    return {
+        "data_sha256": dict(data),
+        "model": model.to_mapping() | {"name": Path(model.name).name},
+        "settings": dict(settings),
+        "seed": seed,
+        "code": code(),
+        "libraries": library_versions(),
+        "machine": machine(),
+        "started": clock.started,
+        "seconds": clock.seconds,
+    }
+
+
+def read_evaluation(path: Path) -> EvaluationRecord:
+    """Read a record written by `Evaluation.to_json`.
+
+    Raises:
+        EvaluationError: The file is absent, is no such record, or lacks a field that a comparison
+            needs.
+    """
+    try:
+        record: EvaluationRecord = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise EvaluationError(f"{path} is not an evaluation record: {error}.") from error
+    if not isinstance(record, dict) or record.get("format") != FORMAT:
+        raise EvaluationError(f"{path} is not an evaluation record of format {FORMAT}.")
+    if wrong := next(_wrong_parts(record), None):
+        raise EvaluationError(f"{path} is damaged: {wrong}; run the evaluation again.")
+    return record
+
+
+def _wrong_parts(record: Mapping[str, object]) -> Iterator[str]:
+    """Yield a message for each field of a record that is missing or has a wrong type."""
+    parts: dict[str, Mapping[str, object]] = {}
+    for name in ("task", "scores", "counts", "manifest", "per_item"):
+        if not isinstance(part := record.get(name), Mapping):
+            yield f"{name} is no JSON object"
+            return
+        parts[name] = part
+    for name in TaskRecord.__annotations__:
+        if not isinstance(parts["task"].get(name), str):
+            yield f"task.{name} is no text"
+    yield from _wrong_manifest(parts["manifest"])
+    numbers = {"counts": ("integer", _is_integer), "scores": ("finite number", _is_finite)}
+    for part, (kind, is_right) in numbers.items():
+        yield from (f"{part}.{n} is no {kind}" for n, v in parts[part].items() if not is_right(v))
+    main_metric = parts["task"].get("main_metric")
+    if main_metric not in parts["scores"]:
+        yield f"scores has no {main_metric!r}, the main metric"
+    needed = ("predicted", "gold") if main_metric in ("spearman", "pearson") else ()
+    if not parts["per_item"] or not all(name in parts["per_item"] for name in needed):
+        yield f"per_item lacks {' or '.join(needed) or 'all metrics'}"
+    yield from _wrong_items(parts["per_item"])
+
+
+def _wrong_manifest(manifest: Mapping[str, object]) -> Iterator[str]:
+    """Yield a message for each field of a manifest that is missing or has a wrong type."""
+    for name in ("data_sha256", "model", "settings", "code"):
+        if not isinstance(manifest.get(name), Mapping):
+            yield f"manifest.{name} is no JSON object"
+            return
+    hashes = manifest["data_sha256"]
+    if isinstance(hashes, Mapping) and not all(isinstance(each, str) for each in hashes.values()):
+        yield "a hash in manifest.data_sha256 is no text"
+    if not _is_integer(manifest.get("seed")):
+        yield "manifest.seed is no integer"
+
+
+def _wrong_items(per_item: Mapping[str, object]) -> Iterator[str]:
+    """Yield a message for each value of an item that is no finite number, or is missing."""
+    items: Mapping[str, object] | None = None
+    for metric, values in per_item.items():
+        if not isinstance(values, Mapping):
+            yield f"per_item.{metric} is no JSON object"
+            return
+        items = values if items is None else items
+        if other := sorted(values.keys() ^ items.keys()):
+            yield f"only some metrics have a value of item {other[0]!r}"
+        for item, value in values.items():
+            if not _is_finite(value):
+                yield f"{metric} of item {item!r} is {_shortened(value)}, which is no finite number"
+            elif metric in CLASSES and (value < 0 or value != int(value)):
+                yield f"{metric} of item {item!r} is {value!r}, which is no number of a class"
+
+
+def _is_integer(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _is_finite(value: object) -> TypeGuard[float]:
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return False
+    return abs(value) <= sys.float_info.max  # False for NaN; a long integer fits no float
+
+
+def _shortened(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 40 else f"{text[:40]}..."

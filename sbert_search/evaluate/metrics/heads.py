@@ -1,0 +1,254 @@
+"""Metrics of classifiers, of entities and of answers to questions.
+
+``counts[g, p]`` is the number of items of class ``g`` that were predicted as class ``p``. A metric
+gets one matrix, or several of them at once, (..., classes, classes), as a bootstrap makes them.
+
+Source: Rajpurkar et al. 2016, SQuAD, section 6.1 (arXiv:1606.05250), and its evaluation script of
+version 2.0: an answer is compared with each accepted answer and gets the best value; a question
+without an answer accepts only the empty answer.
+
+An entity counts as found if its type, its first token and its last token are right.
+
+Source: Tjong Kim Sang & De Meulder 2003, Introduction to the CoNLL-2003 shared task, section 2.3.
+"""
+
+from __future__ import annotations
+
+import re
+import string
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from sbert_search.tag_schemes import Entity, Scheme, entities
+
+Floats = NDArray[np.float64]
+
+
+def confusion(predicted: ArrayLike, gold: ArrayLike, n_classes: int) -> Floats:
+    """Count the items by gold and predicted class, (n_classes, n_classes).
+
+    Args:
+        predicted: Index of the predicted class of each item, (n,).
+        gold: Index of the true class of each item, (n,).
+        n_classes: Number of classes.
+
+    Raises:
+        ValueError: The arguments are not equally long, or hold an index outside the classes.
+    """
+    p, g = np.asarray(predicted, dtype=np.int64), np.asarray(gold, dtype=np.int64)
+    if p.shape != g.shape or p.ndim != 1:
+        raise ValueError(f"Shapes {p.shape} and {g.shape} are not two lists of equal length.")
+    if len(p) and not (min(p.min(), g.min()) >= 0 and max(p.max(), g.max()) < n_classes):
+        raise ValueError(f"An index of a class is outside 0 to {n_classes - 1}.")
+    cells = np.bincount(g * n_classes + p, minlength=n_classes**2)
+    return cells.reshape(n_classes, n_classes).astype(np.float64)
+
+
+def accuracy(counts: ArrayLike) -> Floats:
+    """Share of items whose predicted class is right, (...)."""
+    table = np.asarray(counts, dtype=np.float64)
+    return _ratio(_diagonal(table).sum(-1), table.sum((-2, -1)))
+
+
+def f1_by_class(counts: ArrayLike) -> Floats:
+    """F1 of each class, (..., classes); 0 for a class that no item has or is predicted to have."""
+    return f1(*_sums(counts))
+
+
+def macro_f1(counts: ArrayLike) -> Floats:
+    """Mean F1 of the classes that occur as gold or predicted class, (...)."""
+    return macro_f1_of(*_sums(counts))
+
+
+def macro_f1_of(matched: Floats, predicted: Floats, gold: Floats) -> Floats:
+    """`macro_f1` from the numbers of right, of predicted and of gold items, (..., classes) each."""
+    occurs = (predicted + gold) > 0
+    values = f1(matched, predicted, gold) * occurs
+    return _ratio(values.sum(-1), occurs.sum(-1).astype(np.float64))
+
+
+def matthews(counts: ArrayLike) -> Floats:
+    """Matthews correlation coefficient, for any number of classes, (...).
+
+    It is 0 if all items have one gold class or one predicted class.
+
+    Source: Gorodkin 2004, Comparing two K-category assignments by a K-category correlation
+    coefficient, section 2.
+    """
+    return matthews_of(*_sums(counts))
+
+
+def matthews_of(matched: Floats, predicted: Floats, gold: Floats) -> Floats:
+    """`matthews` from the numbers of right, of predicted and of gold items, (..., classes) each."""
+    total = gold.sum(-1)
+    covariance = matched.sum(-1) * total - (gold * predicted).sum(-1)
+    spread = (total**2 - (predicted**2).sum(-1)) * (total**2 - (gold**2).sum(-1))
+    return _ratio(covariance, np.sqrt(np.maximum(spread, 0)))
+
+
+def f1(matched: ArrayLike, predicted: ArrayLike, gold: ArrayLike) -> Floats:
+    """F1 from the numbers of matches, of predictions and of gold items; 0 where all three are 0.
+
+    The arguments have one shape, (...), which is also that of the result. From numbers that are
+    summed over all labels of a multi-label classifier, the result is its micro F1. From numbers of
+    entities, it is the F1 of entities.
+    """
+    both = np.asarray(predicted, dtype=np.float64) + np.asarray(gold, dtype=np.float64)
+    return _ratio(2 * np.asarray(matched, dtype=np.float64), both)
+
+
+def share(part: ArrayLike, whole: ArrayLike) -> Floats:
+    """Precision or recall: ``part / whole``, 0 where ``whole`` is 0, (...)."""
+    return _ratio(np.asarray(part, dtype=np.float64), np.asarray(whole, dtype=np.float64))
+
+
+def _sums(counts: ArrayLike) -> tuple[Floats, Floats, Floats]:
+    """Number of right, of predicted and of gold items of each class, (..., classes) each."""
+    table = np.asarray(counts, dtype=np.float64)
+    return _diagonal(table), table.sum(-2), table.sum(-1)
+
+
+def _diagonal(table: Floats) -> Floats:
+    return np.diagonal(table, axis1=-2, axis2=-1)
+
+
+def _ratio(above: Floats, below: Floats) -> Floats:
+    """Divide; 0 where the denominator is 0."""
+    return np.divide(above, below, out=np.zeros(np.shape(below)), where=np.asarray(below) != 0)
+
+
+_ARTICLES = re.compile(r"\b(a|an|the)\b", re.UNICODE)
+_NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
+
+
+def normalize_answer(text: str) -> str:
+    """Lower the case, and remove ASCII punctuation, English articles and superfluous blanks."""
+    return " ".join(_ARTICLES.sub(" ", text.lower().translate(_NO_PUNCTUATION)).split())
+
+
+def exact_match(predicted: str, accepted: Sequence[str]) -> float:
+    """1 if the normalised answer equals a normalised accepted answer, else 0.
+
+    Args:
+        predicted: The answer; "" if it says that the context has no answer.
+        accepted: The accepted answers; () if the context has no answer.
+    """
+    own = normalize_answer(predicted)
+    return max(float(own == normalize_answer(text)) for text in _accepted(accepted))
+
+
+def answer_f1(predicted: str, accepted: Sequence[str]) -> float:
+    """F1 of the normalised words, against the accepted answer that gives the highest value.
+
+    If one of the two answers has no words left, the value is 1 if both have none, else 0.
+    Arguments as for `exact_match`.
+    """
+    own = normalize_answer(predicted).split()
+    return max(_overlap(own, normalize_answer(text).split()) for text in _accepted(accepted))
+
+
+def _accepted(accepted: Sequence[str]) -> Sequence[str]:
+    """Return the answers that have words after normalisation; if no answer has any, ``[""]``."""
+    return [text for text in accepted if normalize_answer(text)] or [""]
+
+
+def _overlap(own: list[str], other: list[str]) -> float:
+    if not own or not other:
+        return float(own == other)
+    shared = (Counter(own) & Counter(other)).total()
+    return 2 * shared / (len(own) + len(other))
+
+
+Tags = Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class EntityScores:
+    """Scores over the entities of some sentences.
+
+    Attributes:
+        matched: Number of predicted entities that are right.
+        predicted: Number of predicted entities.
+        gold: Number of entities in the gold tags.
+    """
+
+    matched: int
+    predicted: int
+    gold: int
+
+    @property
+    def precision(self) -> float:
+        """Share of the predicted entities that are right; 0 if none is predicted."""
+        return float(share(self.matched, self.predicted))
+
+    @property
+    def recall(self) -> float:
+        """Share of the gold entities that were found; 0 if there are none."""
+        return float(share(self.matched, self.gold))
+
+    @property
+    def f1(self) -> float:
+        """Harmonic mean of precision and recall; 0 if both are 0."""
+        return float(f1(self.matched, self.predicted, self.gold))
+
+
+def entity_scores(
+    gold: Sequence[Tags], predicted: Sequence[Tags], scheme: Scheme, *, strict: bool = False
+) -> EntityScores:
+    """Score the entities of all sentences together (micro average).
+
+    Args:
+        gold: Tags of each sentence.
+        predicted: Predicted tags of each sentence, of the same lengths.
+        scheme: Scheme of the tags.
+        strict: Whether entities that break the scheme are ignored; see `tag_schemes.entities`.
+
+    Raises:
+        ValueError: The numbers of sentences or of tags differ, or a tag belongs to neither BIO nor
+            BILOU or, if ``strict``, not to ``scheme``.
+    """
+    counts = sentence_counts(gold, predicted, scheme, strict=strict).sum(axis=0)
+    return EntityScores(*counts.astype(int).tolist())
+
+
+def scores_by_type(
+    gold: Sequence[Tags], predicted: Sequence[Tags], scheme: Scheme, *, strict: bool = False
+) -> dict[str, EntityScores]:
+    """Score the entities of each type, sorted by type; arguments and errors as `entity_scores`."""
+    pairs = _found(gold, predicted, scheme, strict)
+    kinds = sorted({entity.kind for pair in pairs for found in pair for entity in found})
+    return {kind: EntityScores(*_counts(pairs, kind).sum(axis=0).tolist()) for kind in kinds}
+
+
+def sentence_counts(
+    gold: Sequence[Tags], predicted: Sequence[Tags], scheme: Scheme, *, strict: bool = False
+) -> NDArray[np.float64]:
+    """Count matched, predicted and gold entities of each sentence, (sentences, 3)."""
+    return _counts(_found(gold, predicted, scheme, strict)).astype(np.float64)
+
+
+def _found(
+    gold: Sequence[Tags], predicted: Sequence[Tags], scheme: Scheme, strict: bool
+) -> list[tuple[set[Entity], set[Entity]]]:
+    """Return the gold and predicted entities of each sentence."""
+    for number, (a, b) in enumerate(zip(gold, predicted, strict=True)):
+        if len(a) != len(b):
+            raise ValueError(f"Sentence {number} has {len(a)} gold and {len(b)} predicted tags.")
+    return [
+        (set(entities(a, scheme, strict=strict)), set(entities(b, scheme, strict=strict)))
+        for a, b in zip(gold, predicted, strict=True)
+    ]
+
+
+def _counts(
+    pairs: Sequence[tuple[set[Entity], set[Entity]]], kind: str | None = None
+) -> NDArray[np.int64]:
+    def of(found: set[Entity]) -> set[Entity]:
+        return found if kind is None else {entity for entity in found if entity.kind == kind}
+
+    rows = [(len(of(a) & of(b)), len(of(b)), len(of(a))) for a, b in pairs]
+    return np.array(rows, dtype=np.int64).reshape(-1, 3)

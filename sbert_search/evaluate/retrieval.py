@@ -1,0 +1,285 @@
+"""Evaluate retrieval on a judged collection with the public `Index` and `SearchEngine`.
+
+In some collections, such as ArguAna and Quora, queries are documents of the collection. Such a
+query finds itself first. BEIR and MTEB therefore leave out a document with the query's id
+(``ignore_identical_ids``). In other collections, queries and documents are numbered independently
+of each other, and a document with the number of a query may be relevant to it.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+
+from sbert_search.config import to_mapping
+from sbert_search.embed.protocol import TextEmbedder
+from sbert_search.errors import EvaluationError, QueryError
+from sbert_search.evaluate.manifest import ALIKE, Evaluation, Stopwatch, make_manifest
+from sbert_search.evaluate.metrics.ranking import DEFAULT_MEASURES, mean, score_run, ties_by_hash
+from sbert_search.evaluate.tasks import EvalTask, check_files
+from sbert_search.index.building.build import BuildSettings, build_index
+from sbert_search.index.index import Index
+from sbert_search.index.shards.index import open_index
+from sbert_search.records import Qrels, Query, Run
+from sbert_search.search.engine import SearchEngine
+from sbert_search.search.options import MAX_RERANK_DEPTH, SearchOptions
+from sbert_search.search.rerankers import BestWindow
+from sbert_search.text.labelled.retrieval import is_own_document, read_qrels, read_queries
+
+OWN_DOCUMENTS = "queries whose own document is left out"
+"""The count in evaluations."""
+
+
+def own_documents(
+    index: Index, queries: Sequence[Query], qrels: Qrels, ignore_identical_ids: bool | None = None
+) -> set[str]:
+    """Return the ids of the queries whose own document is to be left out of their results.
+
+    Args:
+        index: The index that is searched.
+        queries: The queries.
+        qrels: Their judgements.
+        ignore_identical_ids: As in `EvalTask`.
+    """
+    if ignore_identical_ids is False:
+        return set()
+    rows = index.state.lookup([query.query_id for query in queries])
+    namesakes = [query for query, row in zip(queries, rows.tolist(), strict=True) if row >= 0]
+    if ignore_identical_ids:
+        return {query.query_id for query in namesakes}
+    return {
+        query.query_id
+        for query in namesakes
+        if (document := index.get(query.query_id))
+        and is_own_document(query.text, document, qrels[query.query_id])
+    }
+
+
+def without_own(
+    run: Run, own: Collection[str], depth: int | None = None
+) -> dict[str, dict[str, float]]:
+    """Return a run without the own documents of the queries ``own``.
+
+    Args:
+        run: The run.
+        own: Result of `own_documents`.
+        depth: Number of hits of each query to return; None: all.
+    """
+    return {
+        query_id: dict(
+            islice(
+                (hit for hit in hits.items() if hit[0] != query_id or query_id not in own), depth
+            )
+        )
+        for query_id, hits in run.items()
+    }
+
+
+# Options that `_settings` does not copy: they have other names there, or they change no score.
+_STATED = {"k", "mode", "fusion", "rerank_depth", "full_text", "answer_depth"}
+
+
+def evaluate_retrieval(
+    task: EvalTask,
+    embedder: TextEmbedder,
+    *,
+    data: Path,
+    index: Path | None = None,
+    search: SearchOptions | None = None,
+    reranker: BestWindow | None = None,
+    seed: int = 0,
+) -> Evaluation:
+    """Search a collection with its judged queries and compute the metrics of the rankings.
+
+    Documents with equal scores are ordered by a hash of query and document, and not as in the
+    collection, in which relevant documents often come first: a model that gives all texts one
+    vector would then get the best metrics.
+
+    Args:
+        task: A task whose ``path`` is a BEIR folder and whose ``split`` names a file of relevance
+            judgements in it.
+        embedder: The embedder to evaluate.
+        data: Folder that the task's path is relative to.
+        index: An index of the collection to search. None: an index with exact search is built in
+            a temporary folder.
+        search: Options of the search, such as its mode. The number of documents that are found for
+            a query is ``task.depth``, not an option. None: those of a search without options.
+        reranker: Reranks the first ``search.rerank_depth`` documents of each query, but at most
+            ``task.depth``. The reranked documents stay before the others. None: no reranking.
+        seed: Seed of the interval of the main metric; the scores have no random part.
+
+    Raises:
+        CorpusError: The collection cannot be read, or the split has no judgements.
+        EvaluationError: The folder is absent, the hash of a file is not the one in the task, a
+            judged query is not among the queries, or the main metric is unknown.
+        IndexStoreError: ``index`` cannot be opened or searched. In particular, `ModelMismatch`: it
+            was built with another model; `NoLexicalData`: the mode needs lexical data.
+    """
+    score_run({}, {}, [task.main_metric])  # an unknown metric is refused before the work
+    clock, search = Stopwatch(), search or SearchOptions()
+    if reranker is not None and search.rerank_depth < 1:
+        raise QueryError(f"rerank_depth is {search.rerank_depth}; it must be at least 1.")
+    folder = data / task.path
+    hashes = check_files(task, data, collection_files(task, folder))
+    qrels = read_qrels(folder, task.split)
+    queries = _judged_queries(task, folder, qrels)
+    clock.lap("read")
+    with _opened(task, folder, embedder, index) as (opened, build_counts):
+        depth = min(search.rerank_depth, task.depth)  # the reranker adds no documents to the run
+        search = replace(search.for_index(opened.state), rerank_depth=depth)
+        own = own_documents(opened, queries, qrels, task.ignore_identical_ids)
+        clock.lap("index")
+        engine = SearchEngine(opened, embedder)
+        found = engine.run(queries, task.depth + bool(own), options=search)
+        # The documents that the reranker gets are those that it gets in a search.
+        first = 0 if reranker is None else depth
+        run: Run = ties_by_hash(without_own(found, own, task.depth), first)
+        clock.lap("search")
+        if reranker is not None:
+            more = min(depth + bool(own), MAX_RERANK_DEPTH)
+            reranking = SearchEngine(opened, embedder, reranker)
+            reranked = reranking.run(queries, more, options=replace(search, rerank_depth=more))
+            run = _put_first(reranked, run, depth)
+            clock.lap("rerank")
+        settings = _settings(opened, search, task.depth, reranker)
+        counts = _counts(opened, qrels) | build_counts
+        if own:
+            settings["ignore identical ids"] = True
+            counts[OWN_DOCUMENTS] = len(own)
+        # Few words of a query often give few documents one score.
+        if alike := sum(len(hits) >= 10 and len({*hits.values()}) == 1 for hits in found.values()):
+            counts[ALIKE] = alike
+    per_query = score_run(run, qrels, dict.fromkeys((task.main_metric, *DEFAULT_MEASURES)))
+    return Evaluation(
+        task=task,
+        scores={name: mean(values) for name, values in per_query.items()},
+        per_item=per_query,
+        counts=counts,
+        manifest=make_manifest(
+            data=hashes, model=embedder.identity, settings=settings, seed=seed, clock=clock
+        ),
+        run=run,
+    )
+
+
+def _put_first(reranked: Run, retrieved: Run, depth: int) -> dict[str, dict[str, float]]:
+    """Put the first ``depth`` documents of each query into the reranked order, before the others.
+
+    Documents with equal scores of the reranker stay in the order of ``retrieved``. The scores of
+    the result only express the order: 1 for the last document of a query, 2 for the document before
+    it, and so on.
+    """
+    ordered = {}
+    for query, hits in retrieved.items():
+        first = [doc_id for doc_id in islice(hits, depth) if doc_id in reranked[query]]
+        first.sort(key=reranked[query].__getitem__, reverse=True)
+        ordered[query] = [*first, *islice(hits, depth, None)]
+    return {
+        query: {doc_id: float(len(docs) - index) for index, doc_id in enumerate(docs)}
+        for query, docs in ordered.items()
+    }
+
+
+def _settings(
+    index: Index, search: SearchOptions, depth: int, reranker: BestWindow | None
+) -> dict[str, object]:
+    """Return the settings on which the scores depend, without those of unused stages."""
+    store = index.state.manifest.settings
+    fusion = to_mapping(search.fusion)
+    weight = fusion.pop("rerank_weight")
+    settings: dict[str, object] = {
+        "mode": search.mode,
+        "index": store.spec.factory,
+        "metric": store.metric,
+        "depth": depth,
+    }
+    reading = index.read_settings
+    if reading.on_truncate == "chunk":
+        settings |= {
+            "chunk tokens": reading.chunk_tokens or index.identity.max_len,
+            "chunk overlap": reading.chunk_overlap,
+            "chunk borders": reading.chunk_borders,
+        }
+    if search.mode != "dense" and store.lexical is not None:
+        settings |= to_mapping(store.lexical)
+    defaults, values = to_mapping(SearchOptions()), to_mapping(search)
+    others = {name for name in values if values[name] != defaults[name]} - _STATED
+    plain = json.loads(json.dumps(values, default=str))  # JSON has no dates, but a boost may
+    settings |= {name.replace("_", " "): plain[name] for name in values if name in others}
+    if search.mode == "hybrid":
+        settings |= {f"fusion {name}": value for name, value in fusion.items()}
+    if reranker is not None:
+        identity = reranker.identity
+        settings |= {
+            "reranker": Path(identity.name).name,
+            "reranker weights sha256": identity.weights_sha256,
+            "rerank depth": search.rerank_depth,
+            "rerank weight": weight,
+            "rerank windows": reranker.most,
+        }
+    return settings
+
+
+@contextmanager
+def _opened(
+    task: EvalTask, folder: Path, embedder: TextEmbedder, index: Path | None
+) -> Iterator[tuple[Index, dict[str, int]]]:
+    """Open an index, or build an index with exact search and remove it on leaving the context.
+
+    Yields:
+        The index; and counts of its build, which are empty for an existing index.
+    """
+    if index is not None:
+        opened = open_index(index)
+        if not len(opened):
+            raise EvaluationError(f"{index} holds no documents; add those of {task.name} first.")
+        yield opened, {}
+        return
+    with tempfile.TemporaryDirectory(prefix="sbert-search-eval-") as scratch:
+        out = Path(scratch) / "index"
+        settings = BuildSettings(on_error=task.on_error, on_truncate="warn")
+        report = build_index(folder, out, lambda: embedder, settings)
+        yield Index.open(out), {"documents truncated": report.truncated}
+
+
+def collection_files(task: EvalTask, folder: Path) -> list[Path]:
+    """Return the files of a BEIR folder on which the scores depend."""
+    if not folder.is_dir():
+        raise EvaluationError(
+            f"{task.name}: there is no folder {folder}; point --data at the data sets."
+        )
+    tables = [*folder.glob("corpus.jsonl*"), *folder.glob("queries.jsonl*")]
+    judgements = folder / "qrels" / f"{task.split}.tsv"
+    return [*sorted(tables), *([judgements] if judgements.is_file() else [])]
+
+
+def _judged_queries(task: EvalTask, folder: Path, qrels: Qrels) -> list[Query]:
+    queries = {query.query_id: query for query in read_queries(folder)}
+    unknown = [query_id for query_id in qrels if query_id not in queries]
+    if unknown:
+        raise EvaluationError(
+            f"{task.name}: {len(unknown)} of {len(qrels)} judged queries are not among the queries "
+            f"of {folder}, the first is {unknown[0]!r}; the files do not belong together."
+        )
+    return [queries[query_id] for query_id in qrels]
+
+
+def _counts(index: Index, qrels: Qrels) -> dict[str, int]:
+    judged = sorted({doc_id for grades in qrels.values() for doc_id in grades})
+    build = index.state.manifest.build
+    return {
+        "queries": len(qrels),
+        "queries without a relevant document": sum(
+            max(grades.values()) < 1 for grades in qrels.values()
+        ),
+        "judgements": sum(map(len, qrels.values())),
+        "judged documents that are not in the index": int((index.state.lookup(judged) < 0).sum()),
+        "documents": index.state.n_docs,
+        "passages": index.state.n_rows,
+        "documents left out (bad rows)": build.counts.rejected if build else 0,
+    }

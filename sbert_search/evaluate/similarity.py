@@ -1,0 +1,252 @@
+"""Evaluate a model on semantic textual similarity (STS), or on triplets of texts.
+
+The correlation on STS is computed in the "all" setting: over the pairs of all subsets together, as
+in the tables of SimCSE and MTEB. Older papers report the mean of the correlations of the subsets,
+which is another number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sbert_search.embed.protocol import TextEmbedder, TokenizedTexts, Vectors
+from sbert_search.errors import EvaluationError
+from sbert_search.evaluate.manifest import Evaluation, Stopwatch, make_manifest
+from sbert_search.evaluate.metrics.correlation import pearson, spearman
+from sbert_search.evaluate.metrics.isotropy import alignment, uniformity, unit_rows
+from sbert_search.evaluate.tasks import EvalTask, check_files
+from sbert_search.records import TextPair
+from sbert_search.search.rerankers import Reranker
+from sbert_search.text.labelled.pairs import read_pairs, read_triplets
+from sbert_search.text.labelled.retrieval import folded
+
+
+def encode_finite(embedder: TextEmbedder, tokens: TokenizedTexts) -> Vectors:
+    """Return the vectors of tokenised texts, float32 (n, dim).
+
+    Raises:
+        EvaluationError: A vector is not finite.
+    """
+    vectors = embedder.encode_tokens(tokens)
+    finite = np.array([np.isfinite(vector).all() for vector in vectors])
+    if not finite.all():
+        first = tokens.texts[int(finite.argmin())]
+        raise EvaluationError(
+            f"The model has no finite vector for {int((~finite).sum()):,} of {len(finite):,} "
+            f"texts, the first is {first[:80]!r}; check the model, or use --precision fp32."
+        )
+    return vectors
+
+
+SETTING = "all"
+ALIKE = 4.0  # minimum gold score of a positive pair for `alignment`
+
+
+def evaluate_sts(
+    task: EvalTask,
+    model: TextEmbedder | Reranker,
+    *,
+    data: Path,
+    trained_on: Iterable[TextPair] = (),
+    seed: int = 0,
+) -> Evaluation:
+    """Correlate the predicted similarities of a model with the gold scores.
+
+    Args:
+        task: A task whose path is a file of scored pairs.
+        model: An embedder, which predicts the cosine of the two vectors; or a cross-encoder that
+            predicts one score for a pair.
+        data: Folder that the task's path is relative to.
+        trained_on: Training pairs of the model; they are skipped in the task (see `unseen_pairs`).
+        seed: Stored in the manifest; it has no effect, since no interval is computed for STS.
+
+    Raises:
+        CorpusError: The pairs cannot be read.
+        EvaluationError: The file is absent or its hash is not the one in the task, a pair has no
+            score, fewer than two pairs are left, a prediction is not finite, a correlation is
+            undefined, or the cross-encoder has several scores for a pair.
+    """
+    clock = Stopwatch()
+    hashes = check_files(task, data, [data / task.path])
+    ids, kept, n_seen = unseen_pairs(task, data, trained_on)
+    gold = _gold_scores(task, kept)
+    by_pair = isinstance(model, Reranker)
+    predictions = (
+        _predict_by_score(kept, model)
+        if isinstance(model, Reranker)
+        else _predict_by_cosine(kept, gold, model)
+    )
+    clock.lap("embed")
+    return Evaluation(
+        task=task,
+        scores={
+            "spearman": spearman(predictions.predicted, gold),
+            "pearson": pearson(predictions.predicted, gold),
+            **predictions.geometry,
+        },
+        per_item={
+            "predicted": dict(zip(ids, predictions.predicted.tolist(), strict=True)),
+            "gold": dict(zip(ids, gold, strict=True)),
+        },
+        counts={
+            "pairs": len(kept),
+            "pairs left out (trained on)": n_seen,
+            "pairs truncated" if by_pair else "texts truncated": predictions.n_truncated,
+        },
+        manifest=make_manifest(
+            data=hashes,
+            model=model.identity,
+            settings={"correlation": SETTING, "similarity": "score" if by_pair else "cosine"},
+            seed=seed,
+            clock=clock,
+        ),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Predictions:
+    """The predictions of a model for pairs.
+
+    Attributes:
+        predicted: Similarity of the two texts of each pair, float32 (n,).
+        n_truncated: Number of truncated texts; for a cross-encoder, of truncated pairs.
+        geometry: Alignment and uniformity of the embeddings that are not zero, by name. Alignment
+            is absent if no pair of them is positive, uniformity if there are fewer than two of
+            them, and both for a cross-encoder.
+    """
+
+    predicted: NDArray[np.float32]
+    n_truncated: int
+    geometry: Mapping[str, float] = field(default_factory=dict)
+
+
+def _predict_by_score(pairs: Sequence[TextPair], model: Reranker) -> Predictions:
+    if model.num_labels != 1:
+        raise EvaluationError(
+            f"The model has {model.num_labels} labels; a correlation needs one score for a pair."
+        )
+    texts = [(pair.text1, pair.text2) for pair in pairs]
+    lost = model.tokenizer.encode_pairs(texts).lost
+    return Predictions(model.predict(texts), int(np.count_nonzero(lost)))
+
+
+def _predict_by_cosine(
+    pairs: Sequence[TextPair], gold: Sequence[float], embedder: TextEmbedder
+) -> Predictions:
+    """Embed every distinct text once and compute the cosine of each pair.
+
+    Cosines are computed in float64 and rounded to float32, so that the cosine of equal texts is
+    exactly 1. If a vector is zero, its cosines are 0; a static model gives the zero vector for a
+    text without a known token. Pairs with a gold score of at least `ALIKE` are the positive pairs
+    of the alignment.
+    """
+    texts = list(dict.fromkeys(text for pair in pairs for text in (pair.text1, pair.text2)))
+    tokens = embedder.tokenize(texts)
+    vectors = unit_rows(encode_finite(embedder, tokens))
+    row = {text: n for n, text in enumerate(texts)}
+    left = vectors[[row[pair.text1] for pair in pairs]]
+    right = vectors[[row[pair.text2] for pair in pairs]]
+    alike = np.asarray(gold) >= ALIKE
+    units = vectors[vectors.any(axis=1)]
+    geometry = {"uniformity": uniformity(units)} if len(units) > 1 else {}
+    alike &= left.any(axis=1) & right.any(axis=1)
+    if alike.any():
+        geometry = {"alignment": alignment(left[alike], right[alike]), **geometry}
+    cosines = np.einsum("ij,ij->i", left, right).astype(np.float32)
+    return Predictions(cosines, int(np.count_nonzero(tokens.lost)), geometry)
+
+
+def unseen_pairs(
+    task: EvalTask, data: Path, trained_on: Iterable[TextPair]
+) -> tuple[list[str], list[TextPair], int]:
+    """Read the pairs of a task and skip those that the model was trained on.
+
+    A pair is skipped if a training pair has the same two texts, in either order; differences in
+    case and white space are ignored.
+
+    Returns:
+        The indices in the file of the pairs that are not skipped, as strings; these pairs; and the
+        number of skipped pairs.
+
+    Raises:
+        CorpusError: The pairs cannot be read.
+        EvaluationError: Fewer than two pairs are left.
+    """
+    names = task.columns
+    pairs = read_pairs(data / task.path, text1=names.text1, text2=names.text2, score=names.score)
+    seen = {_unordered(pair) for pair in trained_on}
+    kept = {str(n): pair for n, pair in enumerate(pairs) if _unordered(pair) not in seen}
+    if len(kept) < 2:
+        raise EvaluationError(
+            f"{task.name}: {len(kept)} of {len(pairs)} pairs are left, and a correlation needs 2."
+        )
+    return list(kept), list(kept.values()), len(pairs) - len(kept)
+
+
+def _gold_scores(task: EvalTask, pairs: Sequence[TextPair]) -> list[float]:
+    scores = [pair.score for pair in pairs if pair.score is not None]
+    if len(scores) < len(pairs):
+        bad = next(pair for pair in pairs if pair.score is None)
+        raise EvaluationError(
+            f"{task.name}: {len(pairs) - len(scores)} pairs have no score, the first at "
+            f"{bad.source}; name the column with [columns] score = ... in the task file."
+        )
+    return scores
+
+
+def _unordered(pair: TextPair) -> frozenset[str]:
+    return frozenset(map(folded, (pair.text1, pair.text2)))
+
+
+def evaluate_triplets(
+    task: EvalTask, embedder: TextEmbedder, *, data: Path, seed: int = 0
+) -> Evaluation:
+    """Count the triplets whose anchor is nearer to its positive than to every negative.
+
+    Args:
+        task: A task whose path is a file of triplets.
+        embedder: The embedder to evaluate.
+        data: Folder that the task's path is relative to.
+        seed: Seed of the interval of the main metric; the scores have no random part.
+
+    Returns:
+        ``accuracy`` by Euclidean distance, as in Reimers & Gurevych 2019, section 4.4, and
+        ``cosine accuracy``. Equal distances count as wrong.
+
+    Raises:
+        CorpusError: The triplets cannot be read.
+        EvaluationError: The file is absent, its hash is not the one in the task, or a vector is not
+            finite.
+    """
+    clock = Stopwatch()
+    file, names = data / task.path, task.columns
+    hashes = check_files(task, data, [file])
+    triplets = read_triplets(file, anchor=names.text1, positive=names.text2)
+    row: dict[str, int] = {}
+    for triplet in triplets:
+        for text in (triplet.anchor, triplet.positive, *triplet.negatives):
+            row.setdefault(text, len(row))
+    tokens = embedder.tokenize(list(row))
+    vectors = encode_finite(embedder, tokens).astype(np.float64)
+    clock.lap("embed")
+    correct: dict[str, dict[str, float]] = {}
+    for name, space in (("accuracy", vectors), ("cosine accuracy", unit_rows(vectors))):
+        correct[name] = {}
+        for number, triplet in enumerate(triplets):
+            others = space[[row[text] for text in (triplet.positive, *triplet.negatives)]]
+            distances = np.linalg.norm(others - space[row[triplet.anchor]], axis=1)
+            correct[name][str(number)] = float(distances[0] < distances[1:].min())
+    return Evaluation(
+        task=task,
+        scores={name: float(np.mean([*values.values()])) for name, values in correct.items()},
+        per_item=correct,
+        counts={"triplets": len(triplets), "texts truncated": int(np.count_nonzero(tokens.lost))},
+        manifest=make_manifest(
+            data=hashes, model=embedder.identity, settings={}, seed=seed, clock=clock
+        ),
+    )
