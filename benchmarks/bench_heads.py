@@ -57,7 +57,7 @@ def ours(precision: str, train: Sequence[LabelledText], dev: Sequence[LabelledTe
     from sbert_search.heads.training.classify import ClassifyRecipe, train_classifier
     from sbert_search.heads.training.labelled_rows import encode_rows, predict_logits
     from sbert_search.models.sequence_classifier import SequenceClassifier
-    from sbert_search.training.recipe import load_recipe
+    from sbert_search.train.recipe import load_recipe
 
     with tempfile.TemporaryDirectory() as folder, timed_steps() as times:
         data = Path(folder, "rows.jsonl")

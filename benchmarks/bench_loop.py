@@ -31,11 +31,11 @@ from sbert_search.models.encoder.config import EncoderConfig
 from sbert_search.models.encoder.encoder import Encoder
 from sbert_search.models.encoder.packed import PackedTokens
 from sbert_search.models.losses.token import IGNORED, token_cross_entropy
-from sbert_search.training.loop.batching import Batches, BatchingConfig, Rows
-from sbert_search.training.loop.loop import TrainConfig, train
-from sbert_search.training.loop.objective import Batch, Losses
-from sbert_search.training.loop.optim import OptimConfig, make_optimizer
-from sbert_search.training.loop.schedule import BudgetConfig
+from sbert_search.train.loop.batching import Batches, BatchingConfig, Rows
+from sbert_search.train.loop.loop import TrainConfig, train
+from sbert_search.train.loop.objective import Batch, Losses
+from sbert_search.train.loop.optim import OptimConfig, make_optimizer
+from sbert_search.train.loop.schedule import BudgetConfig
 
 MASK, FIRST_WORD = 103, 1000  # in BERT's vocabulary: id of [MASK], and first id of words
 

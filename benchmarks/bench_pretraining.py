@@ -45,16 +45,16 @@ from sbert_search.models.pretraining import MaskedBatch, MaskedLanguageModel
 from sbert_search.text.tokens.tokenizer import TextTokenizer
 from sbert_search.text.tokens.vocabulary import SPECIAL_TOKENS, save_vocabulary
 from sbert_search.text.tokens.words import WordRules
-from sbert_search.training.loop.batching import Batches, BatchingConfig, Rows
-from sbert_search.training.loop.gradients import StepContext
-from sbert_search.training.loop.objective import Batch
-from sbert_search.training.loop.optim import OptimConfig
-from sbert_search.training.loop.precision import choose_precision
-from sbert_search.training.loop.state import RunState
-from sbert_search.training.loop.step import Stepper
-from sbert_search.training.pretraining.objectives import MaskedObjective
-from sbert_search.training.pretraining.pretrain import PretrainRecipe, pretrain
-from sbert_search.training.recipe import load_recipe
+from sbert_search.train.loop.batching import Batches, BatchingConfig, Rows
+from sbert_search.train.loop.gradients import StepContext
+from sbert_search.train.loop.loop import choose_precision
+from sbert_search.train.loop.objective import Batch
+from sbert_search.train.loop.optim import OptimConfig
+from sbert_search.train.loop.schedule import RunState
+from sbert_search.train.loop.step import Stepper
+from sbert_search.train.pretrain import PretrainRecipe, pretrain
+from sbert_search.train.pretraining_objectives import MaskedObjective
+from sbert_search.train.recipe import load_recipe
 
 VOCAB, LENGTH, MASK, FIRST_WORD, SHARE = 30_522, 128, 4, 1_000, 0.15
 SHAPES = {"4x256": (4, 256, 4), "6x384": (6, 384, 6), "12x768": (12, 768, 12)}

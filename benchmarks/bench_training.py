@@ -65,8 +65,8 @@ COMPARISONS = {
 
 def ours(task: str, precision: str, pairs: list[TextPair], *, batch: int = BATCH) -> float:
     """Measure pairs a second of this package."""
-    from sbert_search.training.bi_encoder.train import BiEncoderRecipe, train_bi_encoder
-    from sbert_search.training.recipe import load_recipe
+    from sbert_search.train.bi_encoder import BiEncoderRecipe, train_bi_encoder
+    from sbert_search.train.recipe import load_recipe
 
     with tempfile.TemporaryDirectory() as folder, timed_steps() as times:
         data = Path(folder, "pairs.jsonl")

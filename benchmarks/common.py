@@ -116,7 +116,7 @@ def checked_out(commit: str, folder: Path) -> Iterator[Path]:
 @contextlib.contextmanager
 def timed_steps() -> Iterator[list[float]]:
     """Yield a list that gets the start and the end of each training step, in seconds."""
-    from sbert_search.training.loop.step import Stepper
+    from sbert_search.train.loop.step import Stepper
 
     times: list[float] = []
     take = Stepper.take

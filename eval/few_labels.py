@@ -43,7 +43,7 @@ from sbert_search.evaluate.metrics.significance import mean_interval
 from sbert_search.heads.predictor import Predictor
 from sbert_search.heads.training.classify import ClassifyRecipe, train_classifier
 from sbert_search.models.sequence_classifier import SequenceClassifier
-from sbert_search.training.recipe import load_recipe
+from sbert_search.train.recipe import load_recipe
 
 SIZES = (8, 16, 64)
 LEAST = -0.5  # points; the lowest mean difference that passes

@@ -32,16 +32,12 @@ from sbert_search.models.loading.folder import read_folder
 from sbert_search.models.loading.resolve import resolve_model
 from sbert_search.search.rerankers import Reranker
 from sbert_search.text.labelled.pairs import read_pairs
-from sbert_search.training.bi_encoder.train import (
-    BiEncoderRecipe,
-    open_model,
-    train_bi_encoder,
-)
-from sbert_search.training.cross_encoder.train import CrossEncoderRecipe, train_cross_encoder
-from sbert_search.training.loop.checkpoint import checkpoints
-from sbert_search.training.loop.log import LOG, read_log
-from sbert_search.training.model_card import MODEL
-from sbert_search.training.recipe import load_recipe
+from sbert_search.train.bi_encoder import BiEncoderRecipe, open_model, train_bi_encoder
+from sbert_search.train.cross_encoder import CrossEncoderRecipe, train_cross_encoder
+from sbert_search.train.loop.checkpoint import checkpoints
+from sbert_search.train.loop.log import LOG, read_log
+from sbert_search.train.recipe import load_recipe
+from sbert_search.train.run import MODEL
 
 STSB_TRAIN = "stsb/train.jsonl.gz"
 

@@ -46,10 +46,10 @@ from sbert_search.search.rerankers import Reranker
 from sbert_search.text.documents import CorpusReader
 from sbert_search.text.labelled.pairs import read_pairs
 from sbert_search.text.labelled.retrieval import read_queries
-from sbert_search.training.cross_encoder.train import CrossEncoderRecipe, train_cross_encoder
-from sbert_search.training.loop.checkpoint import checkpoints
-from sbert_search.training.model_card import MODEL
-from sbert_search.training.recipe import load_recipe
+from sbert_search.train.cross_encoder import CrossEncoderRecipe, train_cross_encoder
+from sbert_search.train.loop.checkpoint import checkpoints
+from sbert_search.train.recipe import load_recipe
+from sbert_search.train.run import MODEL
 
 COLLECTIONS = ("scifact", "lisa", "npl", "cranfield")
 PRECISIONS: tuple[Precision, ...] = ("fp32", "int8")

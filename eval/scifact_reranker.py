@@ -52,10 +52,10 @@ from sbert_search.search.rerankers import BestWindow, Reranker
 from sbert_search.text.documents import CorpusReader
 from sbert_search.text.labelled.candidates import judged_candidates
 from sbert_search.text.labelled.retrieval import read_qrels, read_queries, read_run, write_run
-from sbert_search.training.cross_encoder.train import CrossEncoderRecipe, train_cross_encoder
-from sbert_search.training.loop.checkpoint import checkpoints
-from sbert_search.training.model_card import MODEL
-from sbert_search.training.recipe import load_recipe
+from sbert_search.train.cross_encoder import CrossEncoderRecipe, train_cross_encoder
+from sbert_search.train.loop.checkpoint import checkpoints
+from sbert_search.train.recipe import load_recipe
+from sbert_search.train.run import MODEL
 
 FOLDS = 5
 DEPTHS = (10, 20, 50)

@@ -43,9 +43,9 @@ from sbert_search.heads.training.classify import ClassifyRecipe, train_classifie
 from sbert_search.heads.training.tag import TagRecipe, train_tagger
 from sbert_search.models.loading.folder import read_folder
 from sbert_search.models.loading.resolve import resolve_model
-from sbert_search.training.loop.checkpoint import checkpoints
-from sbert_search.training.loop.loop import Result
-from sbert_search.training.recipe import load_recipe
+from sbert_search.train.loop.checkpoint import checkpoints
+from sbert_search.train.loop.loop import Result
+from sbert_search.train.recipe import load_recipe
 
 # Tokens a second of one core of an AMD EPYC before a run has been measured: of all-MiniLM-L6-v2.
 GUESS = 1300.0

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from sbert_search.embed.embedder import Embedder
-from sbert_search.training.data.examples import DataConfig, read_examples
+from sbert_search.train.data.examples import DataConfig, read_examples
 
 
 def accuracy_by_article(path: Path, embedder: Embedder, *, per_document: int = 4) -> list[float]:

@@ -47,10 +47,10 @@ from sbert_search.lab.variants.recipe import (
 from sbert_search.lab.variants.run import claim
 from sbert_search.models.pretraining import MaskedLanguageModel, fill_mask
 from sbert_search.text.documents import CorpusReader, FieldNames
-from sbert_search.training.loop.checkpoint import checkpoints
-from sbert_search.training.pretraining.data import dev_evaluation, prepare
-from sbert_search.training.pretraining.objectives import MaskedObjective
-from sbert_search.training.pretraining.pretrain import PretrainRecipe, pretrain
+from sbert_search.train.loop.checkpoint import checkpoints
+from sbert_search.train.pretrain import PretrainRecipe, pretrain
+from sbert_search.train.pretraining_data import dev_evaluation, prepare
+from sbert_search.train.pretraining_objectives import MaskedObjective
 
 PairKind = Literal["nsp", "sop"]
 PAIRS: tuple[PairKind, ...] = ("nsp", "sop")

@@ -78,19 +78,13 @@ if TYPE_CHECKING:  # for type checkers and editors; a test compares the names wi
     from sbert_search.search.options import SearchOptions as SearchOptions
     from sbert_search.search.rerankers import Reranker as Reranker
     from sbert_search.search.results import Hits as Hits
-    from sbert_search.training.bi_encoder.train import (
-        BiEncoderRecipe as BiEncoderRecipe,
-        train_bi_encoder as train_bi_encoder,
-    )
-    from sbert_search.training.cross_encoder.train import (
-        CrossEncoderRecipe as CrossEncoderRecipe,
-        train_cross_encoder as train_cross_encoder,
-    )
-    from sbert_search.training.pretraining.pretrain import (
-        PretrainRecipe as PretrainRecipe,
-        pretrain as pretrain,
-    )
-    from sbert_search.training.recipe import load_recipe as load_recipe
+    from sbert_search.train.bi_encoder import BiEncoderRecipe as BiEncoderRecipe
+    from sbert_search.train.bi_encoder import train_bi_encoder as train_bi_encoder
+    from sbert_search.train.cross_encoder import CrossEncoderRecipe as CrossEncoderRecipe
+    from sbert_search.train.cross_encoder import train_cross_encoder as train_cross_encoder
+    from sbert_search.train.pretrain import PretrainRecipe as PretrainRecipe
+    from sbert_search.train.pretrain import pretrain as pretrain
+    from sbert_search.train.recipe import load_recipe as load_recipe
 
 _NAMES_IN = {
     "text.fields": ["FieldNames"],
@@ -140,10 +134,10 @@ _NAMES_IN = {
     "search.boosts": ["Boost"],
     "search.facets": ["Facet", "FacetRange"],
     "search.ranking": ["Fusion"],
-    "training.bi_encoder.train": ["BiEncoderRecipe", "train_bi_encoder"],
-    "training.cross_encoder.train": ["CrossEncoderRecipe", "train_cross_encoder"],
-    "training.pretraining.pretrain": ["PretrainRecipe", "pretrain"],
-    "training.recipe": ["load_recipe"],
+    "train.bi_encoder": ["BiEncoderRecipe", "train_bi_encoder"],
+    "train.cross_encoder": ["CrossEncoderRecipe", "train_cross_encoder"],
+    "train.pretrain": ["PretrainRecipe", "pretrain"],
+    "train.recipe": ["load_recipe"],
 }
 _MODULE_OF = {
     name: f"{__name__}.{module}" for module, names in _NAMES_IN.items() for name in names

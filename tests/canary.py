@@ -27,10 +27,10 @@ from sbert_search.index.storage.manifest import NAME, StoreSettings
 from sbert_search.index.store import IndexStore
 from sbert_search.search.rerankers import Reranker
 from sbert_search.text.documents import CorpusReader
-from sbert_search.training.loop.checkpoint import read_checkpoint, save_checkpoint
+from sbert_search.train.loop.checkpoint import read_checkpoint, save_checkpoint
 from tests.index.batches import make_batch, some_documents, some_vectors
 from tests.models.tiny import tiny_bi_encoder, tiny_cross_encoder
-from tests.training.small import TokenModel
+from tests.train.small import TokenModel
 
 Door = Callable[[], object]
 

@@ -21,7 +21,7 @@ from sbert_search.cli.main import cli
 from sbert_search.models.pretraining import MaskedLanguageModel
 from tests.cli.process import environment
 from tests.models.tiny import tiny_bi_encoder, tiny_cross_encoder, tiny_encoder, tiny_tokenizer
-from tests.training.words import write_vocabulary
+from tests.train.words import write_vocabulary
 
 NLI = ("contradiction", "entailment", "neutral")
 SMALL = "{layers = 1, hidden_size = 16, heads = 2, intermediate_size = 16, max_positions = 32}"

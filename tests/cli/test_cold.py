@@ -46,7 +46,7 @@ UNUSED = (
     "sbert_search.base.machine",
     "sbert_search.search.rerankers",
     "sbert_search.text.tokens.wordpiece",
-    "sbert_search.training",
+    "sbert_search.train",
     "huggingface_hub",
     "multiprocessing",
     "numpy.ma",

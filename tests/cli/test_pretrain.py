@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from sbert_search.training.recipe import shipped_recipes
+from sbert_search.train.recipe import shipped_recipes
 from tests.cli.process import sbert_search
-from tests.training.words import write_texts, write_vocabulary
+from tests.train.words import write_texts, write_vocabulary
 
 SMALL = "layers = 1, hidden_size = 16, heads = 2, intermediate_size = 16, max_positions = 32"
 

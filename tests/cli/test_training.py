@@ -17,9 +17,9 @@ from torch import nn
 
 from sbert_search.cli.train.run import train_by_recipe, training_command
 from sbert_search.errors import CheckpointError, ConfigError
-from sbert_search.training.loop import loop
-from sbert_search.training.loop.loop import TrainConfig
-from tests.training.small import TokenModel, token_batches, token_objective, unlike
+from sbert_search.train.loop import loop
+from sbert_search.train.loop.loop import TrainConfig
+from tests.train.small import TokenModel, token_batches, token_objective, unlike
 
 
 def accuracy(model: nn.Module) -> dict[str, float]:

@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 
 from sbert_search.embed.embedder import Embedder
-from sbert_search.training.bi_encoder.train import BiEncoderRecipe
-from sbert_search.training.cross_encoder.train import CrossEncoderRecipe
-from sbert_search.training.recipe import load_recipe
+from sbert_search.train.bi_encoder import BiEncoderRecipe
+from sbert_search.train.cross_encoder import CrossEncoderRecipe
+from sbert_search.train.recipe import load_recipe
 from tests.cli.process import ROOT
 from tests.eval.conftest import Script, any_revision, assert_no_paths
 

@@ -19,9 +19,9 @@ from sbert_search.text.tokens.masking import MaskSettings, mask_tokens
 from sbert_search.text.tokens.mlm_dataset import MaskedExamples
 from sbert_search.text.tokens.specials import mask_vocabulary
 from sbert_search.text.tokens.tokenizer import TextTokenizer
-from sbert_search.training.loop.objective import Batch
-from sbert_search.training.pretraining.objectives import ReplacedObjective
-from tests.training.words import WORDS, write_vocabulary
+from sbert_search.train.loop.objective import Batch
+from sbert_search.train.pretraining_objectives import ReplacedObjective
+from tests.train.words import WORDS, write_vocabulary
 
 PARTS, EXAMPLES, LENGTH = 8, 2_000, 66  # of 64 words between [CLS] and [SEP]
 FIRST, CLS, SEP = 5, 2, 3  # ids of words begin behind the special tokens

@@ -23,10 +23,10 @@ from torch.utils.data import BatchSampler, SequentialSampler
 
 from sbert_search.models.bi_encoder import BiEncoder
 from sbert_search.models.losses.embeddings import multiple_negatives_ranking
-from sbert_search.training.bi_encoder import train
-from sbert_search.training.data.text_dataset import TextBatches
-from sbert_search.training.loop.log import read_log
-from sbert_search.training.recipe import load_recipe
+from sbert_search.train import bi_encoder as train
+from sbert_search.train.data.text_dataset import TextBatches
+from sbert_search.train.loop.log import read_log
+from sbert_search.train.recipe import load_recipe
 from tests.models.tiny import WORDS, tiny_encoder, tiny_tokenizer
 
 pytestmark = pytest.mark.usefixtures("one_thread")

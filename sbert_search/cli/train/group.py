@@ -19,13 +19,13 @@ def train() -> None:
 
 
 def _bi_encoder_settings() -> type:
-    from sbert_search.training.bi_encoder.train import BiEncoderRecipe
+    from sbert_search.train.bi_encoder import BiEncoderRecipe
 
     return BiEncoderRecipe
 
 
 def _cross_encoder_settings() -> type:
-    from sbert_search.training.cross_encoder.train import CrossEncoderRecipe
+    from sbert_search.train.cross_encoder import CrossEncoderRecipe
 
     return CrossEncoderRecipe
 
@@ -41,7 +41,7 @@ def bi_encoder(**_: object) -> None:
         --set data.train=pairs.jsonl --out my-model
     sbert-search index build SOURCE --out my.index --model my-model/model
     """  # noqa: D301 (the backslash is click's)
-    from sbert_search.training.bi_encoder.train import BiEncoderRecipe, train_bi_encoder
+    from sbert_search.train.bi_encoder import BiEncoderRecipe, train_bi_encoder
 
     train_by_recipe("bi-encoder", BiEncoderRecipe, train_bi_encoder)
 
@@ -58,6 +58,6 @@ def cross_encoder(**_: object) -> None:
         --set data.train=judged.jsonl --out my-reranker
     sbert-search search my.index QUERY --rerank my-reranker/model
     """  # noqa: D301 (the backslash is click's)
-    from sbert_search.training.cross_encoder.train import CrossEncoderRecipe, train_cross_encoder
+    from sbert_search.train.cross_encoder import CrossEncoderRecipe, train_cross_encoder
 
     train_by_recipe("cross-encoder", CrossEncoderRecipe, train_cross_encoder)

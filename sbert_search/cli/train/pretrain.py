@@ -6,7 +6,7 @@ from sbert_search.cli.train.run import train_by_recipe, training_command
 
 
 def _settings() -> type:
-    from sbert_search.training.pretraining.pretrain import PretrainRecipe
+    from sbert_search.train.pretrain import PretrainRecipe
 
     return PretrainRecipe
 
@@ -19,7 +19,7 @@ def pretrain(**_: object) -> None:
     Set the text with --set data.train=SOURCE, the tokenizer with --set tokenizer=FOLDER (a folder
     of `tokenizer train`) and the size of the encoder with --set size=tiny|mini|small|base.
     """
-    from sbert_search.training.pretraining.pretrain import PretrainRecipe
-    from sbert_search.training.pretraining.pretrain import pretrain as run
+    from sbert_search.train.pretrain import PretrainRecipe
+    from sbert_search.train.pretrain import pretrain as run
 
     train_by_recipe("pretrain", PretrainRecipe, run)

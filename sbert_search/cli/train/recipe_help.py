@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from sbert_search.training.recipe import Kind, describe_recipe, read_recipe, shipped_recipes
+from sbert_search.train.recipe import Kind, describe_recipe, read_recipe, shipped_recipes
 
 if TYPE_CHECKING:
-    from sbert_search.training.setting_list import Setting
+    from sbert_search.train.recipe import Setting
 
 _NAMED = "sbert_search.cli.train.recipe_help"  # key of (recipe, overrides) in ctx.meta
 _NAME_WIDTH = 34  # in columns; a longer name is on a separate line
@@ -64,7 +64,7 @@ class RecipeCommand(click.Command):
     def _write_settings(
         self, formatter: click.HelpFormatter, recipe: str, overrides: Sequence[str]
     ) -> None:
-        from sbert_search.training.setting_list import list_settings
+        from sbert_search.train.recipe import list_settings
 
         values = read_recipe(self.kind, recipe, overrides)
         tables: dict[str, list[Setting]] = {}

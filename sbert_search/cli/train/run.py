@@ -22,10 +22,10 @@ from sbert_search.cli.options.shared import (
 from sbert_search.cli.train.recipe_help import RecipeCommand
 from sbert_search.config import MissingSettingError
 from sbert_search.errors import ConfigError
-from sbert_search.training.recipe import Kind, load_recipe, shipped_recipes
+from sbert_search.train.recipe import Kind, load_recipe, shipped_recipes
 
 if TYPE_CHECKING:
-    from sbert_search.training.loop.loop import Result
+    from sbert_search.train.loop.loop import Result
 
 Command = Callable[..., object]
 R = TypeVar("R", contravariant=True)
@@ -157,8 +157,8 @@ def _recipe_and_folder(
         return recipe, out or Path("runs", Path(recipe).stem)
     if out not in (None, resume):
         raise click.UsageError("A run is resumed in its own folder; omit --out.")
-    from sbert_search.training.bi_encoder.train import FIRST
-    from sbert_search.training.loop.checkpoint import checkpoints, newest_checkpoint
+    from sbert_search.train.bi_encoder import FIRST
+    from sbert_search.train.loop.checkpoint import checkpoints, newest_checkpoint
 
     if recipe is None and not checkpoints(resume) and checkpoints(resume / FIRST):
         raise click.UsageError(
@@ -170,7 +170,7 @@ def _recipe_and_folder(
 
 def _facts(result: Result) -> dict[str, object]:
     """Return the final state of a run, and the dev metrics at its start and its last evaluation."""
-    from sbert_search.training.loop.log import LOG, read_log
+    from sbert_search.train.loop.log import LOG, read_log
 
     state, run = result.state, result.last.parent
     evaluations = [r for r in read_log(run / LOG) if r["kind"] == "dev"]

@@ -15,7 +15,7 @@ from sbert_search.models.encoder.packed import PackedTokens
 from sbert_search.models.question_answerer import QuestionAnswerer
 from sbert_search.records import Question
 from sbert_search.text.tokens.windows import Window, encode_windows
-from sbert_search.training.data.token_table import TokenTable
+from sbert_search.train.data.token_table import TokenTable
 
 _FILL = -1e4  # logit of the padding after a window; finite, since a loss subtracts two of them
 

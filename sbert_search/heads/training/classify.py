@@ -48,13 +48,13 @@ from sbert_search.models.sequence_classifier import SequenceClassifier, trained_
 from sbert_search.models.side_file import Pooling, SideFile, read_side_file, write_side_file
 from sbert_search.records import LabelledText
 from sbert_search.text.labelled.texts import LabelKind, classes_of, read_labelled_texts
-from sbert_search.training.data.token_table import TokenTable
-from sbert_search.training.loop.batching import Batches, BatchingConfig, Rows
-from sbert_search.training.loop.early_stopping import DevMetrics, fingerprint_of
-from sbert_search.training.loop.loop import Result
-from sbert_search.training.loop.objective import Batch, Losses, Objective, Sum
-from sbert_search.training.loop.step import Penalties
-from sbert_search.training.published_run import Training, starting, train_and_publish
+from sbert_search.train.data.token_table import TokenTable
+from sbert_search.train.loop.batching import Batches, BatchingConfig, Rows
+from sbert_search.train.loop.loop import Result
+from sbert_search.train.loop.objective import Batch, Losses, Objective, Sum
+from sbert_search.train.loop.schedule import DevMetrics, fingerprint_of
+from sbert_search.train.loop.step import Penalties
+from sbert_search.train.run import Training, starting, train_and_publish
 
 _LOSSES: Mapping[LabelKind, Callable[[Tensor, Tensor, Tensor | None], Tensor]] = {
     "class": class_cross_entropy,
@@ -139,16 +139,16 @@ def train_classifier(
         recipe: All settings.
         out: Folder of the run.
         resume: Resume from the newest checkpoint in ``out``.
-        allow_inexact: As for `training.loop.loop.train`.
+        allow_inexact: As for `train.loop.loop.train`.
 
     Raises:
         ConfigError: Settings contradict each other, or the run would write over a file or folder
             that it reads.
         CorpusError: The data cannot be read or used.
         ModelError: The encoder to start from cannot be loaded.
-        TrainingError: As for `training.loop.loop.train`; or all training rows have the same label,
+        TrainingError: As for `train.loop.loop.train`; or all training rows have the same label,
             or all dev rows the same number.
-        CheckpointError: As for `training.loop.loop.train`.
+        CheckpointError: As for `train.loop.loop.train`.
     """
     with starting(recipe, out, resume=resume) as (ranks, resume):
         rows, dev = _read(recipe)

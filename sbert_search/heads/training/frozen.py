@@ -16,7 +16,7 @@ from sbert_search.base import files
 from sbert_search.base.progress import progress
 from sbert_search.models.encoder.encoder import Encoder
 from sbert_search.text.tokens.batching import TOKENS_AT_ONCE, token_batches
-from sbert_search.training.loop.batching import Rows
+from sbert_search.train.loop.batching import Rows
 
 
 class CachedStates:

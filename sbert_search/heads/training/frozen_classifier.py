@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from sbert_search.heads.training.frozen import CachedStates, train_only
 from sbert_search.models.sequence_classifier import SequenceClassifier
-from sbert_search.training.data.token_table import TokenTable
+from sbert_search.train.data.token_table import TokenTable
 
 
 class FrozenClassifier(nn.Module):

@@ -23,7 +23,7 @@ from sbert_search.models.sequence_classifier import SequenceClassifier
 from sbert_search.records import LabelledText
 from sbert_search.text.labelled.texts import LabelKind
 from sbert_search.text.tokens.batching import TOKENS_AT_ONCE, token_batches
-from sbert_search.training.data.token_table import TokenTable
+from sbert_search.train.data.token_table import TokenTable
 
 _AT_ONCE = 4096  # texts tokenised at once
 

@@ -17,8 +17,8 @@ from sbert_search.base.progress import note
 from sbert_search.errors import ConfigError, CorpusError
 from sbert_search.heads.training.adversarial import AdversarialConfig
 from sbert_search.text.labelled.texts import LabelKind
-from sbert_search.training.loop.early_stopping import FEWEST_ROWS
-from sbert_search.training.loop.loop import TrainConfig
+from sbert_search.train.loop.loop import TrainConfig
+from sbert_search.train.loop.schedule import FEWEST_ROWS
 
 T = TypeVar("T")
 Tune = Literal["full", "head", "probe"]

@@ -50,12 +50,12 @@ from sbert_search.tag_schemes import (
     tags_of,
 )
 from sbert_search.text.labelled.spans import read_tagged_tokens
-from sbert_search.training.loop.batching import Batches, Rows
-from sbert_search.training.loop.early_stopping import DevMetrics, fingerprint_of
-from sbert_search.training.loop.loop import Result
-from sbert_search.training.loop.objective import Batch, Losses, Objective, Sum
-from sbert_search.training.loop.step import Penalties
-from sbert_search.training.published_run import Training, starting, train_and_publish
+from sbert_search.train.loop.batching import Batches, Rows
+from sbert_search.train.loop.loop import Result
+from sbert_search.train.loop.objective import Batch, Losses, Objective, Sum
+from sbert_search.train.loop.schedule import DevMetrics, fingerprint_of
+from sbert_search.train.loop.step import Penalties
+from sbert_search.train.run import Training, starting, train_and_publish
 
 _LOSS = "tags"
 
@@ -106,16 +106,16 @@ def train_tagger(
         recipe: All settings.
         out: Folder of the run.
         resume: Resume from the newest checkpoint in ``out``.
-        allow_inexact: As for `training.loop.loop.train`.
+        allow_inexact: As for `train.loop.loop.train`.
 
     Raises:
         ConfigError: Settings contradict each other, or the run would write over a file or folder
             that it reads.
         CorpusError: The data cannot be read or used.
         ModelError: The encoder to start from cannot be loaded.
-        TrainingError: As for `training.loop.loop.train`; or no token is in an entity, or an entity
+        TrainingError: As for `train.loop.loop.train`; or no token is in an entity, or an entity
             has a type that is not in ``data.types``.
-        CheckpointError: As for `training.loop.loop.train`.
+        CheckpointError: As for `train.loop.loop.train`.
     """
     with starting(recipe, out, resume=resume) as (ranks, resume):
         rows, dev = _read(recipe)

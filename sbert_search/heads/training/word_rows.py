@@ -19,8 +19,8 @@ from sbert_search.records import TaggedTokens
 from sbert_search.tag_schemes import OUTSIDE
 from sbert_search.text.tokens.batching import TOKENS_AT_ONCE, token_batches
 from sbert_search.text.tokens.windows import TRUNCATED, encode_words, join_words
-from sbert_search.training.data.token_table import TokenTable
-from sbert_search.training.loop.batching import Rows
+from sbert_search.train.data.token_table import TokenTable
+from sbert_search.train.loop.batching import Rows
 
 
 @dataclass(frozen=True, eq=False, slots=True)

@@ -28,12 +28,12 @@ from sbert_search.search.options import SearchOptions
 from sbert_search.text.documents import CorpusReader, FieldNames
 from sbert_search.text.labelled.pairs import read_pairs
 from sbert_search.text.tokens.wordpiece import BATCH_ROWS, VocabularySettings, train_tokenizer
-from sbert_search.training.bi_encoder.train import BiEncoderRecipe, train_bi_encoder
-from sbert_search.training.loop.checkpoint import checkpoint_path, checkpoints, read_checkpoint
-from sbert_search.training.loop.log import LOG, read_log
-from sbert_search.training.model_card import MODEL
-from sbert_search.training.pretraining.pretrain import build, pretrain
-from sbert_search.training.recipe import load_recipe
+from sbert_search.train.bi_encoder import BiEncoderRecipe, train_bi_encoder
+from sbert_search.train.loop.checkpoint import checkpoint_path, checkpoints, read_checkpoint
+from sbert_search.train.loop.log import LOG, read_log
+from sbert_search.train.pretrain import build, pretrain
+from sbert_search.train.recipe import load_recipe
+from sbert_search.train.run import MODEL
 
 _ENCODED = 512  # largest number of texts whose encoding is timed
 _HELD_OUT = 512  # largest number of examples for the held-out loss

@@ -10,8 +10,8 @@ from typing import Literal
 
 from sbert_search.config import from_mapping, read_toml, to_mapping, unknown_name
 from sbert_search.errors import ConfigError
-from sbert_search.training.pretraining.pretrain import PretrainRecipe
-from sbert_search.training.recipe import load_recipe, shipped_recipes
+from sbert_search.train.pretrain import PretrainRecipe
+from sbert_search.train.recipe import load_recipe, shipped_recipes
 
 Measure = Literal["raw", "sts", "pairs", "classify"]
 FAMILIES = ("bert", "roberta", "albert", "distilbert", "electra", "deberta")

@@ -25,7 +25,7 @@ from sbert_search.lab.variants.recipe import (
 )
 from sbert_search.lab.variants.report import write_variants
 from sbert_search.lab.variants.table import VariantsReport, collect
-from sbert_search.training.loop.log import LOG
+from sbert_search.train.loop.log import LOG
 
 
 class PlannedPiece(TypedDict):

@@ -21,7 +21,7 @@ from sbert_search.cli.options.shared import (
 )
 from sbert_search.search.options import MODES, SearchOptions
 from sbert_search.search.ranking import Fusion, Method
-from sbert_search.training.loop.loop import TrainConfig
+from sbert_search.train.loop.loop import TrainConfig
 from tests.cli.lines import commands
 
 

@@ -15,8 +15,8 @@ from sbert_search.config import from_mapping
 from sbert_search.heads.training.answer import AnswerRecipe, train_answerer
 from sbert_search.heads.training.classify import ClassifyRecipe, train_classifier
 from sbert_search.heads.training.tag import TagRecipe, train_tagger
-from sbert_search.training.loop.checkpoint import checkpoints
-from sbert_search.training.loop.step import Stepper
+from sbert_search.train.loop.checkpoint import checkpoints
+from sbert_search.train.loop.step import Stepper
 from tests.heads.training.small import QUICK, encoder_folder, write_rows
 from tests.heads.training.test_answer import questions
 from tests.heads.training.test_classify import texts

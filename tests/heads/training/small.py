@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from sbert_search.models.bi_encoder import BiEncoder
-from sbert_search.training.loop.log import read_log
+from sbert_search.train.loop.log import read_log
 from tests.models.tiny import tiny_encoder, tiny_tokenizer
 
 QUICK: dict[str, Any] = {

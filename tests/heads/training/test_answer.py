@@ -30,7 +30,7 @@ from sbert_search.models.encoder.packed import PackedTokens
 from sbert_search.models.question_answerer import QuestionAnswerer
 from sbert_search.models.side_file import SideFile, read_side_file
 from sbert_search.records import Answer, Question
-from sbert_search.training.recipe import load_recipe, shipped_recipes
+from sbert_search.train.recipe import load_recipe, shipped_recipes
 from tests.heads.test_predictor import answerer
 from tests.heads.training.small import (
     QUICK,
@@ -40,7 +40,7 @@ from tests.heads.training.small import (
     write_rows,
 )
 from tests.models.tiny import TEXTS
-from tests.training.small import unlike
+from tests.train.small import unlike
 
 WORDS = ["the", "sun", "far", "away", "and", "then"]
 

@@ -17,11 +17,11 @@ from sbert_search.errors import CheckpointError, ConfigError, CorpusError, Train
 from sbert_search.heads.training.classify import ClassifyRecipe, train_classifier
 from sbert_search.models.sequence_classifier import SequenceClassifier
 from sbert_search.models.side_file import read_side_file
-from sbert_search.training.loop import loop
-from sbert_search.training.loop.checkpoint import newest_checkpoint, read_checkpoint
-from sbert_search.training.loop.log import read_log
-from sbert_search.training.loop.loop import Result
-from sbert_search.training.recipe import load_recipe, shipped_recipes
+from sbert_search.train.loop import loop
+from sbert_search.train.loop.checkpoint import newest_checkpoint, read_checkpoint
+from sbert_search.train.loop.log import read_log
+from sbert_search.train.loop.loop import Result
+from sbert_search.train.recipe import load_recipe, shipped_recipes
 from tests.heads.training.small import (
     QUICK,
     asked_devices,
@@ -30,7 +30,7 @@ from tests.heads.training.small import (
     write_rows,
 )
 from tests.models.tiny import WORDS
-from tests.training.small import step_losses, unlike
+from tests.train.small import step_losses, unlike
 
 Rows = list[dict[str, Any]]
 
@@ -113,7 +113,7 @@ def test_the_card_has_the_hash_of_the_data_that_were_read(
         path.unlink()
         return result
 
-    monkeypatch.setattr("sbert_search.training.published_run.run_loop", and_remove)
+    monkeypatch.setattr("sbert_search.train.run.run_loop", and_remove)
     train_classifier(settings, tmp_path / "run")
     assert f"`{digest}`" in (tmp_path / "run" / "model" / "README.md").read_text("utf-8")
 

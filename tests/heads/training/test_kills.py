@@ -7,7 +7,7 @@ import pytest
 
 from tests.faults import FULL
 from tests.heads.training.killed_child import SETTINGS, STEPS
-from tests.training.test_kills import kill_runs
+from tests.train.test_kills import kill_runs
 
 CHILD = "tests.heads.training.killed_child"
 

@@ -22,16 +22,16 @@ from sbert_search.models.bi_encoder import BiEncoder
 from sbert_search.models.heads import Normalize
 from sbert_search.models.sequence_classifier import SequenceClassifier, trained_pooling
 from sbert_search.models.side_file import SideFile, read_side_file
-from sbert_search.training.loop import loop
-from sbert_search.training.loop.checkpoint import checkpoints, read_checkpoint
-from sbert_search.training.loop.log import read_log
-from sbert_search.training.loop.step import ConvexFit
-from sbert_search.training.recipe import load_recipe
+from sbert_search.train.loop import loop
+from sbert_search.train.loop.checkpoint import checkpoints, read_checkpoint
+from sbert_search.train.loop.log import read_log
+from sbert_search.train.loop.step import ConvexFit
+from sbert_search.train.recipe import load_recipe
 from tests.heads.training import test_answer, test_tag
 from tests.heads.training.small import QUICK, encoder_folder, write_rows
 from tests.heads.training.test_classify import labelled, texts
 from tests.models.tiny import tiny_encoder, tiny_tokenizer
-from tests.training.small import unlike
+from tests.train.small import unlike
 
 Matrix = NDArray[np.float32]
 N = 90
@@ -184,7 +184,7 @@ def test_a_run_of_steps_is_not_resumed_as_a_fit(
     """Earlier versions trained probes by steps."""
     real = loop.train
     monkeypatch.setattr(
-        "sbert_search.training.published_run.run_loop",
+        "sbert_search.train.run.run_loop",
         lambda *given, **named: real(*given, **named | {"penalties": None}),
     )
     made = probe(tmp_path, budget={"steps": 3})

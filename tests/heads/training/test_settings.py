@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from sbert_search.errors import ConfigError, CorpusError
 from sbert_search.heads.training.settings import HeadDataConfig, class_weights, split_rows
-from sbert_search.training.loop.early_stopping import FEWEST_ROWS
+from sbert_search.train.loop.schedule import FEWEST_ROWS
 
 
 def hash_of(key: str) -> float:

@@ -20,7 +20,7 @@ from sbert_search.models.token_classifier import TokenClassifier
 from sbert_search.records import TaggedTokens
 from sbert_search.tag_schemes import tag_names
 from sbert_search.text.labelled.spans import read_tagged_tokens
-from sbert_search.training.recipe import load_recipe, shipped_recipes
+from sbert_search.train.recipe import load_recipe, shipped_recipes
 from tests.heads.training.small import (
     QUICK,
     asked_devices,
@@ -28,7 +28,7 @@ from tests.heads.training.small import (
     encoder_folder,
     write_rows,
 )
-from tests.training.small import unlike
+from tests.train.small import unlike
 
 
 def sentences(n: int) -> list[dict[str, Any]]:

@@ -17,8 +17,8 @@ from sbert_search.lab.variants.pieces import Piece, Pieces, Result
 from sbert_search.lab.variants.recipe import load_variants, with_data
 from sbert_search.lab.variants.run import analyze_variants
 from sbert_search.lab.variants.table import VariantsReport
-from sbert_search.training.loop.checkpoint import checkpoints
-from sbert_search.training.loop.log import LOG
+from sbert_search.train.loop.checkpoint import checkpoints
+from sbert_search.train.loop.log import LOG
 from tests.cli.process import command, environment
 from tests.lab.variants.tiny import write_comparison
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from tests.training.words import WORDS, write_texts, write_vocabulary
+from tests.train.words import WORDS, write_texts, write_vocabulary
 
 SHAPE = {"layers": 1, "hidden_size": 16, "heads": 2, "intermediate_size": 16, "max_positions": 32}
 

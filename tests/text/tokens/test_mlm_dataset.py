@@ -15,7 +15,7 @@ from sbert_search.text.tokens.segments import Kind, SegmentSettings
 from sbert_search.text.tokens.shards import TokenShards
 from sbert_search.text.tokens.specials import SpecialTokens, mask_vocabulary
 from sbert_search.text.tokens.tokenizer import TextTokenizer
-from tests.training.words import WORDS, write_vocabulary
+from tests.train.words import WORDS, write_vocabulary
 
 DOCUMENTS, FIRST = 3_000, 5  # ids of words begin behind the special tokens
 

@@ -1,0 +1,414 @@
+"""Train a sentence encoder with the settings of a recipe."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+
+from torch import nn
+
+from sbert_search.base.distributed import Ranks
+from sbert_search.base.files import remove_tree
+from sbert_search.base.progress import note, warn
+from sbert_search.base.seed import seed_all
+from sbert_search.errors import CheckpointError, ConfigError
+from sbert_search.models.bi_encoder import BiEncoder
+from sbert_search.models.encoder.config import PRESETS
+from sbert_search.models.encoder.encoder import Encoder
+from sbert_search.models.heads import Dense, Normalize
+from sbert_search.models.loading.folder import load_tokenizer, read_folder
+from sbert_search.models.loading.resolve import resolve_model
+from sbert_search.text.tokens.tokenizer import TextTokenizer
+from sbert_search.train.bi_encoder_losses import (
+    BINARY,
+    BatchObjective,
+    LossConfig,
+    RowObjective,
+    Siamese,
+)
+from sbert_search.train.data.examples import FORMS_BY_TARGET, DataConfig, Example, read_examples
+from sbert_search.train.data.left_out import without_copies, without_false_negatives
+from sbert_search.train.data.mining import MiningConfig, mine_negatives
+from sbert_search.train.data.teachers import embed_by_teacher, score_by_teacher
+from sbert_search.train.data.text_dataset import (
+    RowTokens,
+    TextBatches,
+    TextRows,
+    arrange,
+    check_targets,
+)
+from sbert_search.train.dev_metrics import dev_evaluator
+from sbert_search.train.loop.checkpoint import checkpoints, newest_checkpoint
+from sbert_search.train.loop.loop import Result, TrainConfig
+from sbert_search.train.run import MODEL, Training, changes, starting, train_and_publish
+
+FIRST = "first"  # subfolder of the preliminary run, `BiEncoderRecipe.first`
+
+
+@dataclass(frozen=True, kw_only=True)
+class BiEncoderRecipe(TrainConfig):
+    """All settings of a training run of a sentence encoder."""
+
+    data: DataConfig
+    loss: LossConfig
+    model: str = ""  # folder or name of a bi-encoder or encoder; or a preset for new weights
+    tokenizer: str | None = None  # folder or name of a model with a tokenizer, for a preset
+    pooling: tuple[str, ...] | None = None  # None: as in the model; mean for an encoder alone
+    max_len: int | None = None  # maximum tokens of a text; None: as in the model
+    unit_length: bool | None = None  # whether embeddings have norm 1; None: as in the model
+    prompts: Mapping[str, str] = field(default_factory=dict)  # by name; added to those of the model
+    prompt_names: tuple[str, ...] = ()  # of the 1st, 2nd, ... text of a row; (): the default prompt
+    mining: MiningConfig = field(default_factory=MiningConfig)  # adds hard negatives
+    teacher: str | None = None  # model whose embeddings or scores are the targets
+    first: BiEncoderRecipe | None = None  # preliminary run; this run starts from its model
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        kind = self.loss.kind
+        if self.mining.negatives and kind.most < 2 + self.mining.negatives:
+            raise ConfigError(
+                f"mining.negatives is {self.mining.negatives}, but the loss {self.loss.name} takes "
+                f"{kind.describe()}. Use loss.name=mnrl, or set mining.negatives=0."
+            )
+        if kind.teacher and not self.teacher:
+            raise ConfigError(
+                f"The loss {self.loss.name} learns from a {kind.teacher}; set teacher=MODEL."
+            )
+        if self.teacher and not kind.teacher:
+            raise ConfigError(
+                f"teacher is {self.teacher}, but the loss {self.loss.name} has no teacher; use "
+                "another loss.name, such as embedding_mse, or remove teacher."
+            )
+
+
+def train_bi_encoder(
+    recipe: BiEncoderRecipe, out: Path, /, *, resume: bool = False, allow_inexact: bool = False
+) -> Result:
+    """Train a sentence encoder.
+
+    The model is written to ``out/model``, a sentence-transformers folder with a card. With dev
+    data, this is the model with the best dev metric; without dev data, the model of the last step.
+
+    Args:
+        recipe: All settings.
+        out: Folder of the run. The preliminary run ``recipe.first`` uses ``out/first``. It is
+            skipped if ``out/first`` has a finished model that was made with the settings and data
+            of ``recipe.first``.
+        resume: Resume from the newest checkpoint in ``out``. If only the preliminary run has a
+            checkpoint, resume the preliminary run.
+        allow_inexact: As for `train.loop.loop.train`. Also use a finished preliminary model that
+            was made with other settings or data.
+
+    Returns:
+        How the run ended.
+
+    Raises:
+        ConfigError: The loss does not fit the data, a setting has an invalid value, or the run
+            would write over a file or folder that it reads.
+        CorpusError: A file, a column or a row cannot be used; the message names it.
+        ModelError: The model or the teacher cannot be loaded.
+        TrainingError: A loss or gradient is not finite, a row does not fit in memory, processes of
+            the run differ or end, all rows have the same target, all dev rows have the same score,
+            or the loss has a teacher and rows have different numbers of texts.
+        CheckpointError: There is no usable checkpoint to resume from, ``out`` holds another run, or
+            a write failed.
+    """
+    _check_form(recipe)
+    _check_mining(recipe)
+    with starting(recipe, out, resume=resume) as (ranks, resume):
+        if resume and recipe.first is not None:
+            resume = _begun(out, ranks)
+        training = _training(recipe, out, ranks, allow_inexact=allow_inexact)
+        return train_and_publish(
+            training, recipe, out, ranks, resume=resume, allow_inexact=allow_inexact
+        )
+
+
+def _begun(out: Path, ranks: Ranks) -> bool:
+    """Whether a resumed run has a checkpoint of its own; False: only its preliminary run has one.
+
+    Raises:
+        CheckpointError: Neither the run nor its preliminary run has a checkpoint.
+    """
+    states = [float(bool(checkpoints(folder))) for folder in (out, out / FIRST)]
+    begun, first = ranks.from_first(states)
+    if not begun and not first:
+        newest_checkpoint(out)  # raises the error
+    return bool(begun)
+
+
+def _training(recipe: BiEncoderRecipe, out: Path, ranks: Ranks, *, allow_inexact: bool) -> Training:
+    model_name = recipe.model
+    if recipe.first is not None:
+        model_name = _train_first(recipe, out, ranks, allow_inexact=allow_inexact)
+    seed_all(recipe.seed, "init")
+    bi_encoder = _with_frozen_pooler(open_model(replace(recipe, model=model_name)))
+    data, loss = recipe.data, recipe.loss
+    if max(loss.matryoshka, default=0) > bi_encoder.dim:
+        raise ConfigError(
+            f"loss.matryoshka is {list(loss.matryoshka)}, but the embeddings of the model have "
+            f"{bi_encoder.dim} dimensions; leave out the larger sizes."
+        )
+    if loss.name == "softmax" and recipe.unit_length is None and _normalizes(bi_encoder):
+        warn(
+            "The model scales its embeddings to norm 1, and the softmax loss over such embeddings "
+            "can make the model worse: see docs/training.md. Use unit_length=false or the recipe "
+            "mnrl-nli."
+        )
+    files = [read_examples(path, data, loss.kind.target) for path in data.files]
+    _check_text_counts(files, data, loss)
+    described = bi_encoder.describe()
+    prompts = [described.prompt(name) for name in recipe.prompt_names or (None,)]
+    if recipe.mining.negatives:
+        mine = partial(_mine, files, recipe, bi_encoder, prompts, model_name, out / "mining", ranks)
+        files = ranks.first_then_others(mine)
+    classes = _classes(files, recipe) if loss.kind.target == "label" else ()
+    rows = arrange(files, classes)
+    tokens = RowTokens.of(rows, bi_encoder.tokenizer, prompts, ranks)
+    if loss.kind.by_class:
+        rows, tokens = without_copies(rows, tokens)
+    elif loss.kind.teacher is None:
+        rows, tokens = without_false_negatives(rows, tokens, loss.kind.fewest)
+    check_targets(rows, classes, loss.name, by_class=loss.kind.by_class)
+    rows = _with_teacher_targets(rows, recipe, bi_encoder.dim)
+    siamese = Siamese(bi_encoder, _classifier(loss, bi_encoder.dim, len(classes)))
+    batches = TextBatches(
+        rows,
+        tokens,
+        recipe.batching,
+        seed=recipe.seed,
+        summed=None if loss.kind.in_batch else loss.name,
+        no_duplicates=loss.kind.no_duplicates,
+        by_class=loss.kind.by_class,
+        weights=data.weights,
+    )
+    evaluate = None
+    if data.dev is not None:
+        evaluate = dev_evaluator(data.dev, data, loss, classes, bi_encoder, prompts)
+    return Training(
+        kind="bi-encoder",
+        model=siamese,
+        objective=BatchObjective(loss) if loss.kind.in_batch else RowObjective(loss),
+        batches=batches,
+        files=recipe.data.files,
+        n_rows=len(rows.text_ids),
+        dev=evaluate,
+        save_model=bi_encoder.save,
+    )
+
+
+def _mine(
+    files: Sequence[Sequence[Example]],
+    recipe: BiEncoderRecipe,
+    bi_encoder: BiEncoder,
+    prompts: Sequence[str],
+    model: str,
+    folder: Path,
+    ranks: Ranks,
+) -> list[list[Example]]:
+    changed = (recipe.pooling, recipe.max_len, recipe.unit_length, recipe.prompts or None)
+    if recipe.mining.model is None and any(setting is not None for setting in changed):
+        # Mining loads its model from a folder. The folder of the original model lacks the changed
+        # settings, so the changed model is saved to another folder.
+        model = str(folder / MODEL)
+        if ranks.first:
+            remove_tree(folder / MODEL)
+            bi_encoder.save(folder / MODEL)
+    every = [example for examples in files for example in examples]
+    return [
+        mine_negatives(
+            examples,
+            recipe.mining,
+            model,
+            folder,
+            device=recipe.device,
+            tokenizer=bi_encoder.tokenizer,
+            prompts=(prompts[0], prompts[min(1, len(prompts) - 1)]),
+            seed=recipe.seed,
+            others=every,
+        )
+        for examples in files
+    ]
+
+
+def open_model(recipe: BiEncoderRecipe) -> BiEncoder:
+    """Load the model to start from, or make one with a preset's shape and new weights.
+
+    Raises:
+        ConfigError: No model is named, a preset is named without a tokenizer, or the pooling cannot
+            be stored in a sentence-transformers folder.
+        ModelError: The model or tokenizer cannot be loaded.
+    """
+    if not recipe.model:
+        raise ConfigError("No model to start from; set it with --set model=FOLDER_OR_NAME.")
+    if _is_preset(recipe.model):
+        model = _fresh(recipe)
+    else:
+        folder = read_folder(resolve_model(recipe.model).path)
+        model = BiEncoder.from_folder(folder)
+    model.prompts |= recipe.prompts
+    if all(option is None for option in (recipe.pooling, recipe.max_len, recipe.unit_length)):
+        model.require_savable()
+        return model
+    changed = BiEncoder(
+        model.encoder,
+        _with_max_len(model.tokenizer, recipe.max_len),
+        pooling=recipe.pooling or model.pooling,
+        head=_head(model, recipe.unit_length),
+        prompts=model.prompts,
+        default_prompt_name=model.default_prompt_name,
+        similarity=model.similarity,
+        truncate_dim=model.truncate_dim,
+    )
+    changed.require_savable()  # fails now instead of at the first checkpoint
+    return changed
+
+
+def _is_preset(model: str) -> bool:
+    return model in PRESETS and not Path(model).is_dir()
+
+
+def _head(model: BiEncoder, unit_length: bool | None) -> list[Dense | Normalize]:
+    head = [part for part in model.head if isinstance(part, (Dense, Normalize))]
+    if unit_length is None:
+        return head
+    unscaled: list[Dense | Normalize] = [part for part in head if not isinstance(part, Normalize)]
+    return [*unscaled, Normalize()] if unit_length else unscaled
+
+
+def _normalizes(model: BiEncoder) -> bool:
+    return any(isinstance(part, Normalize) for part in model.head)
+
+
+def _fresh(recipe: BiEncoderRecipe) -> BiEncoder:
+    """Make a model with the shape of a preset and new weights."""
+    if recipe.tokenizer is None:
+        raise ConfigError(
+            f"{recipe.model} is a preset without a tokenizer; set tokenizer=MODEL, a folder or "
+            f"name of a model with one. To load a model folder instead, set model to its path."
+        )
+    tokenizer = load_tokenizer(read_folder(resolve_model(recipe.tokenizer).path))
+    shape = replace(PRESETS[recipe.model], vocab_size=tokenizer.vocab_size)
+    return BiEncoder(
+        Encoder(shape), _with_max_len(tokenizer, min(tokenizer.max_len, shape.max_positions))
+    )
+
+
+def _with_max_len(tokenizer: TextTokenizer, max_len: int | None) -> TextTokenizer:
+    if max_len is None:
+        return tokenizer
+    return TextTokenizer(tokenizer.backend, max_len, folder=tokenizer.folder)
+
+
+def _with_frozen_pooler(model: BiEncoder) -> BiEncoder:
+    """Freeze BERT's pooler: sentence embeddings do not use it, so it would get no gradient."""
+    if model.encoder.pooler is not None:
+        model.encoder.pooler.requires_grad_(False)
+    return model
+
+
+def _train_first(recipe: BiEncoderRecipe, out: Path, ranks: Ranks, *, allow_inexact: bool) -> str:
+    """Run the preliminary training, unless its model exists; return the folder of its model."""
+    assert recipe.first is not None
+    done = out / FIRST / MODEL
+    # All ranks use the answer of rank 0. If each rank looked for itself, a slow rank could already
+    # find files that rank 0 has written since.
+    states = [float(done.is_dir()), float(bool(checkpoints(out / FIRST)))]
+    finished, begun = map(bool, ranks.from_first(states))
+    own = recipe.first
+    first = replace(
+        own,
+        model=recipe.model,
+        tokenizer=recipe.tokenizer,
+        pooling=recipe.pooling if own.pooling is None else own.pooling,
+        max_len=recipe.max_len if own.max_len is None else own.max_len,
+        unit_length=recipe.unit_length if own.unit_length is None else own.unit_length,
+        prompts={**recipe.prompts, **own.prompts},
+        prompt_names=own.prompt_names or recipe.prompt_names,
+        seed=recipe.seed,
+        device=recipe.device,
+        precision=recipe.precision,
+    )
+    if finished:
+        if changed := changes(done, first, first.data.files):
+            problem = f"{done} was made with other settings or data: {'; '.join(changed)}."
+            if not allow_inexact:
+                raise CheckpointError(
+                    f"{problem} Restore them, train into another folder, or use the model with "
+                    "--allow-inexact (allow_inexact=True)."
+                )
+            warn(problem)
+        note(f"{done} exists; the preliminary run is skipped.")
+    else:
+        try:
+            train_bi_encoder(first, out / FIRST, resume=begun, allow_inexact=allow_inexact)
+        except KeyboardInterrupt:
+            note(f"This was the preliminary run. For both runs, repeat the command for {out}.")
+            raise
+    return str(done)
+
+
+def _check_form(recipe: BiEncoderRecipe) -> None:
+    """Refuse a ``data.form`` that lacks the targets (labels or scores) that the loss needs."""
+    loss, form = recipe.loss, recipe.data.form
+    if form not in FORMS_BY_TARGET[loss.kind.target]:
+        raise ConfigError(
+            f"The loss {loss.name} takes {loss.kind.describe()}, and data.form = {form!r} reads no "
+            f"{loss.kind.target}. Use another loss.name, or data.form = "
+            f"{' or '.join(FORMS_BY_TARGET[loss.kind.target])}."
+        )
+
+
+def _check_mining(recipe: BiEncoderRecipe) -> None:
+    """Refuse to mine negatives with the untrained weights of a preset, or for rows of one text."""
+    if recipe.mining.negatives and recipe.data.form == "classes":
+        raise ConfigError(
+            "data.form is classes, whose rows have one text; negatives are mined for rows with a "
+            "positive. Set mining.negatives=0."
+        )
+    mines = recipe.mining.negatives and recipe.mining.model is None and recipe.first is None
+    if mines and _is_preset(recipe.model):
+        raise ConfigError(
+            f"{recipe.model} is a preset with new weights, which cannot find hard negatives. Set "
+            "mining.model to a trained model, or set mining.negatives=0."
+        )
+
+
+def _check_text_counts(
+    files: Sequence[Sequence[Example]], data: DataConfig, loss: LossConfig
+) -> None:
+    """Refuse rows with too few or too many texts for the loss."""
+    kind = loss.kind
+    for examples in files:
+        bad = next((e for e in examples if not kind.fewest <= len(e.texts) <= kind.most), None)
+        if bad is not None:
+            raise ConfigError(
+                f"The loss {loss.name} takes {kind.describe()}, but {bad.source}, read with "
+                f"data.form = {data.form!r}, has {len(bad.texts)} texts. Use another loss.name or "
+                "data.form."
+            )
+
+
+def _classes(files: Sequence[Sequence[Example]], recipe: BiEncoderRecipe) -> tuple[str, ...]:
+    labels = {str(example.target) for examples in files for example in examples}
+    classes = recipe.data.labels or tuple(sorted(labels))
+    if recipe.loss.name in BINARY and len(classes) != 2:
+        raise ConfigError(
+            f"The loss {recipe.loss.name} takes two labels, but there are {', '.join(classes)}; "
+            "set data.labels to the label of dissimilar pairs and the label of similar pairs."
+        )
+    return classes
+
+
+def _classifier(loss: LossConfig, dim: int, n_classes: int) -> nn.Linear | None:
+    return nn.Linear(len(loss.concatenation) * dim, n_classes) if loss.name == "softmax" else None
+
+
+def _with_teacher_targets(rows: TextRows, recipe: BiEncoderRecipe, dim: int) -> TextRows:
+    if recipe.teacher is None or recipe.loss.kind.teacher is None:
+        return rows
+    if recipe.loss.kind.teacher == "bi-encoder":
+        return embed_by_teacher(rows, recipe.teacher, dim, device=recipe.device)
+    return score_by_teacher(rows, recipe.teacher, device=recipe.device)

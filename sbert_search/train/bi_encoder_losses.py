@@ -1,0 +1,274 @@
+"""Objectives of sentence encoders: losses summed over rows, and losses over a whole batch.
+
+A row is one training example of one or several texts, the anchor first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from sbert_search.errors import ConfigError
+from sbert_search.models.bi_encoder import BiEncoder
+from sbert_search.models.losses.embeddings import (
+    CONCATENATIONS,
+    Distance,
+    all_triplets,
+    angle_similarity,
+    candidate_scores,
+    concatenate,
+    contrastive,
+    cosent,
+    cosine_mse,
+    distances,
+    embedding_mse,
+    hardest_triplets,
+    kl_divergence,
+    margin_mse,
+    matryoshka,
+    multiple_negatives_ranking,
+    online_contrastive,
+    semi_hard_triplets,
+    triplet,
+)
+from sbert_search.train.data.examples import TargetKind
+from sbert_search.train.data.text_dataset import StepTexts
+from sbert_search.train.loop.objective import Batch, Losses
+
+LossName = Literal[
+    "softmax",
+    "cosine_mse",
+    "contrastive",
+    "online_contrastive",
+    "triplet",
+    "all_triplets",
+    "hardest_triplets",
+    "semi_hard_triplets",
+    "mnrl",
+    "cosent",
+    "angle",
+    "margin_mse",
+    "score_divergence",
+    "embedding_mse",
+]
+Teacher = Literal["bi-encoder", "cross-encoder"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LossConfig:
+    """The loss and its parameters.
+
+    The comment of a parameter names the losses that use it. Other losses ignore the parameter.
+    """
+
+    name: LossName  # the loss
+    margin: float = 1.0  # margin of triplet and contrastive losses
+    distance: Distance = "euclidean"  # distance of triplet and contrastive losses
+    scale: float = 20.0  # factor of the cosines in mnrl, cosent, angle
+    symmetric: bool = False  # whether mnrl also ranks the anchors for each positive
+    temperature: float = 1.0  # temperature of the scores in score_divergence
+    concatenation: tuple[str, ...] = ("u", "v", "|u-v|")  # input of the classifier in softmax
+    matryoshka: tuple[int, ...] = ()  # sizes of truncated embeddings, whose losses are summed
+
+    def __post_init__(self) -> None:
+        if not self.concatenation:
+            raise ConfigError('loss.concatenation is empty; name its parts, such as ["u", "v"].')
+        for part in self.concatenation:
+            if part not in CONCATENATIONS:
+                known = ", ".join(CONCATENATIONS)
+                raise ConfigError(f"loss.concatenation has {part!r}; known: {known}.")
+        for name in ("scale", "temperature"):
+            if not getattr(self, name) > 0:
+                raise ConfigError(f"loss.{name} is {getattr(self, name)}; it must be above 0.")
+        if any(size < 1 for size in self.matryoshka):
+            raise ConfigError(
+                f"loss.matryoshka is {list(self.matryoshka)}; each size must be at least 1."
+            )
+        if self.matryoshka and self.name in ("softmax", "embedding_mse"):
+            raise ConfigError(
+                f"The loss {self.name} works on full embeddings only; remove loss.matryoshka."
+            )
+
+    @property
+    def kind(self) -> LossKind:
+        """The data that the configured loss needs."""
+        return KINDS[self.name]
+
+
+@dataclass(frozen=True, slots=True)
+class LossKind:
+    """The data that a loss needs.
+
+    Attributes:
+        fewest: Minimum number of texts in a row.
+        most: Maximum number of texts in a row.
+        target: Kind of target that each row of the data files must have.
+        in_batch: Whether the loss compares the rows of a batch with each other. Such a loss is not
+            a sum over rows.
+        no_duplicates: Whether texts of other rows are negatives. Equal texts must then not share a
+            batch. See "Equal texts are separated only for in-batch negatives" in docs/decisions.md.
+        by_class: Whether the texts of a class in a batch are positives of each other.
+        teacher: Kind of model whose outputs are the targets; None: the loss has no teacher.
+    """
+
+    fewest: int
+    most: int
+    target: TargetKind = "nothing"
+    in_batch: bool = False
+    no_duplicates: bool = False
+    by_class: bool = False
+    teacher: Teacher | None = None
+
+    def describe(self) -> str:
+        """Describe the rows that the loss takes."""
+        texts = {1: "single texts", 2: "pairs of texts", 3: "triplets of texts"}[self.fewest]
+        return texts if self.target == "nothing" else f"{texts} with a {self.target}"
+
+
+_MANY = 1 << 10  # maximum number of texts of a row; so large that it is no limit
+KINDS: Mapping[LossName, LossKind] = {
+    "softmax": LossKind(2, 2, "label"),
+    "cosine_mse": LossKind(2, 2, "score"),
+    "contrastive": LossKind(2, 2, "label"),
+    "online_contrastive": LossKind(2, 2, "label", in_batch=True),
+    "triplet": LossKind(3, 3),
+    "all_triplets": LossKind(1, 1, "label", in_batch=True, by_class=True),
+    "hardest_triplets": LossKind(1, 1, "label", in_batch=True, by_class=True),
+    "semi_hard_triplets": LossKind(1, 1, "label", in_batch=True, by_class=True),
+    "mnrl": LossKind(2, _MANY, in_batch=True, no_duplicates=True),
+    "cosent": LossKind(2, 2, "score", in_batch=True),
+    "angle": LossKind(2, 2, "score", in_batch=True),
+    "margin_mse": LossKind(3, _MANY, teacher="cross-encoder"),
+    "score_divergence": LossKind(3, _MANY, teacher="cross-encoder"),
+    "embedding_mse": LossKind(1, _MANY, teacher="bi-encoder"),
+}
+BINARY = ("contrastive", "online_contrastive")  # losses of two labels, 0: dissimilar, 1: similar
+
+
+class Siamese(nn.Module):
+    """A bi-encoder, and the classifier of pairs that the softmax loss trains with it.
+
+    The saved model does not contain the classifier.
+
+    Attributes:
+        bi_encoder: The model.
+        classifier: Classifier of pairs for the softmax loss; None for other losses.
+    """
+
+    def __init__(self, bi_encoder: BiEncoder, classifier: nn.Linear | None = None) -> None:
+        super().__init__()
+        self.bi_encoder, self.classifier = bi_encoder, classifier
+
+    def forward(self, texts: StepTexts, n_rows: int) -> Tensor:
+        """Embed all texts of a batch in one pass; float (n_rows, width, dim).
+
+        ``width`` is the maximum number of texts in a row.
+        """
+        return texts.by_row(self.bi_encoder(texts.tokens), n_rows)
+
+
+RowLoss = Callable[[Tensor, Tensor, LossConfig], Tensor]
+"""Maps embeddings (rows, width, dim), targets (rows, ...) and settings to losses, (rows,)."""
+
+_ROW_LOSSES: Mapping[LossName, RowLoss] = {
+    "cosine_mse": lambda e, t, c: cosine_mse(e[:, 0], e[:, 1], t),
+    "contrastive": lambda e, t, c: contrastive(
+        e[:, 0], e[:, 1], t, margin=c.margin, distance=c.distance
+    ),
+    "triplet": lambda e, t, c: triplet(
+        e[:, 0], e[:, 1], e[:, 2], margin=c.margin, distance=c.distance
+    ),
+    "margin_mse": lambda e, t, c: margin_mse(candidate_scores(e[:, 0], e[:, 1:]), t),
+    "score_divergence": lambda e, t, c: kl_divergence(
+        candidate_scores(e[:, 0], e[:, 1:]), t, temperature=c.temperature
+    ),
+    "embedding_mse": lambda e, t, c: embedding_mse(e, t),
+}
+
+
+class RowObjective:
+    """A loss that is summed over rows; the softmax loss also reports the classifier's accuracy."""
+
+    def __init__(self, config: LossConfig) -> None:
+        self.config = config
+
+    def __call__(self, model: nn.Module, batch: Batch) -> Losses:
+        """Embed the texts, then compute the loss in fp32."""
+        assert isinstance(model, Siamese)
+        assert batch.targets is not None
+        name, n_rows = self.config.name, len(batch.rows)
+        embeddings = model(batch.inputs, n_rows)
+        with torch.autocast(embeddings.device.type, enabled=False):
+            if name != "softmax":
+                losses = _at_dims(_ROW_LOSSES[name], embeddings, batch.targets, self.config)
+                return Losses({name: (losses.sum(), n_rows)})
+            logits = pair_logits(model, embeddings, self.config)
+            losses = cross_entropy(logits, batch.targets, reduction="sum")
+            right = (logits.argmax(dim=1) == batch.targets).sum()
+            return Losses({name: (losses, n_rows)}, metrics={"accuracy": (right, n_rows)})
+
+
+def pair_logits(model: Siamese, embeddings: Tensor, config: LossConfig) -> Tensor:
+    """Return the logits of the classifier, float (n, classes), for embeddings (n, 2, dim)."""
+    assert model.classifier is not None
+    features = concatenate(embeddings[:, 0], embeddings[:, 1], config.concatenation)
+    logits: Tensor = model.classifier(features)
+    return logits
+
+
+class BatchObjective:
+    """A loss over all embeddings of a step, from all micro-batches and ranks."""
+
+    def __init__(self, config: LossConfig) -> None:
+        self.config = config
+
+    def embed(self, model: nn.Module, batch: Batch) -> Tensor:
+        """Embed the texts of a micro-batch, float (rows, width, dim)."""
+        embeddings: Tensor = model(batch.inputs, len(batch.rows))
+        return embeddings
+
+    def loss(self, embeddings: Tensor, targets: Tensor | None) -> Losses:
+        """Compute the loss of all embeddings of a step."""
+        assert targets is not None
+        loss = _BATCH_LOSSES[self.config.name]
+        return Losses({self.config.name: (_at_dims(loss, embeddings, targets, self.config), 1)})
+
+
+def _at_dims(loss: RowLoss, embeddings: Tensor, targets: Tensor, config: LossConfig) -> Tensor:
+    """Compute the loss of full embeddings, or the sum of the losses at each ``matryoshka`` size."""
+    if not config.matryoshka:
+        return loss(embeddings, targets, config)
+    return matryoshka(lambda e: loss(e, targets, config), embeddings, config.matryoshka)
+
+
+def _mnrl(e: Tensor, t: Tensor, c: LossConfig) -> Tensor:
+    """Compute the multiple negatives ranking loss; ``t`` is the number of texts of each row."""
+    present = torch.arange(e.shape[1], device=e.device) < t.unsqueeze(1)
+    candidates = torch.cat([e[:, 1], e[:, 2:][present[:, 2:]]])
+    return multiple_negatives_ranking(e[:, 0], candidates, scale=c.scale, symmetric=c.symmetric)
+
+
+def _triplets_by_label(loss: Callable[..., Tensor]) -> RowLoss:
+    """Adapt a loss that forms triplets from the labels of single texts."""
+    return lambda e, t, c: loss(e[:, 0], t, margin=c.margin, distance=c.distance)
+
+
+# These losses have the signature of `RowLoss`, but each returns one value for the whole batch.
+_BATCH_LOSSES: Mapping[LossName, RowLoss] = {
+    "mnrl": _mnrl,
+    "cosent": lambda e, t, c: cosent(
+        torch.cosine_similarity(e[:, 0], e[:, 1], dim=-1), t, scale=c.scale
+    ),
+    "angle": lambda e, t, c: cosent(angle_similarity(e[:, 0], e[:, 1]), t, scale=c.scale),
+    "online_contrastive": lambda e, t, c: online_contrastive(
+        distances(e[:, 0], e[:, 1], c.distance), t, margin=c.margin
+    ),
+    "all_triplets": _triplets_by_label(all_triplets),
+    "hardest_triplets": _triplets_by_label(hardest_triplets),
+    "semi_hard_triplets": _triplets_by_label(semi_hard_triplets),
+}

@@ -1,0 +1,363 @@
+"""AdamW with clipped gradients, and without weight decay of biases and norms.
+
+On a CPU, only the rows of large embedding tables that need it are computed. Most rows of a word
+table get no gradient in a step. A dense gradient of the words of BERT in 384 dimensions has 47 MB,
+which each step would allocate, set to 0 and read. Rows without any gradient since the start of a
+run have moments of 0, so AdamW only applies weight decay to them. The updated weights have the same
+bits as those of torch's AdamW from the dense gradient.
+docs/decisions.md: "Word tables are updated row by row on a CPU".
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any, Protocol, cast
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
+
+from sbert_search.errors import CheckpointError, ConfigError
+
+# Names of the parameters of an `Encoder` inside a model.
+_ENCODER = re.compile(r"(^|\.)encoder\.")
+_BLOCK = re.compile(r"(?:^|(?P<model>.*)\.)encoder\.blocks\.(?P<number>\d+)\.")
+_EMBEDDINGS = re.compile(r"(?:^|(?P<model>.*)\.)encoder\.(embeddings|distances)\.")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OptimConfig:
+    """AdamW; the defaults are fine-tuning values of BERT, except ``eps``, which is torch's default.
+
+    Source: Devlin et al. 2019, appendices A.2 and A.3 (arXiv:1810.04805). ``clip``: BERT's code.
+    """
+
+    lr: float = 2e-5  # learning rate after the warm-up
+    beta1: float = 0.9  # decay of the mean of the gradients
+    beta2: float = 0.999  # decay of the mean of their squares
+    eps: float = 1e-8  # added to the root of the mean of the squares
+    weight_decay: float = 0.01  # weight decay of matrices; biases and norms have none
+    clip: float = 1.0  # maximum norm of the whole gradient; 0 turns clipping off
+    layer_decay: float = 1.0  # learning rate of a block, divided by that of the block above it
+    head_factor: float = 1.0  # the learning rate outside the encoder is this times lr
+
+    def __post_init__(self) -> None:
+        for name in ("lr", "eps", "weight_decay", "clip"):
+            if not 0 <= getattr(self, name) < math.inf:
+                raise ConfigError(
+                    f"optim.{name} is {getattr(self, name)}; it must be finite, and 0 or more."
+                )
+        if not 0 < self.layer_decay <= 1:
+            raise ConfigError(
+                f"optim.layer_decay is {self.layer_decay}; it must be above 0, and at most 1."
+            )
+        if not 0 < self.head_factor < math.inf:
+            raise ConfigError(
+                f"optim.head_factor is {self.head_factor}; it must be finite, and above 0."
+            )
+        for name in ("beta1", "beta2"):
+            if not 0 <= getattr(self, name) < 1:
+                raise ConfigError(f"optim.{name} is {getattr(self, name)}; it must be in [0, 1).")
+
+
+def make_optimizer(model: nn.Module, config: OptimConfig) -> torch.optim.AdamW:
+    """Make AdamW over the trainable parameters, in groups of equal weight decay and learning rate.
+
+    Parameters of one dimension are biases, norms and scales; they have no weight decay. The value
+    ``factor`` of a group is the factor of its learning rate; see `learning_rate_factors`.
+    """
+    trained = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
+    factors = learning_rate_factors([name for name, _ in trained], config)
+    groups: dict[tuple[bool, float], list[nn.Parameter]] = {}
+    for (_, parameter), factor in zip(trained, factors, strict=True):
+        groups.setdefault((parameter.ndim >= 2, factor), []).append(parameter)
+    return torch.optim.AdamW(
+        [
+            {
+                "params": groups[is_matrix, factor],
+                "weight_decay": config.weight_decay if is_matrix else 0.0,
+                "lr": config.lr * factor,
+                "factor": factor,
+            }
+            for is_matrix, factor in sorted(groups, reverse=True)
+        ],
+        lr=config.lr,
+        betas=(config.beta1, config.beta2),
+        eps=config.eps,
+        fused=all(p.device.type in ("cpu", "cuda") for _, p in trained),
+    )
+
+
+def learning_rate_factors(names: Sequence[str], config: OptimConfig) -> list[float]:
+    """Return the factor of the learning rate of each parameter.
+
+    The factor of the last block of an encoder is 1. The factor of each other block is that of the
+    block above it, times ``layer_decay``. The embeddings count as the block below the first one.
+    Other layers of an encoder, such as a pooler, have the factor 1, and parameters outside the
+    encoders have the factor ``head_factor``.
+
+    A model with two encoders, such as ELECTRA's generator and discriminator, may have different
+    numbers of blocks in them, so the blocks of each encoder are counted on their own.
+
+    Source: Howard & Ruder 2018, ULMFiT, section 3.2, discriminative fine-tuning (arXiv:1801.06146).
+    """
+    top: dict[str | None, int] = {}  # number of the last block by the name of the encoder's model
+    for found in filter(None, map(_BLOCK.match, names)):
+        top[found["model"]] = max(int(found["number"]), top.get(found["model"], -1))
+
+    def factor(name: str) -> float:
+        if found := _BLOCK.match(name):
+            return config.layer_decay ** (top[found["model"]] - int(found["number"]))
+        if found := _EMBEDDINGS.match(name):
+            return config.layer_decay ** (top.get(found["model"], -1) + 1)
+        return 1.0 if _ENCODER.search(name) else config.head_factor
+
+    return [factor(name) for name in names]
+
+
+class _Scaled(Protocol):
+    """Attributes that torch's fused optimizers read, which `torch.amp.GradScaler` sets."""
+
+    grad_scale: Tensor | None  # each gradient is divided by it
+    found_inf: Tensor | None  # 1: the step is left out
+
+
+def gradient_norm(model: nn.Module, further: Sequence[Tensor] = ()) -> Tensor:
+    """Return the norm of the vector of all gradients, a scalar tensor.
+
+    It is not finite if any gradient is not finite.
+
+    Args:
+        model: The model with its gradients.
+        further: Values of the gradients that `TableSteps.take_gradients` removed from the model.
+    """
+    gradients = [p.grad for p in model.parameters() if p.grad is not None]
+    return nn.utils.get_total_norm([*gradients, *further])
+
+
+def clip_divisor(norm: Tensor, max_norm: float) -> Tensor | None:
+    """Return the divisor that reduces the norm of all gradients to ``max_norm``.
+
+    Args:
+        norm: The norm of all gradients.
+        max_norm: Largest norm; 0 turns clipping off.
+
+    Returns:
+        A float32 scalar; None: the norm is small enough, or clipping is off.
+    """
+    if not max_norm:
+        return None
+    divisor = (norm + 1e-6) / max_norm  # as in torch.nn.utils.clip_grads_with_norm_
+    return divisor.float() if divisor > 1 else None
+
+
+def clipped_step(optimizer: torch.optim.AdamW, norm: Tensor, max_norm: float) -> None:
+    """Update the weights by gradients that are scaled to a norm of at most ``max_norm``.
+
+    The fused kernel on a CPU scales a gradient while it reads it. A separate pass for the scaling
+    would read and write all gradients once more, even if their norm is small enough.
+
+    Args:
+        optimizer: The optimizer of the parameters that have the gradients.
+        norm: The norm of all gradients.
+        max_norm: Largest norm; 0 turns clipping off.
+    """
+    if not max_norm:
+        optimizer.step()
+    elif norm.device.type == "cpu" and optimizer.defaults["fused"]:
+        scaled = cast(_Scaled, optimizer)
+        if (divisor := clip_divisor(norm, max_norm)) is not None:
+            scaled.grad_scale, scaled.found_inf = divisor, torch.zeros(())
+        try:
+            optimizer.step()
+        finally:
+            scaled.grad_scale = scaled.found_inf = None
+    else:
+        parameters = [p for group in optimizer.param_groups for p in group["params"]]
+        nn.utils.clip_grads_with_norm_(parameters, max_norm, norm)
+        optimizer.step()
+
+
+def optimizer_tensors(optimizer: torch.optim.Optimizer, model: nn.Module) -> dict[str, Tensor]:
+    """Return the optimizer's tensors, named such as ``exp_avg/encoder.embeddings.word.weight``."""
+    return {
+        f"{slot}/{name}": value
+        for name, parameter in model.named_parameters()
+        for slot, value in sorted(optimizer.state.get(parameter, {}).items())
+    }
+
+
+def restore_optimizer(
+    optimizer: torch.optim.Optimizer, model: nn.Module, tensors: Mapping[str, Tensor]
+) -> None:
+    """Load the tensors that `optimizer_tensors` returned into an optimizer.
+
+    Raises:
+        CheckpointError: A tensor belongs to no parameter of this model, or has another shape.
+    """
+    parameters = dict(model.named_parameters())
+    for key, value in tensors.items():
+        slot, _, name = key.partition("/")
+        parameter = parameters.get(name)
+        if parameter is None or (value.ndim and value.shape != parameter.shape):
+            raise CheckpointError(
+                f"The optimizer state {key} {tuple(value.shape)} fits no parameter of this model."
+            )
+        optimizer.state[parameter][slot] = value.to(parameter.device, copy=True)
+
+
+_LARGE = 1 << 20  # elements of the smallest large table; smaller dense gradients cost little
+_BLOCK_ROWS = 64  # rows that are updated together
+_Register = Callable[[Callable[[Tensor], None]], RemovableHandle]  # untyped in torch
+_MOMENTS = ("exp_avg", "exp_avg_sq")  # AdamW's names of the means of gradients and of squares
+
+
+class TableSteps:
+    """Updates the large embedding tables of a model from sparse gradients.
+
+    A table whose weights a linear layer uses too, such as the output layer of masked-language
+    modelling, gets a dense gradient and is left to the optimizer.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        """Find the embedding tables of a model with at least `_LARGE` elements."""
+        modules = (module for module in model.modules() if isinstance(module, nn.Embedding))
+        self._tables = [module for module in modules if module.weight.numel() >= _LARGE]
+        self._weights = [
+            w for w in dict.fromkeys(t.weight for t in self._tables) if w.requires_grad
+        ]
+        self._updates: dict[Tensor, _Update] = {}
+
+    @contextmanager
+    def sparse_gradients(self) -> Iterator[None]:
+        """Return a context in which backward passes give sparse gradients of the tables.
+
+        The sum of the sparse gradients of several passes needs little more memory than a dense
+        gradient.
+        """
+        before = [table.sparse for table in self._tables]
+        with ExitStack() as stack:
+            for weight in self._weights:
+                register = cast(_Register, weight.register_post_accumulate_grad_hook)
+                stack.callback(register(_join_rows).remove)
+            for table in self._tables:
+                table.sparse = True
+            try:
+                yield
+            finally:
+                for table, sparse in zip(self._tables, before, strict=True):
+                    table.sparse = sparse
+
+    def take_gradients(self) -> dict[Tensor, Tensor]:
+        """Remove the sparse gradients from the tables, so that the optimizer skips these tables.
+
+        Returns:
+            For each table with a sparse gradient, this gradient; each row occurs once.
+        """
+        taken = {}
+        for weight in self._weights:
+            if weight.grad is None:
+                continue
+            if weight.grad.is_sparse:
+                taken[weight] = weight.grad.coalesce()
+                weight.grad = None
+            else:
+                # The optimizer updates all rows, so `_Update` must find the active blocks again.
+                self._updates.pop(weight, None)
+        return taken
+
+    @torch.no_grad()
+    def step(
+        self,
+        optimizer: torch.optim.AdamW,
+        gradients: Mapping[Tensor, Tensor],
+        divisor: Tensor | None,
+    ) -> None:
+        """Update the tables by one step of AdamW.
+
+        Args:
+            optimizer: The fused optimizer, which has the settings and the moments of the tables.
+            gradients: As returned by `take_gradients`.
+            divisor: The number from `clip_divisor` by which each gradient is divided; None:
+                gradients stay as they are.
+        """
+        for weight, gradient in gradients.items():
+            state: dict[str, Tensor] = optimizer.state[weight]
+            if not state:  # the first step: the state with which AdamW begins
+                state["step"] = torch.zeros((), dtype=torch.float32)
+                state |= {name: torch.zeros_like(weight, requires_grad=False) for name in _MOMENTS}
+            if weight not in self._updates:
+                self._updates[weight] = _Update(weight, state)
+            groups = optimizer.param_groups
+            settings = next(g for g in groups if any(p is weight for p in g["params"]))
+            self._updates[weight].step(gradient, settings, divisor)
+
+
+def _join_rows(weight: Tensor) -> None:
+    """Sum the rows of equal tokens if a sparse gradient has more rows than its table."""
+    if weight.grad is not None and weight.grad.is_sparse and weight.grad._nnz() > len(weight):
+        weight.grad = weight.grad.coalesce()
+
+
+class _Update:
+    """The update of one table, by blocks of rows.
+
+    A block is active from its first gradient on. The moments of the other blocks are 0.
+    """
+
+    def __init__(self, weight: Tensor, state: Mapping[str, Tensor]) -> None:
+        self._weight, self._state = weight, state
+        self._gradient = torch.zeros_like(weight, requires_grad=False)  # 0 between two steps
+        self._active = np.zeros(-(-len(weight) // _BLOCK_ROWS), dtype=np.bool_)
+        for name in _MOMENTS:  # in a resumed run, some moments are not 0
+            self._activate(state[name].any(dim=1).nonzero().flatten())
+
+    def step(self, gradient: Tensor, group: Mapping[str, Any], divisor: Tensor | None) -> None:
+        """Take one AdamW step with the settings ``group``, the parameter group of the table."""
+        rows = gradient.indices()[0]
+        self._gradient.index_copy_(0, rows, gradient.values())
+        self._activate(rows)
+        self._state["step"] += 1
+        active, others = self._slices()
+        exp_avg, exp_avg_sq = (self._state[name] for name in _MOMENTS)
+        torch._fused_adamw_(
+            [self._weight.data[some] for some in active],
+            [self._gradient[some] for some in active],
+            [exp_avg[some] for some in active],
+            [exp_avg_sq[some] for some in active],
+            [],
+            [self._state["step"]] * len(active),
+            lr=group["lr"],
+            beta1=group["betas"][0],
+            beta2=group["betas"][1],
+            weight_decay=group["weight_decay"],
+            eps=group["eps"],
+            amsgrad=False,
+            maximize=False,
+            grad_scale=divisor,
+            found_inf=None if divisor is None else torch.zeros(()),
+        )
+        if others and group["weight_decay"]:
+            decay = 1 - group["lr"] * group["weight_decay"]
+            torch._foreach_mul_([self._weight.data[some] for some in others], decay)
+        self._gradient.index_fill_(0, rows, 0.0)
+
+    def _activate(self, rows: Tensor) -> None:
+        self._active[rows.numpy() // _BLOCK_ROWS] = True
+
+    def _slices(self) -> tuple[list[slice], list[slice]]:
+        """Return a slice of rows for each run of active blocks, and one for each run of others."""
+        ends = [*(np.flatnonzero(np.diff(self._active)) + 1), len(self._active)]
+        found: tuple[list[slice], list[slice]] = ([], [])
+        start = 0
+        for end in ends:
+            found[0 if self._active[start] else 1].append(
+                slice(start * _BLOCK_ROWS, end * _BLOCK_ROWS)
+            )
+            start = end
+        return found

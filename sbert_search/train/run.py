@@ -1,0 +1,384 @@
+"""Start a run under a lock, train, and publish the model with a model card, for all kinds alike."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import tomllib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from torch import nn
+
+from sbert_search.base import files
+from sbert_search.base.distributed import Ranks, join_ranks
+from sbert_search.base.files import remove_tree
+from sbert_search.base.locks import LockHeld, exclusive_lock
+from sbert_search.base.machine import code, library_versions, machine
+from sbert_search.config import from_mapping, to_mapping, to_toml
+from sbert_search.errors import CheckpointError, ConfigError
+from sbert_search.models.loading.identity import sha256_of
+from sbert_search.models.loading.publish import USE, USE_POOLED
+from sbert_search.models.side_file import read_side_file
+from sbert_search.text.sources import classify, content_sha256
+from sbert_search.train.loop.batching import Batches
+from sbert_search.train.loop.checkpoint import read_checkpoint
+from sbert_search.train.loop.log import LOG, LogLine, read_log
+from sbert_search.train.loop.loop import Result, TrainConfig
+from sbert_search.train.loop.loop import train as run_loop
+from sbert_search.train.loop.objective import InBatchObjective, Objective
+from sbert_search.train.loop.resume import (
+    differences,
+    effective,
+    refuse_restart,
+    require_agreement,
+    resumes,
+)
+from sbert_search.train.loop.schedule import DevMetrics
+from sbert_search.train.loop.step import Penalties
+from sbert_search.train.recipe import Kind
+
+MODEL = "model"  # folder of the published model, inside the folder of the run
+
+_CARD = """---
+{use}
+## Data
+
+{data}
+
+{rows:,} rows; {steps:,} steps, {epochs} full epochs, {tokens:,} tokens, {minutes:.1f} minutes.
+
+## Scores on the dev data
+
+{scores}
+
+## Recipe
+
+```toml
+{recipe}```
+
+## Manifest
+
+```json
+{manifest}
+```
+"""
+
+
+def publish(
+    result: Result,
+    folder: Path,
+    data: Sequence[str],
+    recipe: Mapping[str, object],
+    n_rows: int,
+    *,
+    kind: Kind = "bi-encoder",
+    finish: Callable[[Path], None] | None = None,
+) -> None:
+    """Copy the model of `Result.best` to a folder of its own, with a model card.
+
+    If the run has no best checkpoint, since it computed no finite dev metric, the model of its last
+    step is copied. The folder is written under a temporary name and renamed, so it is complete or
+    absent. An existing folder is replaced.
+
+    Args:
+        result: How the run ended.
+        folder: Where the model is published.
+        data: The lines of `describe_data`, for the card.
+        recipe: The resolved recipe.
+        n_rows: Number of training rows, for the card.
+        kind: Kind of the model; the card shows how to use a model of this kind.
+        finish: Changes the files in the temporary folder before it is renamed.
+
+    Raises:
+        CheckpointError: As for `publish_copy`.
+    """
+    card = _card(result, result.best or result.last, data, recipe, n_rows, kind)
+    publish_copy(result, folder, card, finish)
+
+
+def publish_copy(
+    result: Result,
+    folder: Path,
+    card: str | None = None,
+    finish: Callable[[Path], None] | None = None,
+) -> None:
+    """Copy the model that `publish` copies to a folder of its own, with or without a model card.
+
+    Args:
+        result: How the run ended.
+        folder: Where the model is published.
+        card: Text of the model card; None: no card.
+        finish: Changes the files in the temporary folder before it is renamed.
+
+    Raises:
+        CheckpointError: A file of the checkpoint is missing or damaged.
+    """
+    chosen = result.best or result.last
+    try:
+        read_checkpoint(chosen)
+    except CheckpointError as error:
+        raise CheckpointError(
+            f"{error} It belongs to {chosen}, whose model is to be published. Restore this folder "
+            "from a copy, or train again in an empty folder; the model of the last step is in "
+            f"{result.last / 'model'}."
+        ) from error
+    temporary = folder.with_name(folder.name + ".tmp")
+    files.remove_tree(temporary)
+    _copy(chosen / "model", temporary)
+    if finish is not None:
+        finish(temporary)
+    if card is not None:
+        files.write_new(temporary / "README.md", card.encode())
+    files.disk.fsync_folder(temporary)
+    files.remove_tree(folder)
+    files.disk.replace(temporary, folder)
+    files.disk.fsync_folder(folder.parent)
+
+
+def _copy(source: Path, target: Path) -> None:
+    files.disk.make_folder(target)
+    for entry in sorted(source.iterdir()):
+        if entry.is_dir():
+            _copy(entry, target / entry.name)
+        else:
+            files.write_new(target / entry.name, files.map_file(entry))
+    files.disk.fsync_folder(target)
+
+
+def _card(
+    result: Result,
+    chosen: Path,
+    data: Sequence[str],
+    recipe: Mapping[str, object],
+    n_rows: int,
+    kind: Kind,
+) -> str:
+    state = result.state
+    manifest = {
+        **code(),
+        "seed": recipe["seed"],
+        "libraries": library_versions(),
+        "machine": machine(),
+    }
+    return _CARD.format(
+        use=_use(kind, chosen / MODEL),
+        data="\n".join(data),
+        rows=n_rows,
+        steps=state.step,
+        epochs=state.epoch,
+        tokens=state.tokens,
+        minutes=state.seconds / 60,
+        scores=table_of_scores(read_log(result.last.parent / LOG), chosen.name),
+        recipe=to_toml(recipe),
+        manifest=json.dumps(manifest, indent=1),
+    )
+
+
+def _use(kind: Kind, model: Path) -> str:
+    """Return the part of the card that shows how to use the model in a folder."""
+    side = read_side_file(model)
+    as_transformers = side.pooling == "cls" and not side.unit_length
+    return USE[kind] if as_transformers else USE_POOLED
+
+
+def describe_data(data: Sequence[Path], recipe: Mapping[str, object]) -> list[str]:
+    """Return lines of the model card: name and SHA-256 of each training file and the dev file."""
+    named = [("train", path) for path in data]
+    match recipe["data"]:
+        case {"dev": str(dev)}:
+            named.append(("dev", Path(dev)))
+    return [f"- {use}: `{path.name}`, sha256 `{_sha256(path)}`" for use, path in named]
+
+
+def changes(folder: Path, recipe: TrainConfig, data: Sequence[Path]) -> list[str]:
+    """Describe how a recipe differs from that of a published model, and which data have changed.
+
+    Args:
+        folder: Folder of the published model; without a model card, nothing is compared.
+        recipe: The recipe.
+        data: Its training files.
+    """
+    try:
+        card = (folder / "README.md").read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return []
+    values, found = to_mapping(recipe), re.search(r"^```toml\n(.*?)^```$", card, re.M | re.S)
+    if found is None:
+        return [f"the recipe in {folder / 'README.md'} cannot be read"]
+    try:
+        saved = to_mapping(from_mapping(type(recipe), tomllib.loads(found[1])))
+    except (ConfigError, ValueError) as error:
+        return [f"the recipe in {folder / 'README.md'} cannot be read: {error}"]
+    lines = set(card.splitlines())
+    new = [line for line in describe_data(data, values) if line not in lines]
+    return differences(effective(saved), effective(values)) + [f"data are now {n[2:]}" for n in new]
+
+
+def _sha256(path: Path) -> str:
+    """Hash a file, or the files of a folder that are read as data."""
+    return sha256_of(path) if path.is_file() else content_sha256([classify(path)])
+
+
+def table_of_scores(log: Sequence[LogLine], chosen: str) -> str:
+    """Return the dev metrics of a run as a Markdown table; a sentence if there are none.
+
+    Args:
+        log: The log of the run.
+        chosen: Name of the folder of the published checkpoint; its line in the table is marked.
+    """
+    evaluations = [line for line in log if line["kind"] == "dev"]
+    if not evaluations:
+        step = int(chosen.rpartition("-")[2])
+        return (
+            "None: the log of the run has no evaluation on dev data. "
+            f"This is the model of step {step:,}."
+        )
+    # If a run resumes with dev data of another form, its later evaluations have other metrics.
+    names = list(dict.fromkeys(name for line in evaluations for name in line["figures"]))
+    lines = [f"| step | {' | '.join(names)} |", "|---" * (len(names) + 1) + "|"]
+    for line in evaluations:
+        figures = line["figures"]
+        shown = " | ".join(f"{figures[name]:.4f}" if name in figures else "-" for name in names)
+        mark = " (this model)" if chosen.endswith(f"-{line['step']:08d}") else ""
+        lines.append(f"| {line['step']:,}{mark} | {shown} |")
+    return "\n".join(lines)
+
+
+LOCK = "LOCK"
+
+
+@contextlib.contextmanager
+def sole_run(out: Path, ranks: Ranks) -> Iterator[None]:
+    """Hold the lock of a run's folder. The first rank creates the folder and locks it.
+
+    A folder that cannot be locked, as on some network file systems, is used without a lock. A new
+    folder is removed at the end if the run wrote nothing to it, such as after an error in its data.
+
+    Raises:
+        CheckpointError: Another run writes to the folder.
+    """
+    with contextlib.ExitStack() as stack:
+        if ranks.first:
+            with contextlib.suppress(OSError):
+                existed = out.exists()
+                out.mkdir(parents=True, exist_ok=True)
+                try:
+                    stack.enter_context(exclusive_lock(out / LOCK))
+                except LockHeld as error:
+                    raise CheckpointError(
+                        f"Another run writes to {out}: {error.holder}. "
+                        "Wait until it ends or stop it, or train into another folder."
+                    ) from error
+                if not existed:
+                    stack.callback(_remove_if_unused, out)
+        yield
+
+
+def _remove_if_unused(out: Path) -> None:
+    """Remove a folder that holds only the lock file."""
+    with contextlib.suppress(OSError):
+        if [file.name for file in out.iterdir()] == [LOCK]:
+            remove_tree(out)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Training:
+    """What a run trains, with which loss and data, and how its model is published.
+
+    Attributes:
+        kind: Kind of the model.
+        model: The model that is trained.
+        objective: The loss.
+        batches: The training data.
+        files: Files that the training data come from, for the model card.
+        n_rows: Number of training rows, for the model card.
+        dev: Computes the dev metrics; None: there are no dev data.
+        penalties: As for `train.loop.loop.train`.
+        save_model: Writes the model into a new folder.
+        calibrate: Fits settings such as a temperature to the dev data, if these are enough to
+            choose by, and stores them in the published folder; None: there are no such settings.
+    """
+
+    kind: Kind
+    model: nn.Module
+    objective: Objective | InBatchObjective
+    batches: Batches
+    files: Sequence[Path]
+    n_rows: int
+    dev: DevMetrics | None
+    save_model: Callable[[Path], object]
+    penalties: Penalties | None = None
+    calibrate: Callable[[Path], None] | None = None
+
+
+@contextmanager
+def starting(recipe: TrainConfig, out: Path, *, resume: bool) -> Iterator[tuple[Ranks, bool]]:
+    """Join the processes of this run (its ranks), and refuse to overwrite another run.
+
+    The folder is locked before its checkpoints are looked up, so that no other run adds one later.
+
+    Yields:
+        The ranks, and whether the run is resumed: ``resume``, or torchrun may have restarted it.
+
+    Raises:
+        CheckpointError: Another run writes to the folder, or the folder holds checkpoints.
+        ConfigError: As for `refuse_restart`.
+        TrainingError: The ranks have different recipes or folders, or do not find each other.
+    """
+    with join_ranks() as ranks, sole_run(out, ranks):
+        require_agreement(ranks, {"recipe": to_mapping(recipe), "out": str(out), "resume": resume})
+        resume = resume or resumes(ranks, out)
+        if not resume:
+            refuse_restart(out, to_mapping(recipe))
+        yield ranks, resume
+
+
+def train_and_publish(
+    training: Training,
+    recipe: TrainConfig,
+    out: Path,
+    ranks: Ranks,
+    *,
+    resume: bool,
+    allow_inexact: bool,
+) -> Result:
+    """Train a model and publish it in ``out/model``: the best one, or else the last one.
+
+    The last one is published if there are no dev data, or too few to choose by.
+
+    Raises:
+        TrainingError: As for `train.loop.loop.train`.
+        CheckpointError: As for `train.loop.loop.train`, or as for `publish`.
+        ConfigError: As for `train.loop.loop.train`.
+    """
+    # Files are hashed before the run, since they may be changed or deleted while it runs.
+    data = describe_data(training.files, to_mapping(recipe)) if ranks.first else []
+    result = run_loop(
+        training.objective,
+        training.batches,
+        recipe,
+        model=training.model,
+        out=out,
+        evaluate=training.dev,
+        save_model=training.save_model,
+        penalties=training.penalties,
+        recipe=to_mapping(recipe),
+        resume=resume,
+        allow_inexact=allow_inexact,
+    )
+    if ranks.first:
+        publish(
+            result,
+            out / MODEL,
+            data,
+            to_mapping(recipe),
+            training.n_rows,
+            kind=training.kind,
+            finish=training.calibrate if training.dev and training.dev.can_choose else None,
+        )
+    ranks.wait()
+    return result

@@ -1,1 +1,0 @@
-"""Training of sentence encoders on labels, scores, triplets and in-batch negatives."""

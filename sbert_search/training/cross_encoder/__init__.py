@@ -1,1 +1,0 @@
-"""Training of cross-encoders: models that read two texts together and score the pair."""
