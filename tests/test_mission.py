@@ -48,7 +48,7 @@ from sbert_search import (
 from tests.cli.process import ROOT, told
 from tests.cli.process import sbert_search as run
 from tests.parity.folders import bare
-from tests.serving.live import Live, live_server
+from tests.serve.live import Live, live_server
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

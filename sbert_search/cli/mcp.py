@@ -33,9 +33,9 @@ def mcp(
     index is called NAME or, without NAME, like its folder. The command ends when stdin ends.
     """
     require_packages("mcp", "mcp", ("mcp", "starlette", "msgspec"))
-    from sbert_search.serving.access import AccessTokens
-    from sbert_search.serving.mcp import stdio
-    from sbert_search.serving.opening import ServeSettings, open_served
+    from sbert_search.serve import mcp as stdio
+    from sbert_search.serve.access import AccessTokens
+    from sbert_search.serve.opening import ServeSettings, open_served
 
     hardware = model_options(ctx)
     settings = ServeSettings(

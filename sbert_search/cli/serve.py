@@ -16,7 +16,7 @@ from sbert_search.cli.options.source import model_options
 from sbert_search.errors import ConfigError
 
 if TYPE_CHECKING:
-    from sbert_search.serving.limits import ServerLimits
+    from sbert_search.serve.access import ServerLimits
 
 _PACKAGES = ("starlette", "uvicorn", "msgspec", "httptools")
 _LIMITS = (
@@ -142,10 +142,10 @@ def serve(
         require_packages("serve --mcp", "mcp", ["mcp"])
     if log_texts and not access_log:
         raise ConfigError("--log-texts and --no-access-log exclude each other; leave one out.")
-    from sbert_search.serving.access import read_tokens, require_safe_address
-    from sbert_search.serving.access_log import AccessLog
-    from sbert_search.serving.opening import ServeSettings, open_served
-    from sbert_search.serving.server import open_socket, run, url_of
+    from sbert_search.serve.access import read_tokens, require_safe_address
+    from sbert_search.serve.access_log import AccessLog
+    from sbert_search.serve.opening import ServeSettings, open_served
+    from sbert_search.serve.server import open_socket, run, url_of
 
     tokens = read_tokens(token_file)
     require_safe_address(host, tokens, without_token=no_token)
@@ -174,7 +174,7 @@ def serve(
     bound = open_socket(host, port)
     with bound:
         if workers > 1:
-            from sbert_search.serving.workers import run_workers
+            from sbert_search.serve.workers import run_workers
 
             run_workers(settings, bound, workers, log)
             return
@@ -185,7 +185,7 @@ def serve(
 
 
 def _limits(ctx: click.Context) -> ServerLimits:
-    from sbert_search.serving.limits import ServerLimits
+    from sbert_search.serve.access import ServerLimits
 
     names = [name for _, name, _, _ in _LIMITS]
     return ServerLimits(**{name: ctx.params[name] for name in (*names, "drain_s")})

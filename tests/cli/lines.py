@@ -129,7 +129,7 @@ SETTINGS = [
 NEED_AN_EXTRA = {"eval mteb"}  # their packages are in another environment; see tests/README.md
 
 
-NEVER_END = {"serve", "mcp"}  # tests/serving and tests/integrations/serving test them
+NEVER_END = {"serve", "mcp"}  # tests/serve and tests/integrations/serving test them
 
 
 def commands() -> Iterator[tuple[str, click.Command]]:

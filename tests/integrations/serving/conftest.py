@@ -10,7 +10,7 @@ import pytest
 from sbert_search.embed.embedder import Embedder
 from sbert_search.search.rerankers import Reranker
 from tests.models.tiny import tiny_cross_encoder
-from tests.serving.live import Live, live_server
+from tests.serve.live import Live, live_server
 
 TEXTS = [
     "How do vaccines work?",

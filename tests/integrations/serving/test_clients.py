@@ -20,7 +20,7 @@ from llama_index.embeddings.openai import OpenAIEmbedding
 from sbert_search.embed.embedder import Embedder
 from sbert_search.search.rerankers import Reranker
 from tests.integrations.serving.conftest import TEXTS
-from tests.serving.live import Live
+from tests.serve.live import Live
 
 # Some of these clients leave closing their connections to the garbage collector.
 pytestmark = [

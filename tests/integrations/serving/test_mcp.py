@@ -23,17 +23,16 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.exceptions import MCPError
 
 from sbert_search.search.engine import SearchEngine
-from sbert_search.serving.access import AccessTokens
-from sbert_search.serving.endpoint import Call
-from sbert_search.serving.mcp.http import McpRoute
-from sbert_search.serving.mcp.tools import TOOLS, AnyTool
-from sbert_search.serving.models.work import Work
-from sbert_search.serving.opening import ServeSettings, open_served
-from sbert_search.serving.schemas.mcp import McpMessage
-from tests.serving.live import READ, Answer, Live, live_server
+from sbert_search.serve.access import AccessTokens
+from sbert_search.serve.endpoint import Call
+from sbert_search.serve.mcp import McpRoute
+from sbert_search.serve.mcp_tools import TOOLS, AnyTool, McpMessage
+from sbert_search.serve.opening import ServeSettings, open_served
+from sbert_search.serve.queue import Work
+from tests.serve.live import READ, Answer, Live, live_server
 
 T = TypeVar("T")
-pytest_plugins = ("tests.serving.conftest",)
+pytest_plugins = ("tests.serve.conftest",)
 MODES = ["auto", "legacy"]  # the protocol of 2026, and the older ones with a handshake
 HANDSHAKE = {
     "protocolVersion": "2025-06-18",

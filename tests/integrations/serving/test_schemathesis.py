@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from tests.faults import FULL
-from tests.serving.live import READ, WRITE, live_server
+from tests.serve.live import READ, WRITE, live_server
 
 SECONDS = 600 if FULL else 60
 CHECKS = (
@@ -17,7 +17,7 @@ CHECKS = (
     "response_headers_conformance",
     "response_schema_conformance",
 )
-pytest_plugins = ("tests.serving.conftest",)
+pytest_plugins = ("tests.serve.conftest",)
 
 
 def test_every_answer_is_documented(

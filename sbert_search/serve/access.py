@@ -1,0 +1,176 @@
+"""What a server admits: tokens of clients, and limits of requests.
+
+The tokens come from a file or the environment, and are compared in constant time. The limits say
+what a request may hold, how long it may take, and what may wait.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import ipaddress
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Literal
+
+from sbert_search.errors import ConfigError
+
+VARIABLE = "SBERT_SEARCH_TOKENS"
+MIN_CHARS = 16
+
+Right = Literal["read", "write"]
+
+
+@dataclass(frozen=True, slots=True)
+class AccessTokens:
+    """The tokens of a server, as hashes; without any, every client may read and nobody may write.
+
+    Attributes:
+        rights: The right of each token, by the SHA-256 of the token.
+    """
+
+    rights: Mapping[bytes, Right]
+
+    def __bool__(self) -> bool:
+        return bool(self.rights)
+
+    def right_of(self, authorization: bytes | None) -> Right | None:
+        """Return the right that the header ``Authorization: Bearer TOKEN`` gives; None: no right.
+
+        How long this takes does not reveal whether a token matches, or which one.
+        """
+        scheme, _, token = (authorization or b"").partition(b" ")
+        if scheme.lower() != b"bearer":
+            token = b""
+        given = hashlib.sha256(token.strip()).digest()
+        found: Right | None = None
+        for known, right in self.rights.items():
+            if hmac.compare_digest(known, given):
+                found = right
+        return found
+
+
+def read_tokens(path: Path | None, environment: Mapping[str, str] | None = None) -> AccessTokens:
+    """Read the tokens of a file, or else those of the variable ``SBERT_SEARCH_TOKENS``.
+
+    Each line, or each part of a line between commas, has one token: ``TOKEN`` allows reading,
+    ``TOKEN write`` writing too. Empty lines and lines that start with # are ignored.
+
+    Args:
+        path: The file; None: the tokens are in the variable.
+        environment: The variables; None: those of this process.
+
+    Raises:
+        ConfigError: The file cannot be read or holds no token; a token is too short or is followed
+            by something other than ``write``.
+    """
+    environment = os.environ if environment is None else environment
+    if path is None:
+        text, origin = environment.get(VARIABLE, ""), VARIABLE
+    else:
+        origin = f"--token-file {path}"
+        try:
+            text = path.read_text(encoding="ascii")
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigError(f"{origin} cannot be read: {error}.") from error
+    rights: dict[bytes, Right] = {}
+    lines = [line for line in text.splitlines() if not line.lstrip().startswith("#")]
+    given = [words for line in lines for part in line.split(",") if (words := part.split())]
+    for number, words in enumerate(given, 1):
+        right = words[1] if len(words) > 1 else "read"
+        if len(words) > 2 or right not in ("read", "write"):
+            raise ConfigError(f"{origin}, token {number}: write TOKEN, or TOKEN write.")
+        if len(words[0]) < MIN_CHARS:
+            raise ConfigError(
+                f"{origin}, token {number}: {len(words[0])} characters; a token has at least "
+                f"{MIN_CHARS}, such as those of `openssl rand -hex 32`."
+            )
+        rights[hashlib.sha256(words[0].encode()).digest()] = "write" if right == "write" else "read"
+    if not rights and (path is not None or text.strip()):
+        raise ConfigError(f"{origin} holds no token; write one token on each line.")
+    return AccessTokens(rights)
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether a host is a loopback address, which other machines cannot reach."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def require_safe_address(host: str, tokens: AccessTokens, *, without_token: bool) -> None:
+    """Refuse an address that other machines can reach, if there are no tokens.
+
+    Args:
+        host: The address that the server will bind.
+        tokens: The tokens of the server.
+        without_token: Whether the user allows such an address without tokens.
+
+    Raises:
+        ConfigError: The address needs a token, or ``without_token`` is set although there are
+            tokens.
+    """
+    if without_token and tokens:
+        raise ConfigError("--no-token is given, but there are tokens; leave one of the two out.")
+    if not (tokens or without_token or is_loopback(host)):
+        raise ConfigError(
+            f"--host {host} can be reached by other machines, and no token protects the server. "
+            f"Pass --token-file FILE, or set {VARIABLE}; or pass --no-token too if everyone who "
+            "reaches this address may search."
+        )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ServerLimits:
+    """Limits of a server.
+
+    Attributes:
+        body_bytes: Largest body of a request.
+        items: Most texts of a request: inputs, documents, queries or ids.
+        request_tokens: Most tokens of a request, after truncation of each text.
+        queue_tokens: Most tokens of all requests that wait for a model; further requests get 429.
+        requests: Most requests that are answered at the same time; further requests get 429.
+        connections: Most open connections; further ones are closed at once.
+        k: Largest ``offset + k`` of a search; with ``group_by``, times ``group_size``.
+        rerank_depth: Most documents of a search that the reranker scores.
+        filter_chars: Longest filter (``where``), in characters.
+        query_chars: Longest query, in characters.
+        header_s: Seconds from the first byte of a request, or from the start of a connection, until
+            its headers must be complete.
+        body_s: Seconds from the end of the headers until the body must be complete. A client that
+            does not read its answer for as long is disconnected.
+        keep_alive_s: Seconds after which a connection without a request is closed.
+        drain_s: Seconds that requests get to finish after SIGTERM.
+        window_s: Most seconds that a batch waits for requests whose texts are being tokenised.
+
+    Raises:
+        ConfigError: A limit is not above 0.
+    """
+
+    body_bytes: int = 8 << 20
+    items: int = 2048
+    request_tokens: int = 1 << 19
+    queue_tokens: int = 1 << 20
+    requests: int = 1024
+    connections: int = 4096
+    k: int = 1000
+    rerank_depth: int = 1000
+    filter_chars: int = 10_000
+    query_chars: int = 100_000
+    header_s: float = 10.0
+    body_s: float = 30.0
+    keep_alive_s: float = 30.0
+    drain_s: float = 25.0
+    window_s: float = 0.004
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            if not getattr(self, field.name) > 0:
+                raise ConfigError(
+                    f"{field.name} is {getattr(self, field.name)}; it must be above 0."
+                )

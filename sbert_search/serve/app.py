@@ -1,0 +1,185 @@
+"""The ASGI application: all operations by path, the OpenAPI document and the search page.
+
+The page itself is at ``/``, and all files of its folder are under ``/page/``. All of them are
+public; the page asks for a token if the server needs one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import TypeAlias
+from urllib.parse import unquote
+
+import msgspec
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import Request
+from starlette.responses import FileResponse, Response
+from starlette.routing import BaseRoute, Match, Mount, Route
+from starlette.staticfiles import StaticFiles
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from sbert_search.serve.access_log import AccessLog, LogOtherRequests
+from sbert_search.serve.endpoint import JSON, AnyOperation, Call, Endpoint, Operation, Reply
+from sbert_search.serve.openapi import openapi_document
+from sbert_search.serve.problems import Problem
+from sbert_search.serve.routes import embedding, operating, reranking, searching, updating
+from sbert_search.serve.state import Served, reloading
+
+HEADERS = (
+    (b"content-security-policy", b"default-src 'self'; frame-ancestors 'none'; base-uri 'none'"),
+    (b"x-content-type-options", b"nosniff"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cache-control", b"no-cache"),
+)
+
+
+def page_routes(folder: Path) -> Sequence[BaseRoute]:
+    """Return the routes of the page in a folder."""
+    index = _guarded(FileResponse(folder / "index.html", media_type="text/html"))
+    files = _guarded(StaticFiles(directory=folder))
+    return [Route("/", index, methods=["GET"]), Mount("/page", files)]
+
+
+class _Guarded:
+    """Adds headers that keep the page from loading other hosts' files and from being framed."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message["headers"] = [*message["headers"], *HEADERS]
+            await send(message)
+
+        await self._app(scope, receive, with_headers)
+
+
+def _guarded(app: ASGIApp) -> ASGIApp:
+    return _Guarded(app)
+
+
+Context: TypeAlias = Callable[[], AbstractAsyncContextManager[None]]
+"""Opens a context that stays open while the server answers requests."""
+
+PAGE = Path(__file__).with_name("page")
+
+OPERATIONS: Sequence[AnyOperation] = (
+    *embedding.OPERATIONS,
+    *reranking.OPERATIONS,
+    *searching.OPERATIONS,
+    *updating.OPERATIONS,
+    *operating.OPERATIONS,
+)
+
+
+def build_app(
+    served: Served,
+    log: AccessLog | None = None,
+    page: Path = PAGE,
+    *,
+    beside: Context | None = None,
+) -> Starlette:
+    """Make the ASGI application of a server.
+
+    Args:
+        served: The indexes and models that it serves.
+        log: Gets a line for each request; None: there is no log.
+        page: Folder of the search page's files; without an ``index.html`` there is no page.
+        beside: Another context that stays open while requests are answered; None: there is none.
+    """
+    mcp = None
+    if served.mcp:
+        from sbert_search.serve.mcp import McpRoute  # needs the extra mcp
+
+        mcp = McpRoute(served)
+    operations = [*OPERATIONS, *([mcp.operation] if mcp else [])]
+    document = msgspec.json.encode(openapi_document(operations))
+
+    async def describe(served: Served, call: Call[None]) -> Reply:
+        return Reply(document)
+
+    described: Operation[None] = Operation(
+        method="GET", path="/openapi.json", summary="Describe the server.", answer=describe
+    )
+    routes: list[BaseRoute] = [
+        _route(path, Endpoint(operation, served, log), operation.method)
+        for operation in (*operations, described)
+        for path in operation.paths
+    ]
+    if (page / "index.html").is_file():
+        routes += page_routes(page)
+    handlers = {HTTPException: _no_route}
+    contexts: list[Context] = [partial(reloading, served)]
+    contexts += [mcp.running] if mcp else []
+    contexts += [beside] if beside else []
+    return Starlette(
+        routes=routes,
+        middleware=[
+            *([Middleware(LogOtherRequests, log=log)] if log else []),
+            *_cors(served.origins),
+        ],
+        exception_handlers=handlers,
+        lifespan=_lifespan(contexts),
+    )
+
+
+def _cors(origins: Sequence[str]) -> list[Middleware]:
+    """Let web pages of these origins send requests and read the answers; also answer preflights."""
+    if not origins:
+        return []
+    methods = sorted({operation.method for operation in OPERATIONS})
+    return [
+        Middleware(
+            CORSMiddleware, allow_origins=origins, allow_methods=methods, allow_headers=["*"]
+        )
+    ]
+
+
+def _route(path: str, endpoint: ASGIApp, method: str) -> Route:
+    kind = _EncodedRoute if "{" in path else Route
+    return kind(path, endpoint, methods=[method])
+
+
+class _EncodedRoute(Route):
+    """A route that splits a path into its parts before it decodes them.
+
+    The id of a document can therefore be any text. A slash that is written as %2F belongs to the
+    id: ``a%2Fsimilar`` is the id ``a/similar``.
+    """
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        """Match the path as the client sent it."""
+        match, found = super().matches({**scope, "path": scope["raw_path"].decode("ascii")})
+        if match is not Match.NONE:
+            parts = {name: unquote(part) for name, part in found["path_params"].items()}
+            found["path_params"] = parts
+        return match, found
+
+
+def _lifespan(
+    contexts: Sequence[Context],
+) -> Callable[[Starlette], AbstractAsyncContextManager[None]]:
+    @asynccontextmanager
+    async def lifespan(app: Starlette) -> AsyncIterator[None]:
+        async with AsyncExitStack() as running:
+            for context in contexts:
+                await running.enter_async_context(context())
+            yield
+
+    return lifespan
+
+
+def _no_route(request: Request, error: Exception) -> Response:
+    """Answer a request for a path or method that the server does not have."""
+    status = error.status_code if isinstance(error, HTTPException) else 500
+    shown = f"{request.method} {request.url.path}"
+    problem = Problem(status, f"The server has no {shown:.200}; see /openapi.json.")
+    headers = dict(getattr(error, "headers", None) or {})
+    return Response(msgspec.json.encode(problem.body()), status, headers, JSON)

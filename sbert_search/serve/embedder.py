@@ -1,0 +1,267 @@
+"""An embedding model of a server; a queue embeds the texts of all requests in shared batches.
+
+Until torch has loaded the model, its exported graph computes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from functools import partial
+from time import perf_counter
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sbert_search.base.progress import warn
+from sbert_search.embed.delegation import DelegatingEmbedder
+from sbert_search.embed.protocol import Task, TextEmbedder, TokenizedTexts, Vectors
+from sbert_search.errors import SbertSearchError
+from sbert_search.serve.access import ServerLimits
+from sbert_search.serve.metrics import Metrics
+from sbert_search.serve.problems import invalid, too_large
+from sbert_search.serve.queue import Arrival, Computed, Work, WorkQueue, estimated_tokens, in_thread
+from sbert_search.text.tokens.tokenizer import TextTokenizer
+
+
+@dataclass(frozen=True, slots=True)
+class Embedded:
+    """Vectors of texts.
+
+    Attributes:
+        vectors: Float32 (n, dim).
+        lengths: Number of tokens of each text that the model read, (n,).
+        lost: Number of tokens of each text that were cut off, (n,).
+    """
+
+    vectors: Vectors
+    lengths: NDArray[np.int32]
+    lost: NDArray[np.int32]
+
+
+@dataclass(frozen=True, slots=True)
+class _Text:
+    """A tokenised text."""
+
+    text: str
+    prompt: str
+    ids: Sequence[int]
+
+
+@dataclass(eq=False)
+class ServedEmbedder(DelegatingEmbedder):
+    """An embedder with a queue; it is also a `TextEmbedder`, whose calls go through the queue.
+
+    Args:
+        name: Name of the model in answers.
+        embedder: The model; only the thread of the queue computes with it.
+        limits: Limits of a request.
+        metrics: Where tokens and seconds are counted.
+    """
+
+    name: str
+    embedder: TextEmbedder
+    limits: ServerLimits
+    metrics: Metrics
+    queue: WorkQueue[_Text] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.queue = WorkQueue(
+            f"embed {self.name}",
+            self._compute,
+            batch_tokens=lambda: self.embedder.batch_tokens,
+            max_tokens=self.limits.queue_tokens,
+            window_s=self.limits.window_s,
+            metrics=self.metrics,
+        )
+
+    async def embed(
+        self,
+        texts: Sequence[str],
+        work: Work,
+        *,
+        task: Task | None = None,
+        prompt_name: str | None = None,
+        cuts: bool = True,
+        param: str = "input",
+    ) -> Embedded:
+        """Compute the vectors of texts.
+
+        Args:
+            texts: The texts, at least one.
+            work: Where the cost is added.
+            task: Whether the texts are queries or documents, which chooses the prompt; None:
+                neither.
+            prompt_name: Name of the prompt to use instead of that of ``task``; None: use that of
+                ``task``, or without a task the model's default prompt.
+            cuts: Whether a text that is too long is truncated; False: it is refused.
+            param: Field of the request that holds the texts, for error messages.
+
+        Raises:
+            ConfigError: The model has no prompt ``prompt_name``.
+            Problem: The request has too many tokens, too many tokens wait, or a text is too long
+                and ``cuts`` is false.
+        """
+        chars = sum(map(len, texts))
+        with self.queue.arriving(estimated_tokens(chars, 2 * len(texts))) as arrival:
+            started_s = perf_counter()
+            tokenize = partial(self.embedder.tokenize, task=task, prompt_name=prompt_name)
+            tokens = await in_thread(chars, partial(tokenize, texts))
+            work.tokenization_s += perf_counter() - started_s
+            if not cuts and tokens.lost.any():
+                at = int(np.argmax(tokens.lost > 0))
+                n_tokens = int(tokens.lengths[at] + tokens.lost[at])
+                raise too_large(
+                    f"{param}[{at}]",
+                    f"The text has {n_tokens:,} tokens, and the model reads {self.max_len:,}; "
+                    "shorten it, or let it be truncated.",
+                )
+            future = self._submit(tokens, param, arrival=arrival)
+        return await self._result(tokens, future, work)
+
+    async def embed_ids(
+        self, ids: Sequence[Sequence[int]], work: Work, *, param: str = "input"
+    ) -> Embedded:
+        """Compute the vectors of texts that are given as token ids, special tokens included.
+
+        Raises:
+            Problem: An id is not in the vocabulary, a text has no or too many ids, the model reads
+                texts only, the request has too many tokens, or too many tokens wait.
+        """
+        tokenizer = self.tokenizer
+        if tokenizer is None or self.identity.engine not in ("native", "onnx"):
+            raise invalid(param, f"The model {self.name} reads texts and no token ids.")
+        for at, each in enumerate(ids):
+            if not each:
+                raise invalid(f"{param}[{at}]", "There are no token ids.")
+            if len(each) > self.max_len:
+                raise too_large(
+                    f"{param}[{at}]",
+                    f"There are {len(each):,} token ids, and the model reads {self.max_len:,}.",
+                )
+            wrong = [token for token in each if not 0 <= token < tokenizer.vocab_size]
+            if wrong:
+                raise invalid(
+                    f"{param}[{at}]",
+                    f"{wrong[0]} is no token id of the model {self.name}, whose ids are from 0 to "
+                    f"{tokenizer.vocab_size - 1:,}. Ids of another model's tokenizer do not fit; "
+                    "send texts.",
+                )
+        tokens = TokenizedTexts([""] * len(ids), "", ids, np.zeros(len(ids), np.int32))
+        return await self._result(tokens, self._submit(tokens, param), work)
+
+    def _submit(
+        self,
+        tokens: TokenizedTexts,
+        param: str = "",
+        *,
+        arrival: Arrival | None = None,
+        urgent: bool = False,
+    ) -> Future[Computed]:
+        lengths = tokens.lengths.tolist()
+        if not urgent and (total := sum(lengths)) > self.limits.request_tokens:
+            raise too_large(
+                param,
+                f"The texts have {total:,} tokens; a request may have "
+                f"{self.limits.request_tokens:,}. Send several requests.",
+            )
+        items = [
+            _Text(text, tokens.prompt, ids)
+            for text, ids in zip(tokens.texts, tokens.ids, strict=True)
+        ]
+        return self.queue.submit(items, lengths, arrival=arrival, urgent=urgent)
+
+    async def _result(
+        self, tokens: TokenizedTexts, future: Future[Computed], work: Work
+    ) -> Embedded:
+        done = await asyncio.wrap_future(future)
+        work.add(done, tokens.lengths, tokens.lost, self.metrics)
+        return Embedded(done.rows, tokens.lengths, tokens.lost)
+
+    def _compute(self, items: Sequence[_Text]) -> Vectors:
+        """Compute a batch.
+
+        Native and exported models read token ids, which contain the prompt. Other models read texts
+        and take one prompt for a call, so texts with different prompts need several calls.
+        """
+        prompts = {item.prompt for item in items}
+        if len(prompts) > 1 and self.identity.engine not in ("native", "onnx"):
+            rows = np.empty((len(items), self.dim), np.float32)
+            for prompt in prompts:
+                at = [i for i, item in enumerate(items) if item.prompt == prompt]
+                rows[at] = self._compute([items[i] for i in at])
+            return rows
+        tokens = TokenizedTexts(
+            [item.text for item in items],
+            items[0].prompt,
+            [item.ids for item in items],
+            np.zeros(len(items), np.int32),
+        )
+        return self.embedder.encode_tokens(tokens)
+
+    @property
+    def tokenizer(self) -> TextTokenizer | None:
+        """The tokenizer of the model; None: the model has none."""
+        tokenizer: TextTokenizer | None = getattr(self.embedder, "tokenizer", None)
+        return tokenizer
+
+    @property
+    def inner(self) -> TextEmbedder:
+        """The model."""
+        return self.embedder
+
+    def encode_tokens(self, tokens: TokenizedTexts) -> Vectors:
+        """Compute vectors in the queue and wait for them; the event loop must not call this."""
+        if not len(tokens):
+            return np.empty((0, self.dim), np.float32)
+        return self._submit(tokens, urgent=True).result().rows
+
+
+# A batch with more tokens makes torch load. With the graph, a batch of several texts has at most
+# 256 tokens. With a larger number here, only a single long text could make torch load.
+_LARGE_TOKENS = 128
+
+
+class WarmEmbedder(DelegatingEmbedder):
+    """Computes with one embedder until a large batch comes and another embedder is open.
+
+    The exported graph opens in a fraction of a second and embeds a lone query quickly; torch opens
+    in seconds and embeds many texts faster. Torch is therefore loaded in the background, after the
+    first batch that it would embed faster. If loading fails, the graph stays in use.
+
+    Args:
+        quick: The embedder with the exported graph.
+        open_full: Opens the embedder with torch; it is called in another thread.
+    """
+
+    def __init__(self, quick: TextEmbedder, open_full: Callable[[], TextEmbedder]) -> None:
+        self._current, self._open_full = quick, open_full
+        self._opening: threading.Thread | None = None
+
+    @property
+    def inner(self) -> TextEmbedder:
+        """The embedder that computes now."""
+        return self._current
+
+    @property
+    def tokenizer(self) -> object:
+        """The tokenizer of the model."""
+        return getattr(self._current, "tokenizer", None)
+
+    def encode_tokens(self, tokens: TokenizedTexts) -> Vectors:
+        """Compute vectors; a large batch starts to open the other embedder."""
+        if self._opening is None and int(tokens.lengths.sum()) > _LARGE_TOKENS:
+            self._opening = threading.Thread(target=self._open, name="open model", daemon=True)
+            self._opening.start()
+        return self._current.encode_tokens(tokens)
+
+    def _open(self) -> None:
+        try:
+            self._current = self._open_full()
+            gc.freeze()  # as at the start of the server: torch has a million objects
+        except SbertSearchError as error:
+            warn(f"The exported graph goes on computing, since torch cannot: {error}")

@@ -1,0 +1,435 @@
+"""Read HTTP requests and answer them by functions: access, limits, errors, log and metrics."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import secrets
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from time import perf_counter
+from typing import Any, Generic, Literal, TypeAlias, TypeVar, cast
+from urllib.parse import parse_qsl, urlsplit
+
+import msgspec
+from starlette.types import Message, Receive, Scope, Send
+
+from sbert_search.serve.access import Right
+from sbert_search.serve.access_log import AccessLog, BodyRecorder
+from sbert_search.serve.problems import (
+    Problem,
+    Style,
+    closing,
+    invalid,
+    kind_of,
+    overloaded,
+    problem_of,
+)
+from sbert_search.serve.queue import Work
+from sbert_search.serve.state import Served
+
+T = TypeVar("T")
+
+_PLACE = re.compile(r" - at `\$\.?(.*)`$")  # the field, at the end of a message of msgspec
+
+
+class HungUp(Exception):  # noqa: N818 (it ends a request, and no client sees it)
+    """The client closed the connection before it got its answer."""
+
+
+def require_admission(
+    served: Served, right: Right | Literal["open"], headers: Mapping[bytes, bytes]
+) -> None:
+    """Refuse a client without the needed token, and web pages of other origins.
+
+    Args:
+        served: The state of the server, with its hosts, origins and tokens.
+        right: The right that the operation needs; ``open``: none.
+        headers: The headers of the request.
+
+    Raises:
+        Problem: The header Host or Origin names another server, the token is missing or wrong, or
+            the token or the server allows no writing.
+    """
+    host = headers.get(b"host", b"").decode("latin-1")
+    if served.hosts and _name_of(host) not in served.hosts:
+        raise Problem(403, "The header Host names another server.", "host")
+    origin = headers.get(b"origin", b"").decode("latin-1")
+    if origin and origin not in served.origins and _host_of(origin) != host:
+        raise Problem(403, "Web pages of other origins are not admitted.", "origin")
+    if right == "open" or not (served.tokens or right == "write"):
+        return
+    given = served.tokens.right_of(headers.get(b"authorization"))
+    if given is None:
+        raise Problem(
+            401,
+            "No token, or a wrong one; send the header `Authorization: Bearer TOKEN`.",
+            "authorization",
+            {"www-authenticate": "Bearer"},
+        )
+    if right == "write" and (given != "write" or not served.writable):
+        raise Problem(403, "This token may read only, or the server is not --writable.")
+
+
+def _host_of(origin: str) -> str | None:
+    """Return the host and the port of an origin; None: it is malformed."""
+    try:
+        return urlsplit(origin).netloc
+    except ValueError:
+        return None
+
+
+def require_json(headers: Mapping[bytes, bytes]) -> None:
+    """Refuse a body that is not declared as JSON.
+
+    A request without a Content-Type is accepted. The type of forms is accepted too, because
+    `curl -d` sends it.
+
+    Raises:
+        Problem: The Content-Type is another one, or the body is compressed.
+    """
+    given = headers.get(b"content-type", b"application/json").partition(b";")[0].strip().lower()
+    if given not in (b"application/json", b"application/x-www-form-urlencoded"):
+        shown = given.decode("latin-1")
+        raise Problem(415, f"The body is {shown!r:.100}; send application/json.", "content-type")
+    if headers.get(b"content-encoding", b"identity").lower() != b"identity":
+        raise Problem(415, "The body is compressed; send it as it is.", "content-encoding")
+
+
+async def read_body(receive: Receive, headers: Mapping[bytes, bytes], limit: int) -> bytes:
+    """Read the body of a request, of at most ``limit`` bytes.
+
+    Raises:
+        Problem: The body is larger than ``limit``.
+        HungUp: The client closed the connection.
+    """
+    message = f"The body may have at most {limit:,} bytes; send several requests."
+    declared = headers.get(b"content-length", b"0")
+    if declared.isdigit() and int(declared) > limit:
+        raise Problem(413, message, closes=True)
+    parts, size = [], 0
+    while True:
+        event = await receive()
+        if event["type"] == "http.disconnect":
+            raise HungUp
+        parts.append(event.get("body", b""))
+        size += len(parts[-1])
+        if size > limit:
+            raise Problem(413, message, closes=True)
+        if not event.get("more_body", False):
+            return b"".join(parts)
+
+
+def decode(decoder: msgspec.json.Decoder[T], raw: bytes) -> T:
+    """Decode a body.
+
+    Raises:
+        Problem: The body is not JSON, or a field is unknown, missing or of a wrong type or value.
+    """
+    try:
+        return decoder.decode(raw)
+    except msgspec.ValidationError as error:
+        raise wrong_field(error) from error
+    except RecursionError as error:
+        raise invalid("", "The body is nested too deeply.") from error
+    except (msgspec.DecodeError, UnicodeError, ValueError) as error:
+        raise invalid("", f"The body is not JSON in UTF-8: {str(error)[:200]}.") from error
+
+
+def wrong_field(error: msgspec.ValidationError) -> Problem:
+    """Return the problem of a field that has a wrong type or value, is unknown or is missing."""
+    found = _PLACE.search(str(error))
+    where = found[1] if found else ""
+    message = _PLACE.sub("", str(error))
+    unknown = re.search(r"(?:unknown|required) field `(.*)`", message)
+    if unknown:
+        where = f"{where}.{unknown[1]}" if where else unknown[1]
+    return invalid(where[:200], f"{message[:300]}.")
+
+
+def _name_of(host: str) -> str:
+    """Return the header Host without its port."""
+    if host.startswith("["):
+        return host.partition("]")[0] + "]"
+    return host.partition(":")[0].lower()
+
+
+Q = TypeVar("Q")
+
+JSON = "application/json"
+
+
+@dataclass(slots=True)
+class Call(Generic[Q]):
+    """A request that is being answered.
+
+    Attributes:
+        body: The decoded body.
+        path: Parts of the path by name.
+        query: Query parameters by name.
+        work: The cost of the request so far.
+        scope: The ASGI scope of the request.
+    """
+
+    body: Q
+    path: Mapping[str, str]
+    query: Mapping[str, str]
+    work: Work
+    scope: Scope
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """An answer.
+
+    Attributes:
+        value: The body: bytes or text, sent unchanged, or an object that is encoded as JSON.
+        status: HTTP status.
+        media_type: Media type of the body.
+        headers: Further headers.
+    """
+
+    value: object
+    status: int = 200
+    media_type: str = JSON
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operation(Generic[Q]):
+    """An operation of the server: one method of one path.
+
+    Attributes:
+        method: HTTP method.
+        path: Path, with the names of its variable parts in braces.
+        summary: One sentence for the OpenAPI document.
+        answer: Function that answers a request.
+        request: Type of the body; None: there is none.
+        response: Type of the answer's body, for the OpenAPI document.
+        parameters: Descriptions of the query parameters by name; a request with others is refused.
+        right: The right that a client needs; ``open``: none.
+        style: Format of the bodies of errors.
+        problems: Statuses of errors that only some operations have, such as 404; `statuses` adds
+            the others.
+        versioned: Whether the operation also exists under ``/v1``.
+        media_type: Media type of the answer, for the OpenAPI document.
+        may_be_empty: Whether some answers have the status 202 and no body.
+    """
+
+    method: Literal["GET", "POST", "PUT", "DELETE"]
+    path: str
+    summary: str
+    answer: Callable[[Served, Call[Q]], Awaitable[Reply]]
+    request: type[Q] | None = None
+    response: object = None
+    parameters: Mapping[str, str] = field(default_factory=dict)
+    right: Right | Literal["open"] = "read"
+    style: Style = "openai"
+    problems: tuple[int, ...] = ()
+    versioned: bool = True
+    media_type: str = JSON
+    may_be_empty: bool = False
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """The paths of the operation."""
+        return (self.path, f"/v1{self.path}") if self.versioned else (self.path,)
+
+    @property
+    def statuses(self) -> tuple[int, ...]:
+        """Statuses of the errors that a client may get."""
+        statuses = {*self.problems, 400, 403, 500, 503}
+        if self.right != "open":
+            statuses |= {401, 429}
+        if self.request is not None:
+            statuses |= {408, 413, 415}
+        return tuple(sorted(statuses))
+
+
+AnyOperation: TypeAlias = Operation[Any]
+"""An operation with a body of some type."""
+
+
+class Endpoint(Generic[Q]):
+    """An ASGI application for one operation.
+
+    Args:
+        operation: The operation.
+        served: What the server serves.
+        log: Gets a line for each request; None: there is no log.
+    """
+
+    def __init__(self, operation: Operation[Q], served: Served, log: AccessLog | None) -> None:
+        self._operation, self._served, self._log = operation, served, log
+        self._decoder = (
+            None if operation.request is None else msgspec.json.Decoder(operation.request)
+        )
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request."""
+        started_s = perf_counter()
+        served, work = self._served, Work()
+        labels = {"method": self._operation.path}
+        served.metrics.requests.add(labels=labels)
+        request_id = secrets.token_hex(8)
+        reply: Reply | None = None
+        problem: Problem | None = None
+        bug: Exception | None = None
+        recorder = BodyRecorder(receive) if self._log is not None and self._log.texts else None
+        served.active += 1
+        try:
+            reply = await self._answered(scope, recorder or receive, work)
+        except HungUp:
+            pass
+        except asyncio.CancelledError:  # the time that requests get after SIGTERM is over
+            problem = closing()
+        except Exception as error:
+            problem = problem_of(error)
+            if problem is None:
+                bug, problem = error, Problem(500, f"An error of the server, {request_id}.")
+            else:
+                _forget_frames(error)
+        finally:
+            served.active -= 1
+        if problem is not None:
+            value = problem.body(self._operation.style)
+            headers = dict(problem.headers)
+            if problem.closes:
+                headers["connection"] = "close"
+            reply = Reply(value, problem.status, headers=headers)
+        seconds = perf_counter() - started_s
+        if reply is not None:
+            if reply.status >= 400:
+                served.metrics.failures.add(labels={"err": kind_of(reply.status)})
+            else:
+                served.metrics.successes.add(labels=labels)
+            await _send(send, reply, _headers(work, seconds, request_id, served, scope))
+            self._observe(work, seconds)
+        if self._log is not None:
+            status = 499 if reply is None else reply.status
+            body = b"" if recorder is None else recorder.body
+            path = self._operation.path
+            self._log.write(scope, path, status, seconds, work, request_id, bug=bug, body=body)
+
+    async def _answered(self, scope: Scope, receive: Receive, work: Work) -> Reply:
+        operation, served = self._operation, self._served
+        headers = dict(scope["headers"])
+        require_admission(served, operation.right, headers)
+        if operation.right != "open" and served.active > served.limits.requests:
+            raise overloaded(1.0)
+        try:
+            pairs = parse_qsl(scope["query_string"].decode("ascii"), keep_blank_values=True)
+        except (UnicodeDecodeError, ValueError) as error:
+            raise invalid("", "The part of the address after ? cannot be read.") from error
+        query = dict(pairs)
+        for name, n in Counter(name for name, _ in pairs).items():
+            if name not in operation.parameters:
+                raise invalid(name[:100], "There is no such parameter of the address.")
+            if n > 1:
+                raise invalid(name, "The parameter occurs twice in the address; send it once.")
+        body: Q | None = None
+        if self._decoder is not None:
+            require_json(headers)
+            raw = await read_body(receive, headers, served.limits.body_bytes)
+            body = decode(self._decoder, raw)
+        call: Call[Q] = Call(cast(Q, body), scope.get("path_params", {}), query, work, scope)
+        answer = operation.answer(served, call)
+        if self._decoder is None:
+            return await answer
+        return await _unless_hung_up(answer, receive)
+
+    def _observe(self, work: Work, seconds: float) -> None:
+        metrics = self._served.metrics
+        metrics.durations.observe(seconds, {"method": self._operation.path})
+        if work.texts:
+            metrics.tokenization.observe(work.tokenization_s)
+            metrics.waiting.observe(work.queue_s)
+            metrics.inference.observe(work.inference_s)
+
+
+def _forget_frames(error: BaseException | None) -> None:
+    """Drop the tracebacks of an error and of its causes.
+
+    The frames of a traceback hold the request, the connection and the error itself. Because of this
+    cycle, they would stay in memory until the garbage collector finds them.
+    """
+    while error is not None:
+        error.__traceback__ = None
+        error = error.__cause__ or error.__context__
+
+
+async def _unless_hung_up(answer: Awaitable[T], receive: Receive) -> T:
+    """Await an answer; cancel it if the client closes the connection.
+
+    Raises:
+        HungUp: The client closed the connection.
+    """
+    work = asyncio.ensure_future(answer)
+    gone = asyncio.ensure_future(_disconnect(receive))
+    try:
+        await asyncio.wait((work, gone), return_when=asyncio.FIRST_COMPLETED)
+    except asyncio.CancelledError:
+        work.cancel()
+        raise
+    finally:
+        gone.cancel()
+    if work.done():
+        return work.result()
+    work.cancel()
+    await asyncio.wait((work,))
+    if not work.cancelled():
+        work.exception()  # retrieves the error, so that asyncio does not report it
+    raise HungUp
+
+
+async def _disconnect(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+async def _send(send: Send, reply: Reply, headers: list[tuple[bytes, bytes]]) -> None:
+    value = reply.value
+    if isinstance(value, str):
+        body = value.encode()
+    else:
+        body = value if isinstance(value, bytes) else msgspec.json.encode(value)
+    media_type = reply.media_type.encode()
+    headers += [(b"content-type", media_type), (b"content-length", str(len(body)).encode())]
+    headers += [(name.encode(), value.encode("latin-1")) for name, value in reply.headers.items()]
+    start: Message = {
+        "type": "http.response.start",
+        "status": reply.status,
+        "headers": headers,
+    }
+    await send(start)
+    await send({"type": "http.response.body", "body": body})
+
+
+def _headers(
+    work: Work, seconds: float, request_id: str, served: Served, scope: Scope
+) -> list[tuple[bytes, bytes]]:
+    """Return the headers that any operation sends; those of its `Reply` are added to them.
+
+    Where text-embeddings-inference sends a header of the same meaning, the name is the same.
+    """
+    headers = [
+        (b"x-request-id", request_id.encode()),
+        (b"x-total-time", _ms(seconds)),
+        (b"x-content-type-options", b"nosniff"),
+    ]
+    if served.draining:
+        headers.append((b"connection", b"close"))
+    if work.texts:
+        headers += [
+            (b"x-compute-tokens", str(work.tokens).encode()),
+            (b"x-truncated-texts", str(work.truncated).encode()),
+            (b"x-tokenization-time", _ms(work.tokenization_s)),
+            (b"x-queue-time", _ms(work.queue_s)),
+            (b"x-inference-time", _ms(work.inference_s)),
+        ]
+    return headers
+
+
+def _ms(seconds: float) -> bytes:
+    return f"{seconds * 1e3:.1f}".encode()

@@ -1,0 +1,271 @@
+"""The indexes of a server: searches, reloads and updates of each."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from time import monotonic, perf_counter, time
+from typing import TypeVar
+
+from sbert_search.base.progress import note, warn
+from sbert_search.errors import ModelMismatch, SbertSearchError
+from sbert_search.index.index import Index
+from sbert_search.records import Document, RowCounts
+from sbert_search.search.engine import SearchEngine
+from sbert_search.search.facets import Facet
+from sbert_search.search.options import SearchMode, SearchOptions, Syntax, require_queries
+from sbert_search.search.queries import parse_query
+from sbert_search.search.results import Hits
+from sbert_search.serve.embedder import ServedEmbedder
+from sbert_search.serve.metrics import Metrics
+from sbert_search.serve.problems import Problem, problem_of
+from sbert_search.serve.queue import Work
+from sbert_search.serve.reranker import reranking_for
+from sbert_search.text.fields import FieldNames
+
+T = TypeVar("T")
+
+RETRY_S = 5.0  # seconds until a refused commit is tried again
+NO_RERANKER = "The server was started without --rerank, so it has no reranker."
+_NO_MODEL = "The index has no model; search by words or by similar."
+
+
+@dataclass
+class ServedIndex:
+    """An index with its engines.
+
+    Args:
+        name: Name of the index in requests.
+        index: The index, which `reload` moves to new commits.
+        model: Its model; None: it was built from given vectors.
+        engine: Searches without a reranker.
+        reranking: Searches with the reranker; None: the server has none.
+        metrics: Where searches and reloads are counted.
+        allow_inexact: As for `SearchEngine`; here it applies to the model that embeds updates.
+        loaded_at: When the served commit was loaded, in seconds since 1970.
+        reload_error: Why the newest commit is not served; "": it is served.
+    """
+
+    name: str
+    index: Index
+    model: ServedEmbedder | None
+    engine: SearchEngine
+    reranking: SearchEngine | None
+    metrics: Metrics
+    allow_inexact: bool = False
+    loaded_at: float = field(default_factory=time)
+    reload_error: str = ""
+    _commit: int = field(init=False)  # the last commit in the metric of reloads
+    _seen: tuple[int, ...] = ()  # stamp of the manifest at the last call of `reload`
+    _refused: tuple[int, ...] | None = None  # stamp of the last manifest that was refused
+    _reason: str = ""  # message of the last refusal; "": a commit was loaded since
+    _retry_s: float = math.inf  # time (`monotonic`) to try a refused manifest again
+    _readers: ThreadPoolExecutor = field(init=False, repr=False)
+    _writer: ThreadPoolExecutor = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self._commit = self.commit
+        self._readers = ThreadPoolExecutor(2, thread_name_prefix=f"read {self.name}")
+        self._writer = ThreadPoolExecutor(1, thread_name_prefix=f"write {self.name}")
+
+    @property
+    def commit(self) -> int:
+        """Number of the commit that is served."""
+        return self.index.state.manifest.generation
+
+    async def search(
+        self,
+        queries: Sequence[str],
+        options: SearchOptions,
+        work: Work,
+        *,
+        reranks: bool = False,
+        highlight: bool = False,
+    ) -> list[Hits]:
+        """Answer queries; their vectors are computed in the queue of the model.
+
+        Raises:
+            Problem: A query or an option is wrong, the server has no reranker, too many requests
+                wait, or the cluster cannot search.
+        """
+        if reranks and self.reranking is None:
+            raise Problem(400, NO_RERANKER, "rerank")
+        engine = self.reranking if reranks and self.reranking else self.engine
+        with self.plain_errors():
+            require_queries(queries)
+            vectors = None
+            if self.model is not None and options.mode != "lexical":
+                plain = options.syntax == "plain"
+                texts = list(queries) if plain else [parse_query(query).text for query in queries]
+                embedded = await self.model.embed(texts, work, task="query", param="query")
+                vectors = embedded.vectors
+            started_s = perf_counter()
+            try:
+                with reranking_for(work, self.metrics):
+                    return await engine.asearch_many(
+                        queries, vectors=vectors, options=options, highlight=highlight
+                    )
+            finally:
+                work.search_s += perf_counter() - started_s
+                self.metrics.searching.observe(work.search_s)
+
+    async def similar(self, doc_id: str, k: int, where: str | None, work: Work) -> Hits:
+        """Find the k documents nearest to a document of the index.
+
+        Raises:
+            Problem: There is no such document, or the filter is wrong.
+        """
+        await self.document(doc_id)
+        started_s = perf_counter()
+        try:
+            return await self._read(partial(self.engine.similar, doc_id, k, where=where))
+        finally:
+            work.search_s += perf_counter() - started_s
+
+    async def facets(
+        self,
+        query: str | None,
+        columns: Sequence[str],
+        mode: SearchMode,
+        where: str | None,
+        syntax: Syntax,
+        fuzzy: int,
+        n: int = 10,
+    ) -> Mapping[str, Facet]:
+        """Count the values of columns among the documents that match.
+
+        Raises:
+            Problem: There is no such column, or the query or the filter is wrong.
+        """
+        distinct = list(dict.fromkeys(columns))
+        count = partial(self.engine.facets, query, distinct, where=where, mode=mode)
+        return await self._read(partial(count, syntax=syntax, fuzzy=fuzzy, n=n))
+
+    async def document(self, doc_id: str) -> Document:
+        """Read a document.
+
+        Raises:
+            Problem: There is no such document.
+        """
+        found = await self._read(partial(self.index.get, doc_id))
+        if found is None:
+            raise Problem(404, f"{self.name} holds no document with the id {doc_id!r:.200}.", "id")
+        return found
+
+    async def reload(self) -> None:
+        """Serve the newest commit of another process; if it cannot be opened, warn and go on.
+
+        A commit of this server is served without this method, which only counts it.
+        """
+        stamp = self._manifest_stamp()
+        if stamp == self._seen and monotonic() < self._retry_s:
+            return
+        self._seen, self._retry_s = stamp, math.inf
+        loop = asyncio.get_running_loop()
+        try:
+            # In the thread of updates, so that a refresh never undoes an update.
+            moved = await loop.run_in_executor(self._writer, self.index.refresh)
+        except Exception as error:  # of any kind, or the task that reloads would end silently
+            self._retry_s = monotonic() + RETRY_S  # missing files may yet be copied or restored
+            known = stamp == self._refused or str(error) == self._reason
+            self._refused, self._reason = stamp, str(error)
+            if known:  # reported before; all commits of an unfinished build have the same reason
+                return
+            self.reload_error = f"The newest commit was refused ({type(error).__name__})."
+            self.metrics.reload_failures.add(labels={"index": self.name})
+            warn(f"{self.name}: the new commit is refused, the one before goes on: {error}")
+            return
+        self.reload_error = self._reason = ""
+        if moved or self.commit != self._commit:
+            self._commit, self.loaded_at = self.commit, time()
+            self.metrics.reloads.add(labels={"index": self.name})
+        if moved:
+            note(f"{self.name}: commit {self.commit:,} is served, {len(self.index):,} documents.")
+
+    async def update(
+        self, rows: Sequence[Mapping[str, object]], *, replaces: bool
+    ) -> tuple[RowCounts, int]:
+        """Add documents. When this returns, they are on disk.
+
+        Args:
+            rows: The documents, with the fields ``_id``, ``text``, ``title`` and metadata.
+            replaces: Whether a document replaces an indexed document that has its id.
+
+        Returns:
+            The number of rows by outcome, and the number of the commit that holds the documents.
+
+        Raises:
+            Problem: A document is wrong, or its id is indexed with other content and ``replaces``
+                is false; or another process is writing; or the index has no model.
+        """
+        if self.model is None:
+            raise Problem(400, "The index has no model, so it takes no texts.", "index")
+        change = self.index.upsert if replaces else self.index.add
+        # The index stores the field names of its source files; rows of a request have others.
+        fields = FieldNames(id="_id", text="text", title="title")
+        ingest = partial(change, list(rows), model=self.model, allow_inexact=self.allow_inexact)
+        report, commit = await self._write(partial(ingest, fields=fields, metadata_fields=None))
+        return report.counts, commit
+
+    async def delete(self, ids: Sequence[str] | None, where: str | None) -> tuple[int, int]:
+        """Delete documents; when this returns, the deletion is on disk.
+
+        Returns:
+            How many documents were deleted, and the number of the commit that deleted them.
+
+        Raises:
+            Problem: The filter is wrong, or another process is writing.
+        """
+        return await self._write(partial(self.index.delete, ids, where=where))
+
+    def close(self) -> None:
+        """Finish the updates that were accepted, and cancel reads that have not begun."""
+        self._writer.shutdown(wait=True)
+        self._readers.shutdown(wait=False, cancel_futures=True)
+
+    @contextmanager
+    def plain_errors(self) -> Iterator[None]:
+        """Raise errors as problems that show the name of the index in place of its path."""
+        try:
+            yield
+        except SbertSearchError as error:
+            problem = problem_of(error)
+            if problem is None:
+                raise
+            if isinstance(error, ModelMismatch) and self.model is None:
+                raise Problem(400, _NO_MODEL, "mode") from error
+            if problem.status == 503:
+                warn(f"{self.name}: {error}")
+            problem.message = problem.message.replace(str(self.index.path), self.name)
+            raise problem from error
+
+    async def _read(self, function: Callable[[], T]) -> T:
+        with self.plain_errors():
+            return await asyncio.get_running_loop().run_in_executor(self._readers, function)
+
+    async def _write(self, function: Callable[[], T]) -> tuple[T, int]:
+        """Call a function in the thread that writes, even if the client hangs up.
+
+        Returns:
+            The result of the function, and the number of the commit after it.
+        """
+
+        def written() -> tuple[T, int]:
+            return function(), self.commit
+
+        with self.plain_errors():
+            loop = asyncio.get_running_loop()
+            return await asyncio.shield(loop.run_in_executor(self._writer, written))
+
+    def _manifest_stamp(self) -> tuple[int, ...]:
+        """Return inode, time and size of the manifest, which each commit changes; (): no file."""
+        try:
+            status = self.index.store.commit_file.stat()
+        except OSError:
+            return ()
+        return status.st_ino, status.st_mtime_ns, status.st_size

@@ -1,0 +1,212 @@
+"""A reranker of a server; a queue collects the pairs of all requests and scores them in batches."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from functools import partial
+from time import perf_counter
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sbert_search.embed.protocol import Vectors
+from sbert_search.models.loading.identity import ModelIdentity
+from sbert_search.search.rerankers import Pair, Reranker
+from sbert_search.serve.access import ServerLimits
+from sbert_search.serve.metrics import Metrics
+from sbert_search.serve.problems import too_large
+from sbert_search.serve.queue import Arrival, Computed, Work, WorkQueue, estimated_tokens, in_thread
+from sbert_search.text.tokens.tokenizer import EncodedPairs, TextTokenizer
+
+
+@dataclass(slots=True)
+class _Pair:
+    """A tokenised pair."""
+
+    pair: Pair
+    ids: list[int]
+    types: list[int]
+
+
+@dataclass(eq=False, slots=True)
+class _Reranking:
+    """The pairs that one search has submitted to the queue."""
+
+    scored: list[tuple[EncodedPairs, Future[Computed]]] = field(default_factory=list)
+    ended: bool = False
+
+    def add(self, encoded: EncodedPairs, future: Future[Computed]) -> None:
+        self.scored.append((encoded, future))
+        if self.ended:  # checked after the append: an `end` in between may have missed the future
+            future.cancel()
+
+    def end(self) -> None:
+        self.ended = True
+        for _, future in self.scored:
+            future.cancel()
+
+
+_reranking: ContextVar[_Reranking | None] = ContextVar("reranking", default=None)
+
+
+@contextmanager
+def reranking_for(work: Work, metrics: Metrics) -> Iterator[None]:
+    """Add the cost of the pairs that a search scores in this context to the work of its request.
+
+    Pairs that still wait when the context ends are cancelled: the client has hung up.
+    """
+    reranking = _Reranking()
+    token = _reranking.set(reranking)
+    try:
+        yield
+        for encoded, future in reranking.scored:
+            work.add(future.result(), encoded.lengths, encoded.lost, metrics)
+    finally:
+        _reranking.reset(token)
+        reranking.end()
+
+
+@dataclass(eq=False)
+class ServedReranker:
+    """A reranker with a queue; because it has `predict`, a `SearchEngine` can rerank with it.
+
+    Args:
+        name: Name of the model in answers.
+        reranker: The model, with one score for a pair; only the thread of the queue computes with
+            it.
+        limits: Limits of a request.
+        metrics: Where tokens and seconds are counted.
+    """
+
+    name: str
+    reranker: Reranker
+    limits: ServerLimits
+    metrics: Metrics
+    queue: WorkQueue[_Pair] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.queue = WorkQueue(
+            f"rerank {self.name}",
+            self._compute,
+            batch_tokens=lambda: self.reranker.batch_tokens,
+            max_tokens=self.limits.queue_tokens,
+            window_s=self.limits.window_s,
+            metrics=self.metrics,
+        )
+
+    async def score(
+        self,
+        pairs: Sequence[Pair],
+        work: Work,
+        cut: Sequence[bool],
+        *,
+        cuts: bool = True,
+        param: str = "documents",
+    ) -> NDArray[np.float32]:
+        """Score pairs of query and text, float32 (n,); higher is better.
+
+        Args:
+            pairs: The pairs.
+            work: The cost of scoring is added to it.
+            cut: Whether the text of each pair has been cut already; it counts as truncated, once.
+            cuts: Whether a pair that is too long is truncated; False: it is refused.
+            param: Field of the request that holds the texts, for error messages.
+
+        Raises:
+            Problem: The request has too many tokens, too many tokens wait, or a pair is too long
+                and ``cuts`` is false.
+        """
+        chars = sum(len(query) + len(text) for query, text in pairs)
+        with self.queue.arriving(estimated_tokens(chars, 3 * len(pairs))) as arrival:
+            started_s = perf_counter()
+            encode = partial(self.reranker.tokenizer.encode_pairs, pairs)
+            encoded = await in_thread(chars, encode)
+            work.tokenization_s += perf_counter() - started_s
+            if not cuts and encoded.lost.any():
+                at = int(np.argmax(encoded.lost > 0))
+                raise too_large(
+                    f"{param}[{at}]",
+                    f"The query and the text have more than the {self.reranker.max_len:,} tokens "
+                    "that the model reads; shorten them, or let them be truncated.",
+                )
+            if (total := int(encoded.lengths.sum())) > self.limits.request_tokens:
+                raise too_large(
+                    param,
+                    f"The pairs have {total:,} tokens; a request may have "
+                    f"{self.limits.request_tokens:,}. Send several requests.",
+                )
+            future = self._submit(pairs, encoded, arrival=arrival)
+        done = await asyncio.wrap_future(future)
+        lost = np.maximum(encoded.lost, np.array(cut, np.int32))
+        work.add(done, encoded.lengths, lost, self.metrics)
+        return done.rows
+
+    async def shortened(self, texts: Sequence[str], tokens: int) -> list[str]:
+        """Cut each text after its first ``tokens`` tokens."""
+        encode = partial(self.tokenizer.encode_offsets, texts)
+        encoded = await in_thread(sum(map(len, texts)), encode)
+        return [
+            text[: offsets[tokens - 1][1]] if len(offsets) > tokens else text
+            for text, (_, offsets) in zip(texts, encoded, strict=True)
+        ]
+
+    @property
+    def num_labels(self) -> int:
+        """Number of scores of a pair."""
+        return self.reranker.num_labels
+
+    @property
+    def identity(self) -> ModelIdentity:
+        """Identity of the model."""
+        return self.reranker.identity
+
+    @property
+    def tokenizer(self) -> TextTokenizer:
+        """Tokenizer that truncates pairs."""
+        return self.reranker.tokenizer
+
+    def probabilities(self, scores: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Turn scores of `predict` (n,) into probabilities; see `Reranker.probabilities`."""
+        return self.reranker.probabilities(scores)
+
+    def predict(self, pairs: list[Pair], /) -> NDArray[np.float32]:
+        """Score pairs in the queue and wait for the scores; the event loop must not call this.
+
+        Raises:
+            concurrent.futures.CancelledError: The client of the search has hung up.
+        """
+        if not pairs:
+            return np.empty(0, np.float32)
+        encoded = self.reranker.tokenizer.encode_pairs(pairs)
+        future = self._submit(pairs, encoded, urgent=True)
+        if reranking := _reranking.get():
+            reranking.add(encoded, future)
+        return future.result().rows
+
+    def _submit(
+        self,
+        pairs: Sequence[Pair],
+        encoded: EncodedPairs,
+        *,
+        arrival: Arrival | None = None,
+        urgent: bool = False,
+    ) -> Future[Computed]:
+        items = [
+            _Pair(pair, ids, types)
+            for pair, ids, types in zip(pairs, encoded.ids, encoded.types, strict=True)
+        ]
+        lengths = encoded.lengths.tolist()
+        return self.queue.submit(items, lengths, arrival=arrival, urgent=urgent)
+
+    def _compute(self, items: Sequence[_Pair]) -> Vectors:
+        encoded = EncodedPairs(
+            [item.ids for item in items],
+            [item.types for item in items],
+            np.zeros(len(items), np.int32),
+        )
+        return self.reranker.predict_tokens([item.pair for item in items], encoded)

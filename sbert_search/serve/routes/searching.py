@@ -1,0 +1,365 @@
+"""Operations that search, find similar documents, count facets, and show indexes and documents."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import date, datetime
+
+from sbert_search.records import Hit, MetadataValue
+from sbert_search.search.facets import Facet
+from sbert_search.search.options import SearchOptions
+from sbert_search.search.ranking import Fusion
+from sbert_search.serve.access import ServerLimits
+from sbert_search.serve.endpoint import AnyOperation, Call, Operation, Reply
+from sbert_search.serve.indexes import ServedIndex
+from sbert_search.serve.problems import Problem, invalid
+from sbert_search.serve.queue import Work
+from sbert_search.serve.routes.embedding import usage_of
+from sbert_search.serve.search_schemas import (
+    FacetCounts,
+    FacetRange,
+    FacetRequest,
+    FacetResponse,
+    FacetValue,
+    FusionSettings,
+    IndexCard,
+    IndexList,
+    JsonScalar,
+    JsonValue,
+    SearchHit,
+    SearchRequest,
+    SearchResponse,
+    SearchResult,
+    SimilarResponse,
+    StageRank,
+    StageTimes,
+    StoredDocument,
+)
+from sbert_search.serve.state import Served
+
+
+def hit_of(hit: Hit, *, highlight: bool = False, explain: bool = False) -> SearchHit:
+    """Return a hit as its JSON shows it."""
+    stages = {name: StageRank(rank=s.rank, score=s.score) for name, s in hit.stages.items()}
+    return SearchHit(
+        rank=hit.rank,
+        id=hit.doc_id,
+        score=hit.score,
+        title=hit.title,
+        text=hit.text,
+        metadata=metadata_of(hit.metadata),
+        chunk=hit.chunk,
+        best_sentence=hit.best_sentence if highlight else None,
+        matched_words=list(hit.matched_words) if highlight else None,
+        stages=stages if explain else None,
+    )
+
+
+def card_of(served_index: ServedIndex, writable: bool) -> IndexCard:
+    """Describe an index."""
+    state = served_index.index.state
+    modes = ["dense"] if served_index.model is not None else []
+    modes += ["lexical"] if state.settings.lexical is not None else []
+    return IndexCard(
+        name=served_index.name,
+        documents=state.n_docs,
+        passages=state.n_rows,
+        commit=state.manifest.generation,
+        loaded_at=served_index.loaded_at,
+        dim=state.settings.dim,
+        metric=state.settings.metric,
+        modes=[*modes, "hybrid"] if len(modes) == 2 else modes,
+        reranks=served_index.reranking is not None,
+        model=None if served_index.model is None else served_index.model.name,
+        columns={name: str(kind) for name, kind in state.columns.items()},
+        writable=writable,
+        reload_error=served_index.reload_error,
+    )
+
+
+def times_of(work: Work) -> StageTimes:
+    """Return the milliseconds of the stages of a request."""
+    return StageTimes(
+        tokenization=round(work.tokenization_s * 1e3, 3),
+        queue=round(work.queue_s * 1e3, 3),
+        inference=round(work.inference_s * 1e3, 3),
+        search=round(work.search_s * 1e3, 3),
+    )
+
+
+def counts_of(facet: Facet) -> FacetCounts:
+    """Return the counts of a column."""
+    values = [FacetValue(value=_scalar(v), count=count) for v, count in facet.counts.items()]
+    return FacetCounts(
+        column=facet.column,
+        values=values,
+        other=facet.other,
+        missing=facet.missing,
+        low=None if facet.low is None else _scalar(facet.low),
+        high=None if facet.high is None else _scalar(facet.high),
+        ranges=[
+            FacetRange(low=_scalar(one.low), high=_scalar(one.high), count=one.count)
+            for one in facet.ranges
+        ],
+    )
+
+
+def metadata_of(metadata: Mapping[str, MetadataValue]) -> dict[str, JsonValue]:
+    """Return metadata with dates and times as texts."""
+    return {name: _json(value) for name, value in metadata.items()}
+
+
+def _json(value: MetadataValue) -> JsonValue:
+    if value is None:
+        return None
+    if isinstance(value, (str, int, float, bool, date, datetime)):
+        return _scalar(value)
+    return [_scalar(one) for one in value]
+
+
+def _scalar(value: str | int | float | bool | date | datetime) -> JsonScalar:
+    return value.isoformat() if isinstance(value, (date, datetime)) else value
+
+
+_INDEX = {"index": "Name of the index; without it, the first one."}
+_DEFAULT_HITS = 10
+_RERANKED = 16_384  # pairs of a request that the reranker may have to score
+
+
+async def search(served: Served, call: Call[SearchRequest]) -> Reply:
+    """Answer one query or several."""
+    return Reply(await answer_search(served, call.body, call.work))
+
+
+async def answer_search(served: Served, body: SearchRequest, work: Work) -> SearchResponse:
+    """Search an index.
+
+    Raises:
+        Problem: The request is wrong, or too many requests wait.
+    """
+    served_index = served.index(body.index)
+    queries = _queries(body, served.limits, served.limits.items)
+    served.require_filter(body.where)
+    options = _options(served_index, body, served.limits)
+    depth = options.rerank_depth
+    if body.rerank and len(queries) * depth > _RERANKED:
+        message = (
+            f"{len(queries):,} queries with {depth:,} documents to rerank for each are more than"
+        )
+        raise Problem(413, f"{message} {_RERANKED:,} pairs. Send several requests.", "rerank_depth")
+    answers = await served_index.search(
+        queries, options, work, reranks=body.rerank, highlight=body.highlight
+    )
+    facets: Mapping[str, Facet] = {}
+    if body.facets:
+        facets = await served_index.facets(
+            queries[0], body.facets, options.mode, body.where, body.syntax, body.fuzzy
+        )
+    results = [
+        SearchResult(
+            query=query,
+            mode=hits.mode,
+            commit=hits.commit,
+            missing_shards=list(hits.missing),
+            hits=[hit_of(hit, highlight=body.highlight, explain=body.explain) for hit in hits],
+        )
+        for query, hits in zip(queries, answers, strict=True)
+    ]
+    return SearchResponse(
+        index=served_index.name,
+        results=results,
+        facets=[counts_of(facet) for facet in facets.values()],
+        usage=usage_of(work),
+        took_ms=times_of(work),
+    )
+
+
+async def count_facets(served: Served, call: Call[FacetRequest]) -> Reply:
+    """Count the values of columns among the matching documents; no hits are returned."""
+    body = call.body
+    served_index = served.index(body.index)
+    if not body.columns:
+        raise invalid("columns", "There is no column in the list.")
+    if body.query is not None:
+        _check_query(body.query, "query", served.limits)
+    served.require_filter(body.where)
+    facets = await served_index.facets(
+        body.query, body.columns, body.mode, body.where, body.syntax, body.fuzzy, body.n
+    )
+    counts = [counts_of(facet) for facet in facets.values()]
+    return Reply(FacetResponse(index=served_index.name, facets=counts))
+
+
+async def list_indexes(served: Served, call: Call[None]) -> Reply:
+    """Describe the indexes of the server."""
+    cards = [card_of(one, served.writable) for one in served.indexes.values()]
+    return Reply(IndexList(indexes=cards, max_k=served.limits.k))
+
+
+async def get_document(served: Served, call: Call[None]) -> Reply:
+    """Read a document by its id."""
+    return Reply(await answer_document(served, call.query.get("index", ""), call.path["id"]))
+
+
+async def answer_document(served: Served, index: str, doc_id: str) -> StoredDocument:
+    """Read a document of an index.
+
+    Raises:
+        Problem: There is no such index or document.
+    """
+    served_index = served.index(index)
+    document = await served_index.document(doc_id)
+    return StoredDocument(
+        index=served_index.name,
+        id=document.doc_id,
+        title=document.title,
+        text=document.text,
+        metadata=metadata_of(document.metadata),
+    )
+
+
+async def similar(served: Served, call: Call[None]) -> Reply:
+    """Find the documents that resemble a document most."""
+    default = min(_DEFAULT_HITS, served.limits.k)
+    k = _number(call.query.get("k", str(default)), "k")
+    index, where = call.query.get("index", ""), call.query.get("where")
+    return Reply(await answer_similar(served, index, call.path["id"], k, where, call.work))
+
+
+async def answer_similar(
+    served: Served, index: str, doc_id: str, k: int, where: str | None, work: Work
+) -> SimilarResponse:
+    """Find the k documents of an index that resemble one of them most.
+
+    Raises:
+        Problem: There is no such index or document, or k or the filter is wrong.
+    """
+    served_index = served.index(index)
+    if not 0 < k <= served.limits.k:
+        raise invalid("k", f"k is {k:,}; it may be from 1 to {served.limits.k:,}.")
+    served.require_filter(where)
+    hits = await served_index.similar(doc_id, k, where, work)
+    return SimilarResponse(
+        index=served_index.name,
+        id=doc_id,
+        commit=hits.commit,
+        missing_shards=list(hits.missing),
+        hits=[hit_of(hit) for hit in hits],
+    )
+
+
+def _queries(body: SearchRequest, limits: ServerLimits, most: int) -> list[str]:
+    if (body.query is None) == (body.queries is None):
+        raise invalid("query", "Send either query or queries.")
+    queries = [body.query] if body.query is not None else body.queries or []
+    param = "query" if body.query is not None else "queries"
+    if not 0 < len(queries) <= most:
+        raise invalid(param, f"{len(queries):,} queries; send from 1 to {most:,}.")
+    for query in queries:
+        _check_query(query, param, limits)
+    if body.facets and len(queries) > 1:
+        raise invalid("facets", "Facets are counted for one query.")
+    return queries
+
+
+def _check_query(query: str, param: str, limits: ServerLimits) -> None:
+    if not query.strip():
+        raise invalid(param, "The query is empty; ask something.")
+    if len(query) > limits.query_chars:
+        raise Problem(413, f"A query may have at most {limits.query_chars:,} characters.", param)
+
+
+def _options(served_index: ServedIndex, body: SearchRequest, limits: ServerLimits) -> SearchOptions:
+    k = min(_DEFAULT_HITS, limits.k) if body.k is None else body.k
+    if body.offset + k > limits.k:
+        raise invalid("k", f"offset + k is {body.offset + k:,}; it may be at most {limits.k:,}.")
+    if body.rerank_depth > limits.rerank_depth:
+        raise invalid("rerank_depth", f"It is above {limits.rerank_depth:,}.")
+    most_hits = (body.offset + k) * body.group_size
+    if body.group_by and most_hits > limits.k:
+        problem = f"(offset + k) * group_size is {most_hits:,}; it may be at most {limits.k:,}."
+        raise invalid("group_size", problem)
+    fusion = body.fusion or FusionSettings()
+    most = max(limits.k, FusionSettings().depth)
+    if fusion.depth > most:
+        raise invalid("fusion.depth", f"It is above {most:,}.")
+    with served_index.plain_errors():
+        return SearchOptions(
+            k=k,
+            mode=body.mode,
+            where=body.where,
+            fusion=Fusion(
+                method=fusion.method,
+                dense_weight=fusion.dense_weight,
+                depth=fusion.depth,
+                rrf_k=fusion.rrf_k,
+                rerank_weight=fusion.rerank_weight,
+            ),
+            rerank_depth=body.rerank_depth,
+            offset=body.offset,
+            min_score=body.min_score,
+            syntax=body.syntax,
+            diversity=body.diversity,
+            group_by=body.group_by,
+            group_size=body.group_size,
+            group=not body.passages,
+            full_text=body.full_text,
+            fuzzy=body.fuzzy,
+        )
+
+
+def _number(text: str, param: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) < 10):
+        raise invalid(param, f"{text!r:.50} is not a whole number of at most 9 digits.")
+    return int(text)
+
+
+OPERATIONS: tuple[AnyOperation, ...] = (
+    Operation(
+        method="POST",
+        path="/search",
+        summary="Search an index for one query or several.",
+        answer=search,
+        request=SearchRequest,
+        response=SearchResponse,
+        problems=(404,),
+    ),
+    Operation(
+        method="POST",
+        path="/facets",
+        summary="Count the values of columns among the documents that match.",
+        answer=count_facets,
+        request=FacetRequest,
+        response=FacetResponse,
+        problems=(404,),
+    ),
+    Operation(
+        method="GET",
+        path="/indexes",
+        summary="Describe the indexes of the server.",
+        answer=list_indexes,
+        response=IndexList,
+    ),
+    Operation(
+        method="GET",
+        path="/documents/{id:path}/similar",
+        summary="Find the documents that resemble a document most.",
+        answer=similar,
+        response=SimilarResponse,
+        parameters={
+            **_INDEX,
+            "k": "Number of hits, 10 by default.",
+            "where": "A filter over the metadata.",
+        },
+        problems=(404, 413),
+    ),
+    Operation(
+        method="GET",
+        path="/documents/{id:path}",
+        summary="Read a document.",
+        answer=get_document,
+        response=StoredDocument,
+        parameters=_INDEX,
+        problems=(404,),
+    ),
+)

@@ -1,0 +1,103 @@
+"""Updates of an index; an answer means that the update is on disk."""
+
+from __future__ import annotations
+
+from sbert_search.serve.endpoint import AnyOperation, Call, Operation, Reply
+from sbert_search.serve.problems import invalid
+from sbert_search.serve.search_schemas import (
+    DeleteRequest,
+    DeleteResponse,
+    NewDocument,
+    UpdateRequest,
+    UpdateResponse,
+)
+from sbert_search.serve.state import Served
+
+
+async def add(served: Served, call: Call[UpdateRequest]) -> Reply:
+    """Add documents; an id that is indexed with other content is a problem."""
+    return await _update(served, call, replaces=False)
+
+
+async def upsert(served: Served, call: Call[UpdateRequest]) -> Reply:
+    """Add documents; each replaces the indexed document of its id."""
+    return await _update(served, call, replaces=True)
+
+
+async def delete(served: Served, call: Call[DeleteRequest]) -> Reply:
+    """Delete documents by ids or by a filter."""
+    body = call.body
+    served_index = served.index(body.index)
+    if (body.ids is None) == (body.where is None):
+        raise invalid("ids", "Name what to delete: either ids or where.")
+    if body.ids is not None:
+        served.require_items(len(body.ids), "ids")
+    served.require_filter(body.where)
+    deleted, commit = await served_index.delete(body.ids, body.where)
+    return Reply(DeleteResponse(index=served_index.name, deleted=deleted, commit=commit))
+
+
+async def _update(served: Served, call: Call[UpdateRequest], *, replaces: bool) -> Reply:
+    body = call.body
+    served_index = served.index(body.index)
+    served.require_items(len(body.documents), "documents")
+    documents = [_row(one, at) for at, one in enumerate(body.documents)]
+    counts, commit = await served_index.update(documents, replaces=replaces)
+    return Reply(
+        UpdateResponse(
+            index=served_index.name,
+            indexed=counts.indexed,
+            replaced=counts.replaced,
+            duplicate=counts.duplicate,
+            commit=commit,
+        )
+    )
+
+
+_OWN_FIELDS = ("_id", "id", "text", "title")
+
+
+def _row(document: NewDocument, at: int) -> dict[str, object]:
+    for name in document.metadata:
+        if name in _OWN_FIELDS:
+            raise invalid(f"documents[{at}].metadata", f"A column cannot be called {name}.")
+    return {
+        "_id": document.id,
+        "title": document.title,
+        "text": document.text,
+        **document.metadata,
+    }
+
+
+OPERATIONS: tuple[AnyOperation, ...] = (
+    Operation(
+        method="POST",
+        path="/documents",
+        summary="Add documents.",
+        answer=add,
+        request=UpdateRequest,
+        response=UpdateResponse,
+        right="write",
+        problems=(404, 409),
+    ),
+    Operation(
+        method="PUT",
+        path="/documents",
+        summary="Add documents; each replaces the indexed document of its id.",
+        answer=upsert,
+        request=UpdateRequest,
+        response=UpdateResponse,
+        right="write",
+        problems=(404, 409),
+    ),
+    Operation(
+        method="POST",
+        path="/documents/delete",
+        summary="Delete documents by ids or by a filter.",
+        answer=delete,
+        request=DeleteRequest,
+        response=DeleteResponse,
+        right="write",
+        problems=(404, 409),
+    ),
+)

@@ -1,0 +1,375 @@
+"""Requests and responses of searches, indexes, documents and updates, as msgspec structs."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from msgspec import Meta, Struct
+
+Count = Annotated[int, Meta(ge=1, le=1_000_000)]
+Position = Annotated[int, Meta(ge=0, le=1_000_000)]
+Share = Annotated[float, Meta(ge=0, le=1)]
+
+JsonScalar = str | int | float | bool
+JsonValue = str | int | float | bool | list[JsonScalar] | None
+"""A metadata value in JSON; dates and times are texts in ISO 8601."""
+
+
+class Usage(Struct, kw_only=True):
+    """What a request cost.
+
+    Attributes:
+        prompt_tokens: Tokens that the model read.
+        total_tokens: The same number, as clients of OpenAI expect it.
+        truncated_texts: Number of texts that were cut to what the model reads.
+    """
+
+    prompt_tokens: int
+    total_tokens: int
+    truncated_texts: int = 0
+
+
+class FusionSettings(Struct, kw_only=True, forbid_unknown_fields=True):
+    """How hybrid search fuses its rankings; see `sbert_search.Fusion`."""
+
+    method: Literal["weighted", "rrf"] = "weighted"
+    dense_weight: Share = 0.4
+    depth: Count = 100
+    rrf_k: Count = 60
+    rerank_weight: Share = 1.0
+
+
+class SearchRequest(Struct, kw_only=True, forbid_unknown_fields=True):
+    """A query or several, with most options of `sbert_search.SearchOptions`.
+
+    Attributes:
+        query: One query.
+        queries: Several queries, in place of ``query``.
+        index: Name of the index; "": the first one.
+        k: Number of hits; null: 10, or the most that the server allows if that is fewer.
+        offset: Number of the best documents to leave out.
+        mode: Compare vectors, words or both; auto: both, if the index has lexical data.
+        where: A filter over the metadata.
+        fusion: How hybrid search fuses.
+        rerank: Whether the server's reranker scores the first hits again.
+        rerank_depth: Number of documents that the reranker scores, at most 1,000.
+        highlight: Whether hits have the best sentence and the words that matched.
+        explain: Whether hits have their rank and score in every stage.
+        syntax: Whether quotes, + and - in a query are operators.
+        min_score: Lowest score of a hit. In hybrid search, a score is `dense_weight` times the
+            cosine plus the rest of the weight times the share of the highest BM25 score that the
+            query can have.
+        fuzzy: Number of edits by which words may differ.
+        diversity: How much to avoid hits that resemble better ones.
+        group_by: Column whose values group the hits.
+        group_size: Hits of each group.
+        passages: Whether a hit is a passage, so that several may come from a document.
+        full_text: Whether hits have the whole text of a document with several passages.
+        facets: Columns whose values are counted among all documents that match; one query only.
+    """
+
+    query: str | None = None
+    queries: list[str] | None = None
+    index: str = ""
+    k: Count | None = None
+    offset: Position = 0
+    mode: Literal["auto", "dense", "lexical", "hybrid"] = "auto"
+    where: str | None = None
+    fusion: FusionSettings | None = None
+    rerank: bool = False
+    rerank_depth: Count = 100
+    highlight: bool = False
+    explain: bool = False
+    syntax: Literal["operators", "plain"] = "operators"
+    min_score: float | None = None
+    fuzzy: Annotated[int, Meta(ge=0, le=2)] = 0
+    diversity: Share = 0.0
+    group_by: str | None = None
+    group_size: Count = 1
+    passages: bool = False
+    full_text: bool = False
+    facets: list[str] = []
+
+
+class StageRank(Struct, kw_only=True):
+    """Rank and score of a hit in a stage of a search; the rank is null beyond ``fusion.depth``."""
+
+    rank: int | None
+    score: float
+
+
+class SearchHit(Struct, kw_only=True, omit_defaults=True):
+    """A document that was found.
+
+    Attributes:
+        rank: Position in the result, from 1.
+        id: Id of the document.
+        score: The score by which hits are sorted.
+        title: Its title, or "".
+        text: Its text; of a document with several passages, the best one.
+        metadata: Its metadata.
+        chunk: Number of its best passage, from 0.
+        best_sentence: The sentence that answers best, with ``highlight``.
+        matched_words: The words that matched, with ``highlight``.
+        stages: Its rank and score in each stage, with ``explain``.
+    """
+
+    rank: int
+    id: str
+    score: float
+    title: str
+    text: str
+    metadata: dict[str, JsonValue]
+    chunk: int
+    best_sentence: str | None = None
+    matched_words: list[str] | None = None
+    stages: dict[str, StageRank] | None = None
+
+
+class SearchResult(Struct, kw_only=True):
+    """The hits of a query, best first.
+
+    Attributes:
+        query: The query.
+        mode: The mode that found them.
+        commit: Number of commits of the index up to the state that was searched.
+        missing_shards: Lost shards, whose documents were not searched; only `serve --partial` has
+            such answers.
+        hits: The hits.
+    """
+
+    query: str
+    mode: str
+    commit: int
+    missing_shards: list[str]
+    hits: list[SearchHit]
+
+
+class FacetValue(Struct, kw_only=True):
+    """A value of a column, and the number of documents that match and have it."""
+
+    value: JsonScalar
+    count: int
+
+
+class FacetRange(Struct, kw_only=True):
+    """A range of values, and the number of documents with a value in it.
+
+    Attributes:
+        low: The lowest value of the range.
+        high: The end of the range, which belongs to the next range; in the last range, the highest
+            value.
+        count: Number of documents with a value in the range.
+    """
+
+    low: JsonScalar
+    high: JsonScalar
+    count: int
+
+
+class FacetCounts(Struct, kw_only=True):
+    """The values of a column among the documents that match.
+
+    Attributes:
+        column: The column.
+        values: The most frequent values.
+        other: Number of documents with a value that ``values`` does not list. In a column of lists,
+            a document counts once for each such value.
+        missing: Number of documents without a value.
+        low: The lowest value of a column of numbers, dates or times.
+        high: The highest value of such a column.
+        ranges: Equally wide ranges of such a column, if it has more values than ``values`` holds.
+    """
+
+    column: str
+    values: list[FacetValue]
+    other: int
+    missing: int
+    low: JsonScalar | None = None
+    high: JsonScalar | None = None
+    ranges: list[FacetRange] = []
+
+
+class FacetRequest(Struct, kw_only=True, forbid_unknown_fields=True):
+    """Columns whose values are counted among the documents that match.
+
+    Attributes:
+        columns: The columns.
+        index: Name of the index; "": the first one.
+        query: A text; with the modes lexical and hybrid, documents with a word of it match, and
+            with dense all those that meet its operators. None: every document matches.
+        mode: As in a search.
+        where: A filter over the metadata, which documents must pass too.
+        syntax: As in a search.
+        fuzzy: As in a search.
+        n: Largest number of values that are listed for a column, and of ranges.
+    """
+
+    columns: list[str]
+    index: str = ""
+    query: str | None = None
+    mode: Literal["auto", "dense", "lexical", "hybrid"] = "auto"
+    where: str | None = None
+    syntax: Literal["operators", "plain"] = "operators"
+    fuzzy: Annotated[int, Meta(ge=0, le=2)] = 0
+    n: Annotated[int, Meta(ge=1, le=100)] = 10
+
+
+class FacetResponse(Struct, kw_only=True):
+    """The counts of each column."""
+
+    index: str
+    facets: list[FacetCounts]
+
+
+class StageTimes(Struct, kw_only=True):
+    """Milliseconds of the stages of a request."""
+
+    tokenization: float
+    queue: float
+    inference: float
+    search: float
+
+
+class SearchResponse(Struct, kw_only=True):
+    """The results, one for each query."""
+
+    index: str
+    results: list[SearchResult]
+    facets: list[FacetCounts]
+    usage: Usage
+    took_ms: StageTimes
+
+
+class IndexCard(Struct, kw_only=True):
+    """An index of the server.
+
+    Attributes:
+        name: Name in requests.
+        documents: Number of documents.
+        passages: Number of passages.
+        commit: Number of commits up to the state that is served.
+        loaded_at: When this state was loaded, in seconds since 1970.
+        dim: Dimensions of a vector.
+        metric: How vectors are compared.
+        modes: Modes in which it can be searched.
+        reranks: Whether the server has a reranker for it.
+        model: Name of its model; None: it has none.
+        columns: Metadata columns and their types.
+        writable: Whether documents can be added.
+        reload_error: Why the newest commit is not served; "": it is.
+    """
+
+    name: str
+    documents: int
+    passages: int
+    commit: int
+    loaded_at: float
+    dim: int
+    metric: str
+    modes: list[str]
+    reranks: bool
+    model: str | None
+    columns: dict[str, str]
+    writable: bool
+    reload_error: str
+
+
+class IndexList(Struct, kw_only=True):
+    """The indexes of the server; the first one is searched if a request names none.
+
+    Attributes:
+        indexes: The indexes.
+        max_k: Most hits of a search, with those of earlier pages.
+    """
+
+    indexes: list[IndexCard]
+    max_k: int
+
+
+class StoredDocument(Struct, kw_only=True):
+    """A document of an index."""
+
+    index: str
+    id: str
+    title: str
+    text: str
+    metadata: dict[str, JsonValue]
+
+
+class SimilarResponse(Struct, kw_only=True):
+    """The documents that resemble a document most."""
+
+    index: str
+    id: str
+    commit: int
+    missing_shards: list[str]
+    hits: list[SearchHit]
+
+
+class NewDocument(Struct, kw_only=True, forbid_unknown_fields=True):
+    """A document to index.
+
+    Attributes:
+        id: Its id.
+        text: Its text.
+        title: Its title.
+        metadata: Its metadata; a key that is no column of the index yet becomes one.
+    """
+
+    id: str
+    text: str
+    title: str = ""
+    metadata: dict[str, JsonValue] = {}
+
+
+class UpdateRequest(Struct, kw_only=True, forbid_unknown_fields=True):
+    """Documents to add or to replace.
+
+    Attributes:
+        documents: The documents.
+        index: Name of the index; "": the first one.
+    """
+
+    documents: list[NewDocument]
+    index: str = ""
+
+
+class UpdateResponse(Struct, kw_only=True):
+    """What an update changed; the changes are on disk.
+
+    Attributes:
+        index: Name of the index.
+        indexed: Number of new documents.
+        replaced: Number of documents whose content was replaced.
+        duplicate: Number of documents that the index held already.
+        commit: Number of the commit that holds these documents; each commit has the next number.
+    """
+
+    index: str
+    indexed: int
+    replaced: int
+    duplicate: int
+    commit: int
+
+
+class DeleteRequest(Struct, kw_only=True, forbid_unknown_fields=True):
+    """Documents to delete, by ids or by a filter.
+
+    Attributes:
+        ids: Ids; unknown ones are ignored.
+        where: A filter over the metadata.
+        index: Name of the index; "": the first one.
+    """
+
+    ids: list[str] | None = None
+    where: str | None = None
+    index: str = ""
+
+
+class DeleteResponse(Struct, kw_only=True):
+    """What a deletion changed; the changes are on disk."""
+
+    index: str
+    deleted: int
+    commit: int

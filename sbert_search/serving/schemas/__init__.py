@@ -1,1 +1,0 @@
-"""Requests and responses as msgspec structs, from which the OpenAPI document is made."""

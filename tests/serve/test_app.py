@@ -1,0 +1,214 @@
+"""A live server: search, documents and the facts that it tells about itself."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+
+from sbert_search.index.index import Index
+from sbert_search.search.engine import SearchEngine
+from tests.serve.live import Live, live_server
+
+
+def test_a_search_finds_what_the_engine_finds(live: Live, built: Path) -> None:
+    engine = SearchEngine(built)
+    for mode in ("dense", "lexical", "hybrid", "auto"):
+        answer = live.post("/v1/search", query="water wheel", mode=mode, k=2, explain=True)
+        assert answer.status == 200
+        [result] = answer.json["results"]
+        expected = engine.search("water wheel", k=2, mode=mode)
+        assert result["mode"] == expected.mode
+        assert result["commit"] == expected.commit == 2
+        shown = [
+            {
+                "rank": hit.rank,
+                "id": hit.doc_id,
+                "score": hit.score,
+                "title": hit.title,
+                "text": hit.text,
+                "metadata": dict(hit.metadata),
+                "chunk": hit.chunk,
+                "stages": {n: {"rank": s.rank, "score": s.score} for n, s in hit.stages.items()},
+            }
+            for hit in expected
+        ]
+        assert result["hits"] == shown
+
+
+def test_queries_are_answered_together_and_options_count(live: Live) -> None:
+    body = {"queries": ["dough", "wheel"], "k": 1, "where": "year < 2015", "highlight": True}
+    answer = live.ask("POST", "/search", body).json
+    assert [result["query"] for result in answer["results"]] == ["dough", "wheel"]
+    hits = [result["hits"][0] for result in answer["results"]]
+    assert [(hit["id"], hit["matched_words"]) for hit in hits] == [
+        ("bread", ["dough"]),
+        ("mill", ["wheel"]),
+    ]
+    assert hits[0]["best_sentence"] == "Flour and yeast make dough."
+    assert "stages" not in hits[0]
+    (hit,) = live.search("it", mode="dense", highlight=True, where="year = 2010")
+    assert hit["best_sentence"] == "Eat it."  # no word decides, since "it" is a stop word
+    assert live.search("dough", mode="lexical", offset=1) == []
+    assert [hit["id"] for hit in live.search('"turns its wheel"', mode="lexical")] == ["mill"]
+
+
+def test_facets_count_the_values_of_columns(live: Live) -> None:
+    answer = live.post("/v1/search", query="dough", mode="dense", facets=["year"]).json
+    assert answer["facets"] == [
+        {
+            "column": "year",
+            "values": [{"value": year, "count": 1} for year in (1999, 2010, 2020)],
+            "other": 0,
+            "missing": 0,
+            "low": 1999,
+            "high": 2020,
+            "ranges": [],
+        }
+    ]
+
+
+def test_facets_are_counted_without_a_query(live: Live) -> None:
+    every = live.post("/v1/facets", columns=["year"], n=2).json["facets"][0]
+    assert (every["values"], every["other"]) == (
+        [{"value": 1999, "count": 1}, {"value": 2010, "count": 1}],
+        1,
+    )
+    assert every["ranges"] == [
+        {"low": 1999, "high": 2010, "count": 1},
+        {"low": 2010, "high": 2020, "count": 2},
+    ]
+    for query, mode, found in (
+        ("dough", "lexical", [2010]),
+        ("dough", "dense", [1999, 2010, 2020]),
+        ("bread -dough", "dense", [1999, 2020]),
+    ):
+        facet = live.post("/facets", columns=["year"], query=query, mode=mode).json["facets"][0]
+        assert [one["value"] for one in facet["values"]] == found
+    filtered = live.post("/facets", columns=["year"], where="year > 2015").json["facets"][0]
+    assert filtered["values"] == [{"value": 2020, "count": 1}]
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "param"),
+    [
+        ({"columns": []}, 400, "columns"),
+        ({"columns": ["year"], "query": " "}, 400, "query"),
+        ({"columns": ["year"], "where": "nope = 1"}, 400, "where"),
+        ({"columns": ["year"], "index": "none"}, 404, "index"),
+        ({"columns": ["year"], "n": 0}, 400, "n"),
+    ],
+)
+def test_wrong_facets_are_refused(
+    live: Live, body: dict[str, object], status: int, param: str
+) -> None:
+    answer = live.ask("POST", "/v1/facets", body)
+    assert (answer.status, answer.json["error"]["param"]) == (status, param)
+
+
+def test_documents_are_read_and_compared(live: Live) -> None:
+    for prefix in ("", "/v1"):
+        document = live.ask("GET", f"{prefix}/documents/mill").json
+        assert document["text"] == "The mill stands by the river. Water turns its wheel."
+        assert document["metadata"] == {"year": 1999}
+        found = live.ask("GET", f"{prefix}/documents/mill/similar?k=1&where=year%20%3E%202015")
+        assert [hit["id"] for hit in found.json["hits"]] == ["vaccines"]
+    assert live.ask("GET", "/documents/none").status == 404
+    assert live.ask("GET", "/documents/none/similar").status == 404
+    for k in ("0", "x", "1001", "-1", "1e3", "%D9%A3"):
+        wrong = live.ask("GET", f"/documents/mill/similar?k={k}")
+        assert (wrong.status, wrong.json["error"]["param"]) == (400, "k")
+
+
+@pytest.mark.thorough
+def test_an_id_may_be_any_text(tmp_path: Path) -> None:
+    """A slash that is written as %2F belongs to the id; /similar after the id does not."""
+    ids = ["a", "a/similar", "similar", "a/b c?#%2F", "a\nb", "Grün/é", "../x"]
+    rows = [{"_id": doc_id, "text": f"flour {doc_id}"} for doc_id in ids]
+    Index.build(rows, out=tmp_path / "ids.index", model="hashing")
+    with live_server(tmp_path / "ids.index") as server:
+        for doc_id in ids:
+            path = f"/v1/documents/{quote(doc_id, safe='')}"
+            assert server.ask("GET", path).json["id"] == doc_id
+            similar = server.ask("GET", f"{path}/similar").json
+            assert similar["id"] == doc_id
+            assert {hit["id"] for hit in similar["hits"]} == {*ids} - {doc_id}
+        assert server.ask("GET", "/documents/a/b%20c%3F%23%252F").json["id"] == "a/b c?#%2F"
+        assert server.ask("GET", "/documents/a/similar").json["commit"]  # similar documents of a
+
+
+def test_the_indexes_are_described(live: Live) -> None:
+    answer = live.ask("GET", "/v1/indexes").json
+    assert answer["max_k"] == 1000
+    [card] = answer["indexes"]
+    assert card["name"] == "my.index"
+    assert card["documents"] == 3
+    assert card["columns"] == {"year": "int64"}
+    assert card["modes"] == ["dense", "lexical", "hybrid"]
+    assert card["reload_error"] == ""
+    assert card["writable"] is False
+
+
+def test_health_readiness_and_metrics(live: Live) -> None:
+    assert live.ask("GET", "/health").json == {"status": "ok"}
+    assert live.ask("GET", "/v1/ready").json == {"status": "ok"}
+    live.search("dough")
+    answer = live.ask("GET", "/metrics")
+    assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
+    lines = answer.raw.decode().splitlines()
+    assert 'sbert_search_documents{index="my.index"} 3' in lines
+    assert any(line.startswith('te_request_success{method="/search"} ') for line in lines)
+    assert any(line.startswith("te_batch_next_tokens_bucket") for line in lines)
+
+
+def test_every_answer_says_what_it_took(live: Live) -> None:
+    answer = live.post("/v1/search", query="flour and yeast")
+    assert answer.headers["x-compute-tokens"] == "3"
+    assert answer.headers["x-truncated-texts"] == "0"
+    for name in ("x-total-time", "x-queue-time", "x-inference-time", "x-tokenization-time"):
+        assert float(answer.headers[name]) >= 0
+    assert answer.json["usage"] == {
+        "prompt_tokens": 3,
+        "total_tokens": 3,
+        "truncated_texts": 0,
+    }
+
+
+@pytest.mark.parametrize(
+    "path", ["/nope", "/v1", "/v1/search/x", "/..%2f..%2fetc/passwd", "/page/none.js"]
+)
+def test_a_path_that_is_not_there_is_named(live: Live, path: str) -> None:
+    answer = live.ask("GET", path)
+    assert answer.status == 404
+    assert answer.json["error"]["type"] == "not_found"
+    assert "Traceback" not in answer.raw.decode()
+
+
+def test_a_wrong_method_names_the_right_ones(live: Live) -> None:
+    answer = live.ask("GET", "/v1/search")
+    assert answer.status == 405
+    assert answer.headers["allow"] == "POST"
+
+
+@pytest.mark.thorough
+def test_the_access_log_has_no_texts(built: Path) -> None:
+    with live_server(built) as server:
+        server.search("a secret question")
+        server.ask("GET", "/v1/documents/mill")
+        server.ask("POST", "/v1/search", {"query": "x", "where": "hidden ="})
+        assert server.stop() == 0
+    entries: list[dict[str, Any]] = server.log
+    assert [(one["route"], one["status"]) for one in entries] == [
+        ("/search", 200),
+        ("/documents/{id:path}", 200),
+        ("/search", 400),
+    ]
+    assert entries[0]["tokens"] == 3
+    assert entries[0]["ms"] > 0
+    text = json.dumps(entries)
+    assert "secret" not in text
+    assert "mill" not in text
+    assert "hidden" not in text

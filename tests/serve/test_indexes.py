@@ -1,0 +1,392 @@
+"""Reloads and updates: what other processes and clients commit is served, and nothing is lost."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
+
+import numpy as np
+import pytest
+
+from sbert_search.embed.hashing import HashingEmbedder
+from sbert_search.embed.protocol import TokenizedTexts, Vectors
+from sbert_search.index.index import Index
+from sbert_search.index.shards.index import ShardedIndex, open_index
+from sbert_search.index.writer import IndexWriter
+from sbert_search.search.engine import SearchEngine
+from sbert_search.serve.access import ServerLimits
+from sbert_search.serve.embedder import ServedEmbedder
+from sbert_search.serve.indexes import ServedIndex
+from sbert_search.serve.metrics import Metrics
+from sbert_search.serve.problems import Problem
+from sbert_search.serve.state import Served, reloading
+from sbert_search.text.fields import FieldNames
+from tests.cli.conftest import ROWS
+from tests.serve.live import READ, WRITE, Live, live_server
+
+SENT = {"authorization": f"Bearer {WRITE}"}
+
+
+def eventually(holds: Callable[[], bool]) -> None:
+    """Wait up to a minute until something holds."""
+    until = time.monotonic() + 60
+    while not holds():
+        assert time.monotonic() < until
+        time.sleep(0.05)
+
+
+def card(live: Live, headers: dict[str, str] | None = None) -> dict[str, object]:
+    [card] = live.ask("GET", "/indexes", headers=headers).json["indexes"]
+    assert isinstance(card, dict)
+    return card
+
+
+@pytest.mark.thorough
+def test_a_commit_of_another_process_is_served(folder: Path) -> None:
+    with live_server(folder) as live:
+        assert live.ask("GET", "/documents/cheese").status == 404
+        Index.open(folder).add([{"_id": "cheese", "text": "Rennet makes milk curdle."}])
+        eventually(lambda: live.ask("GET", "/documents/cheese").status == 200)
+        assert [hit["id"] for hit in live.search("rennet", mode="lexical")] == ["cheese"]
+        assert card(live)["documents"] == 4
+        assert b'sbert_search_reloads{index="my.index"} 1' in live.ask("GET", "/metrics").raw
+
+
+@pytest.mark.thorough
+def test_the_servers_own_commits_are_counted(folder: Path, token_file: Path) -> None:
+    with live_server(folder, "--writable", "--token-file", token_file) as live:
+        before = card(live, SENT)["loaded_at"]
+        live.ask("PUT", "/documents", {"documents": [{"id": "b", "text": "Salt."}]}, SENT)
+        eventually(lambda: card(live, SENT)["loaded_at"] != before)
+        metrics = live.ask("GET", "/metrics", headers=SENT).raw
+        assert b'sbert_search_reloads{index="my.index"} 1' in metrics
+
+
+def test_an_index_that_is_busy_does_not_delay_the_reloads_of_others(built: Path) -> None:
+    class Stub:
+        def __init__(self) -> None:
+            self.looks, self.free = 0, asyncio.Event()
+
+        async def reload(self) -> None:
+            self.looks += 1
+            if self is busy:
+                await self.free.wait()
+
+        def close(self) -> None:
+            self.free.set()
+
+    async def two_looks() -> None:
+        async with reloading(cast(Served, SimpleNamespace(indexes={"a": busy, "b": other}))):
+            while other.looks < 2:
+                await asyncio.sleep(0.01)
+
+    busy, other = Stub(), Stub()
+    asyncio.run(asyncio.wait_for(two_looks(), 30))
+    assert busy.looks == 1
+
+
+@pytest.mark.thorough
+def test_an_index_of_given_vectors_takes_no_texts(tmp_path: Path, token_file: Path) -> None:
+    rows = [{"_id": "a", "text": "Mills turn.", "vector": [1.0, 0.0]}]
+    Index.build(rows, out=tmp_path / "my.index", fields=FieldNames(vector="vector"))
+    with live_server(tmp_path / "my.index", "--writable", "--token-file", token_file) as live:
+        answer = live.ask("PUT", "/documents", {"documents": [{"id": "b", "text": "x"}]}, SENT)
+    assert answer.status == 400
+    assert answer.json["error"]["message"] == "The index has no model, so it takes no texts."
+
+
+@pytest.mark.thorough
+def test_a_sharded_index_is_served_changed_and_reloaded(tmp_path: Path, token_file: Path) -> None:
+    ShardedIndex.build(ROWS, out=tmp_path / "my.shards", model="hashing", n_shards=2)
+    with live_server(tmp_path / "my.shards", "--writable", "--token-file", token_file) as live:
+        more = {"documents": [{"id": "salt", "text": "Salt keeps herrings for the winter."}]}
+        written = live.ask("PUT", "/documents", more, SENT)
+        assert written.status == 200, written.raw
+        assert live.ask("GET", "/documents/salt", headers=SENT).status == 200
+        open_index(tmp_path / "my.shards").add([{"_id": "cheese", "text": "Rennet makes curd."}])
+        eventually(lambda: live.ask("GET", "/documents/cheese", headers=SENT).status == 200)
+        asked = {"query": "rennet", "mode": "lexical"}
+        answer = live.ask("POST", "/v1/search", asked, SENT)
+        assert [hit["id"] for hit in answer.json["results"][0]["hits"]] == ["cheese"]
+        assert card(live, SENT)["documents"] == len(ROWS) + 2
+
+
+@pytest.mark.thorough
+def test_a_damaged_commit_is_refused_and_the_old_state_goes_on(folder: Path) -> None:
+    with live_server(folder) as live:
+        before = live.search("wheel")
+        manifest = folder / "MANIFEST.json"
+        sound = manifest.read_bytes()
+        manifest.write_bytes(sound[:-20])
+        eventually(lambda: card(live)["reload_error"] != "")
+        assert live.search("wheel") == before
+        assert live.ask("GET", "/ready").status == 200
+        assert str(folder) not in live.ask("GET", "/indexes").raw.decode()
+        assert b"sbert_search_reload_failures" in live.ask("GET", "/metrics").raw
+        manifest.unlink()
+        manifest.write_bytes(sound)
+        eventually(lambda: card(live)["reload_error"] == "")
+
+
+@pytest.mark.thorough
+def test_a_commit_is_served_once_its_files_are_there(folder: Path, tmp_path: Path) -> None:
+    newer = shutil.copytree(folder, tmp_path / "newer")
+    Index.open(newer).add([{"_id": "cheese", "text": "Rennet makes milk curdle."}])
+    with live_server(folder) as live:
+        shutil.copy(newer / "MANIFEST.json", folder)
+        eventually(lambda: card(live)["reload_error"] != "")
+        assert live.ask("GET", "/documents/cheese").status == 404
+        others = shutil.ignore_patterns("MANIFEST.json")
+        shutil.copytree(newer, folder, ignore=others, dirs_exist_ok=True)
+        eventually(lambda: live.ask("GET", "/documents/cheese").status == 200)
+        assert card(live)["reload_error"] == ""
+
+
+def test_a_commit_before_the_first_reload_is_served(folder: Path) -> None:
+    opened = Index.open(folder)
+    Index.open(folder).add([{"_id": "cheese", "text": "Rennet makes milk curdle."}])
+    served = ServedIndex("mine", opened, None, SearchEngine(opened), None, Metrics())
+    try:
+        asyncio.run(served.reload())
+        assert opened.get("cheese") is not None
+    finally:
+        served.close()
+
+
+def test_an_error_of_another_kind_does_not_end_the_reloads(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(index: Index) -> bool:
+        raise MemoryError("no room")
+
+    opened = Index.open(folder)
+    served = ServedIndex("mine", opened, None, SearchEngine(opened), None, Metrics())
+    try:
+        with monkeypatch.context() as patch:
+            patch.setattr(Index, "refresh", fails)
+            asyncio.run(served.reload())
+        assert "MemoryError" in served.reload_error
+    finally:
+        served.close()
+
+
+def test_an_unfinished_build_is_reported_once(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    opened, metrics = Index.open(folder), Metrics()
+    served = ServedIndex("mine", opened, None, SearchEngine(opened), None, metrics)
+    try:
+        for n_builds in (1, 2):
+            shutil.rmtree(folder)
+            with monkeypatch.context() as patch:
+                patch.setattr(IndexWriter, "finish_build", stop)
+                with pytest.raises(KeyboardInterrupt):
+                    Index.build(ROWS, out=folder, model="hashing")
+            for second in (1, 2, 3):  # as if the build had committed again
+                os.utime(folder / "MANIFEST.json", (second, second))
+                asyncio.run(served.reload())
+            assert "UnfinishedBuild" in served.reload_error
+            with pytest.raises(Problem, match="builds the index anew") as raised:
+                asyncio.run(served.delete(["bread"], None))
+            assert (raised.value.status, raised.value.headers) == (409, {"retry-after": "60"})
+            assert metrics.reload_failures.total() == n_builds
+            Index.build(ROWS, out=folder, model="hashing")
+            asyncio.run(served.reload())
+            assert (served.reload_error, metrics.reloads.total()) == ("", n_builds)
+    finally:
+        served.close()
+
+
+class Noisy(HashingEmbedder):
+    """Gives other vectors than those of an index that was built with `HashingEmbedder`."""
+
+    def encode_tokens(self, tokens: TokenizedTexts) -> Vectors:
+        vectors = super().encode_tokens(tokens)
+        noise = np.random.default_rng(0).normal(0, 1e-2, vectors.shape)
+        return (vectors + noise).astype(np.float32)
+
+
+def test_updates_take_the_inexact_model_that_searches_take(folder: Path) -> None:
+    opened, metrics = Index.open(folder), Metrics()
+    model = ServedEmbedder("noisy", Noisy(), ServerLimits(), metrics)
+    engine = SearchEngine(opened, model, allow_inexact=True)
+    served = ServedIndex("mine", opened, model, engine, None, metrics, allow_inexact=True)
+    try:
+        rows = [{"_id": "cheese", "title": "", "text": "Rennet makes milk curdle."}]
+        asyncio.run(served.update(rows, replaces=False))
+        assert opened.get("cheese") is not None
+    finally:
+        served.close()
+        model.queue.close()
+
+
+def test_a_model_that_is_not_that_of_the_index_is_named_in_the_log(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    opened, metrics = Index.open(folder), Metrics()
+    model = ServedEmbedder("noisy", Noisy(), ServerLimits(), metrics)
+    engine = SearchEngine(opened, model, allow_inexact=True)
+    served = ServedIndex("mine", opened, model, engine, None, metrics)
+    try:
+        rows = [{"_id": "cheese", "title": "", "text": "Rennet makes milk curdle."}]
+        with pytest.raises(Problem, match="gives other vectors than the index has") as refused:
+            asyncio.run(served.update(rows, replaces=False))
+        assert refused.value.status == 503
+        assert "mine: " in (said := capsys.readouterr().err)
+        assert "on the check texts" in said
+    finally:
+        served.close()
+        model.queue.close()
+
+
+@pytest.mark.thorough
+def test_a_search_by_meaning_without_a_model_is_refused(tmp_path: Path) -> None:
+    rows = [{"_id": "a", "text": "Mills turn.", "vector": [1.0, 0.0]}]
+    Index.build(rows, out=tmp_path / "my.index", fields=FieldNames(vector="vector"))
+    with live_server(tmp_path / "my.index") as live:
+        answer = live.ask("POST", "/search", {"query": "mill", "mode": "dense"})
+    assert (answer.status, answer.json["error"]["param"]) == (400, "mode")
+    assert "has no model; search by words" in answer.json["error"]["message"]
+
+
+def test_a_removed_index_is_reported_once(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    opened, metrics = Index.open(folder), Metrics()
+    served = ServedIndex("mine", opened, None, SearchEngine(opened), None, metrics)
+    try:
+        asyncio.run(served.reload())
+        folder.rename(folder.with_name("moved"))
+        for _ in range(2):
+            served._retry_s = 0.0  # as if `RETRY_S` had passed
+            asyncio.run(served.reload())
+        assert "NotAnIndex" in served.reload_error
+        assert metrics.reload_failures.total() == 1
+        assert capsys.readouterr().err.count("the new commit is refused") == 1
+        folder.with_name("moved").rename(folder)
+        asyncio.run(served.reload())
+        assert served.reload_error == ""
+    finally:
+        served.close()
+
+
+@pytest.mark.thorough
+def test_updates_are_on_disk_when_they_are_answered(folder: Path, token_file: Path) -> None:
+    with live_server(folder, "--token-file", token_file, "--writable") as live:
+
+        def send(method: str, path: str, body: object) -> dict[str, object]:
+            answer = live.ask(method, path, body, SENT)
+            assert answer.status == 200, answer.raw
+            done: dict[str, object] = answer.json
+            return done
+
+        new = {"id": "cheese", "text": "Rennet makes milk curdle.", "title": "Cheese"}
+        added = {**new, "metadata": {"year": 2011, "tags": ["milk", "food"]}}
+        done = send("POST", "/v1/documents", {"documents": [added]})
+        assert (done["indexed"], done["replaced"], done["duplicate"]) == (1, 0, 0)
+        stored = Index.open(folder).get("cheese")
+        assert stored is not None
+        assert (stored.title, stored.text) == (new["title"], new["text"])
+        assert dict(stored.metadata) == {"year": 2011, "tags": ["milk", "food"]}
+        assert Index.open(folder).state.manifest.generation == done["commit"]
+        assert send("POST", "/documents", {"documents": [added]})["duplicate"] == 1
+        other = {"documents": [{**added, "text": "Other words."}]}
+        refused = live.ask("POST", "/documents", other, SENT)
+        assert refused.status == 409
+        assert str(folder) not in refused.raw.decode()
+        assert send("PUT", "/documents", other)["replaced"] == 1
+        hits = live.ask("POST", "/search", {"query": "other", "mode": "lexical"}, SENT).json
+        assert hits["results"][0]["hits"][0]["id"] == "cheese"
+        assert send("POST", "/documents/delete", {"ids": ["cheese", "none"]})["deleted"] == 1
+        assert send("POST", "/documents/delete", {"where": "year < 2000"})["deleted"] == 1
+        assert sorted(one.doc_id for one in Index.open(folder)) == ["bread", "vaccines"]
+        for body, status in (
+            ({"documents": []}, 400),
+            ({"documents": [{"id": "", "text": "x"}]}, 400),
+            ({"documents": [{"id": "a", "text": ""}]}, 400),
+            ({"documents": [{"id": "a", "text": "x", "metadata": {"_id": "b"}}]}, 400),
+            ({"documents": [{"id": "a", "text": "x", "metadata": {"year": "word"}}]}, 400),
+            ({"documents": [{"id": "a", "text": "x", "url": "/etc/passwd"}]}, 400),
+        ):
+            wrong = live.ask("PUT", "/documents", body, SENT)
+            assert wrong.status == status, wrong.raw
+            assert str(folder.parent) not in wrong.raw.decode()
+            assert "/tmp" not in wrong.raw.decode()
+        long = {"where": "x" * 10_001}
+        for path, sent in (("/documents/delete", long), ("/search", {"query": "a", **long})):
+            wrong = live.ask("POST", path, sent, SENT)
+            assert wrong.status == 413
+            assert b"A filter may have at most 10,000 characters." in wrong.raw
+        reading = {"authorization": f"Bearer {READ}"}
+        assert card(live, reading)["documents"] == 2
+
+
+@pytest.mark.thorough
+def test_the_fields_of_the_indexed_files_are_not_those_of_a_request(
+    tmp_path: Path, token_file: Path
+) -> None:
+    rows = [{"key": "a", "title": "T", "body": "Rennet makes curd.", "year": 2001, "kind": "x"}]
+    fields = FieldNames(id="key", text=("title", "body"))
+    Index.build(
+        rows, out=tmp_path / "my.index", model="hashing", fields=fields, metadata_fields=["year"]
+    )
+    new = {"id": "a", "title": "Curd", "text": "New.", "metadata": {"year": 2002, "tag": "t"}}
+    with live_server(tmp_path / "my.index", "--token-file", token_file, "--writable") as live:
+        done = live.ask("PUT", "/documents", {"documents": [new]}, SENT)
+        assert done.status == 200, done.raw
+        assert done.json["replaced"] == 1
+    index = Index.open(tmp_path / "my.index")
+    stored = index.get("a")
+    assert stored is not None
+    assert (stored.title, stored.text) == ("Curd", "New.")
+    assert dict(stored.metadata) == {"year": 2002, "tag": "t"}
+    assert index.read_settings.fields == fields
+    assert index.read_settings.metadata_fields == ("year",)
+
+
+@pytest.mark.thorough
+def test_readers_see_whole_commits_while_writers_write(folder: Path, token_file: Path) -> None:
+    """Two documents are always replaced together; no search sees one new and one old."""
+    with live_server(folder, "--token-file", token_file, "--writable") as live:
+
+        def put(n: int) -> None:
+            documents = [
+                {"id": name, "text": f"token state{n}", "metadata": {"n": n}} for name in ("a", "b")
+            ]
+            assert live.ask("PUT", "/documents", {"documents": documents}, SENT).status == 200
+
+        put(0)
+        torn, failed, done = [], [], threading.Event()
+
+        def read() -> None:
+            while not done.is_set():
+                body = {"query": "token", "mode": "lexical"}
+                answer = live.ask("POST", "/search", body, SENT)
+                if answer.status != 200:
+                    failed.append(answer.raw)
+                    continue
+                [result] = answer.json["results"]
+                versions = {hit["metadata"]["n"] for hit in result["hits"]}
+                if len(result["hits"]) != 2 or len(versions) != 1:
+                    torn.append(result)
+
+        readers = [threading.Thread(target=read) for _ in range(4)]
+        for reader in readers:
+            reader.start()
+        for n in range(1, 11):
+            put(n)
+        done.set()
+        for reader in readers:
+            reader.join()
+        assert not torn
+        assert not failed
+        stored = live.ask("GET", "/documents/a", headers=SENT).json
+        assert stored["metadata"]["n"] == 10
