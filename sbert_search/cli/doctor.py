@@ -1,10 +1,11 @@
-"""`doctor`: describe this machine and installation, and ways to make them faster."""
+"""`doctor` and `completion`: describe this machine, and make a shell complete commands."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 import click
+from click.shell_completion import get_completion_class
 
 from sbert_search.cli.console import emit, say, show_facts, size_text
 from sbert_search.cli.options.shared import shared_options
@@ -12,6 +13,7 @@ from sbert_search.config import to_mapping
 
 if TYPE_CHECKING:
     from sbert_search.base.machine import Diagnosis
+
 
 # Training is measured on steps of 512 tokens: 16 pairs of sentences with 16 tokens each.
 _STEP_TOKENS, _TEXT_TOKENS = 512, 16
@@ -102,3 +104,24 @@ def _show(diagnosis: Diagnosis) -> None:
     say("\nWhat would make it faster:")
     for line in diagnosis.advice or ("nothing that sbert-search knows of",):
         say(f"  {line}")
+
+
+@click.command()
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+@click.pass_context
+def completion(ctx: click.Context, shell: str) -> None:
+    """Print a script that completes commands, options and recipes in SHELL.
+
+    For bash and zsh, add the line below to the named file; for fish, run the command below. Then
+    open a new terminal.
+
+    \b
+    bash, in ~/.bashrc:  eval "$(sbert-search completion bash)"
+    zsh, in ~/.zshrc:    eval "$(sbert-search completion zsh)"
+    fish:  sbert-search completion fish > ~/.config/fish/completions/sbert-search.fish
+    """  # noqa: D301 (the backslash is click's)
+    made = get_completion_class(shell)
+    assert made is not None  # click has a class for each of these shells
+    root = ctx.find_root().command
+    script = made(root, {}, "sbert-search", "_SBERT_SEARCH_COMPLETE")
+    say((script.source_template % script.source_vars()).strip())

@@ -19,8 +19,8 @@ import click
 
 from sbert_search.base.progress import show_notes, tell
 from sbert_search.cli import streams
-from sbert_search.cli.failures import describe
 from sbert_search.cli.lazy_group import lazy_group, suggestion
+from sbert_search.cli.streams import describe
 from sbert_search.errors import ConfigError, QueryError, SbertSearchError
 from sbert_search.version import __version__
 
@@ -32,15 +32,15 @@ _COMMANDS: dict[str, str] = {
     "embed": "sbert_search.cli.embed:embed",
     "search": "sbert_search.cli.search:search",
     "serve": "sbert_search.cli.serve:serve",
-    "mcp": "sbert_search.cli.mcp:mcp",
+    "mcp": "sbert_search.cli.serve:mcp",
     "pairs": "sbert_search.cli.pairs:pairs",
     "eval": "sbert_search.cli.evaluate.run:evaluate",
     "tokenizer": "sbert_search.cli.tokenizer:tokenizer",
-    "fill-mask": "sbert_search.cli.fill_mask:fill_mask",
-    "pretrain": "sbert_search.cli.train.pretrain:pretrain",
+    "fill-mask": "sbert_search.cli.embed:fill_mask",
+    "pretrain": "sbert_search.cli.train.run:pretrain",
     "train": "sbert_search.cli.train.group:train",
     "doctor": "sbert_search.cli.doctor:doctor",
-    "completion": "sbert_search.cli.completion:completion",
+    "completion": "sbert_search.cli.doctor:completion",
 }
 _LINES = {  # the first sentence of a command's help, so that --help does not import the command
     "demo": "Index and search the docstrings of Python.",

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 import click
 
 from sbert_search.base.progress import note, warn
-from sbert_search.cli.console import emit, say
-from sbert_search.cli.hits import facet_record, hit_record, show_facet, show_hits
+from sbert_search.cli.console import emit, facet_record, hit_record, say, show_facet, show_hits
 from sbert_search.cli.options.ranking import (
     answer_options,
     order_options,

@@ -1,7 +1,10 @@
-"""`serve`: answer HTTP requests for search, embeddings and reranking."""
+"""`serve` and `mcp`: answer requests for search, embeddings and reranking of other programs."""
 
 from __future__ import annotations
 
+import os
+from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,13 +13,61 @@ import click
 from sbert_search.base.progress import note
 from sbert_search.cli.console import emit
 from sbert_search.cli.options.runner import search_runner, serve_runner_options
-from sbert_search.cli.options.served import named_indexes, require_packages, rerank_options
-from sbert_search.cli.options.shared import Finite, given, index_embedder_options, shared_options
+from sbert_search.cli.options.shared import F, Finite, given, index_embedder_options, shared_options
 from sbert_search.cli.options.source import model_options
 from sbert_search.errors import ConfigError
 
 if TYPE_CHECKING:
     from sbert_search.serve.access import ServerLimits
+
+
+def rerank_options(function: F) -> F:
+    """Add the options of rerankers."""
+    function = click.option(
+        "--rerank-windows",
+        type=click.IntRange(1, 100),
+        default=4,
+        show_default=True,
+        help="In searches, number of windows of a text that is too long for the reranker.",
+    )(function)
+    return click.option(
+        "--rerank",
+        multiple=True,
+        metavar="MODEL",
+        help="Cross-encoder for reranking; repeatable. Searches use the first one.",
+    )(function)
+
+
+def named_indexes(indexes: Sequence[str]) -> dict[str, Path]:
+    """Return the folders of indexes by name, from ``DIR`` or ``NAME=DIR``.
+
+    Without NAME, an index has the name of its folder; symbolic links are not followed.
+
+    Raises:
+        UsageError: Two indexes have the same name, or a name or folder is empty.
+    """
+    named: dict[str, Path] = {}
+    for text in indexes:
+        name, equals, folder = text.partition("=")
+        if not equals or "/" in name:  # a folder, whose path may contain =
+            name, folder = os.path.basename(os.path.abspath(text)), text
+        if not name or not folder:
+            raise click.UsageError(f"{text!r} has no name or no folder; write DIR or NAME=DIR.")
+        if name in named:
+            raise click.UsageError(f"Two indexes are called {name!r}; write NAME=DIR.")
+        named[name] = Path(folder)
+    return named
+
+
+def require_packages(use: str, extra: str, packages: Sequence[str]) -> None:
+    """Check that the packages of a command are installed.
+
+    Raises:
+        ConfigError: Packages are missing; the message names the extra that installs them.
+    """
+    if missing := [name for name in packages if find_spec(name) is None]:
+        raise ConfigError(f"{use} needs {', '.join(missing)}: pip install 'sbert-search[{extra}]'.")
+
 
 _PACKAGES = ("starlette", "uvicorn", "msgspec", "httptools")
 _LIMITS = (
@@ -189,3 +240,46 @@ def _limits(ctx: click.Context) -> ServerLimits:
 
     names = [name for _, name, _, _ in _LIMITS]
     return ServerLimits(**{name: ctx.params[name] for name in (*names, "drain_s")})
+
+
+@click.command()
+@click.argument("indexes", nargs=-1, required=True, metavar="[NAME=]DIR...")
+@rerank_options
+@index_embedder_options
+@shared_options("allow-inexact", "quiet")
+@click.pass_context
+def mcp(
+    ctx: click.Context,
+    /,
+    indexes: tuple[str, ...],
+    rerank: tuple[str, ...],
+    rerank_windows: int,
+    model: str | None,
+    allow_inexact: bool,
+    **_: object,
+) -> None:
+    """Offer search to a language model over stdin and stdout.
+
+    A program that speaks the Model Context Protocol starts this command, and its language model can
+    then search, find similar documents and read documents. DIR is the folder of an index. The
+    index is called NAME or, without NAME, like its folder. The command ends when stdin ends.
+    """
+    require_packages("mcp", "mcp", ("mcp", "starlette", "msgspec"))
+    from sbert_search.serve import mcp as stdio
+    from sbert_search.serve.access import AccessTokens
+    from sbert_search.serve.opening import ServeSettings, open_served
+
+    hardware = model_options(ctx)
+    settings = ServeSettings(
+        indexes=named_indexes(indexes),
+        rerankers=rerank,
+        rerank_windows=rerank_windows,
+        index_model=model,
+        options=hardware,
+        quick=not given(ctx) & hardware.keys(),
+        allow_inexact=allow_inexact,
+        tokens=AccessTokens({}),
+    )
+    served = open_served(settings)
+    note(f"Offering {', '.join(served.indexes)} over stdin and stdout.")
+    stdio.run(served)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from sbert_search.cli.console import emit, show_table
-from sbert_search.cli.evaluate.options import FOLDER
+from sbert_search.cli.evaluate.reporting import FOLDER
 from sbert_search.cli.options.ranking import ranking_options, search_options
 from sbert_search.cli.options.shared import refuse_typed, shared_options
 from sbert_search.errors import ConfigError

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from sbert_search.cli.hits import SNIPPET_CHARS, show_hits, snippet_of
+from sbert_search.cli.console import SNIPPET_CHARS, show_hits, snippet_of
 from sbert_search.records import Hit
 
 

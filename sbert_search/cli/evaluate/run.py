@@ -9,8 +9,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from sbert_search.cli.evaluate.options import FILE, FOLDER, EvalOptions, eval_options, no_cache
-from sbert_search.cli.evaluate.reporting import report
+from sbert_search.cli.evaluate.reporting import (
+    FILE,
+    FOLDER,
+    EvalOptions,
+    eval_options,
+    no_cache,
+    report,
+)
 from sbert_search.cli.lazy_group import is_for_all_commands, lazy_group
 from sbert_search.cli.options.ranking import ranking_options, search_options
 from sbert_search.cli.options.shared import refuse_typed

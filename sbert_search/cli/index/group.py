@@ -22,7 +22,7 @@ _COMMANDS = {
     "compact": f"{_MAINTAIN}:compact",
     "lexical": f"{_MAINTAIN}:lexical",
     "backup": f"{_MAINTAIN}:backup",
-    "tune": "sbert_search.cli.index.tune:tune",
+    "tune": "sbert_search.cli.index.maintain:tune",
 }
 
 

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from sbert_search.cli.evaluate.options import EvalOptions, head_eval_options
-from sbert_search.cli.evaluate.reporting import report
+from sbert_search.cli.evaluate.reporting import EvalOptions, head_eval_options, report
 
 if TYPE_CHECKING:
     from sbert_search.heads.predictor import Predictor

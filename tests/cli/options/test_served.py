@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 import pytest
 
-from sbert_search.cli.options.served import named_indexes, require_packages
+from sbert_search.cli.serve import named_indexes, require_packages
 from sbert_search.errors import ConfigError
 
 

@@ -1,7 +1,8 @@
-"""`eval compare`: compare the scores of two runs and test the difference for significance."""
+"""`eval compare`, `eval fusion` and `eval mlm`."""
 
 from __future__ import annotations
 
+import dataclasses
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -11,11 +12,14 @@ from typing import TYPE_CHECKING
 import click
 
 from sbert_search.base.progress import note
-from sbert_search.cli.console import emit, say, show_table
-from sbert_search.cli.options.shared import shared_options
+from sbert_search.cli.console import emit, say, show_facts, show_table
+from sbert_search.cli.options.shared import index_embedder_options, shared_options
+from sbert_search.cli.options.source import model_options
+from sbert_search.config import to_mapping
 
 if TYPE_CHECKING:
     from sbert_search.evaluate.compare import Comparison
+
 
 _SHOWN = 5  # number of gains, of losses and of the entries of a list to print
 MAX_DRAWS = 1_000_000  # more draws take minutes and hardly change an interval
@@ -155,3 +159,127 @@ def _record(comparison: Comparison) -> dict[str, object]:
         **{"wins": len(comparison.wins), "losses": len(comparison.losses)},
         "items": [asdict(change) for change in comparison.changes],
     }
+
+
+_FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
+
+
+@click.command()
+@click.argument("path", metavar="DIR", type=_FOLDER)
+@click.argument("data", metavar="DATA", type=_FOLDER)
+@click.option(
+    "--split", default="train", show_default=True, help="Split of DATA's relevance judgements."
+)
+@click.option(
+    "--folds", default=5, show_default=True, help="Number of folds of the cross-validation."
+)
+@click.option("--measure", default="nDCG@10", show_default=True, help="Metric to maximise.")
+@index_embedder_options
+@shared_options("allow-inexact", "seed", "quiet", "json")
+@click.pass_context
+def fusion(
+    ctx: click.Context,
+    /,
+    path: Path,
+    data: Path,
+    split: str,
+    folds: int,
+    measure: str,
+    model: str | None,
+    allow_inexact: bool,
+    seed: int,
+    as_json: bool,
+    **_: object,
+) -> None:
+    """Choose the fusion of `search --mode hybrid` on judged queries.
+
+    DIR is an index and DATA a BEIR folder with queries and relevance judgements. Measure the
+    chosen fusion on other queries, since its score on the queries of DATA is too high.
+    """
+    from sbert_search.evaluate.fusion_selection import choose_fusion, name_of
+    from sbert_search.index.shards.index import open_index
+    from sbert_search.text.labelled.retrieval import read_qrels, read_queries
+
+    qrels = read_qrels(data, split)
+    queries = [query for query in read_queries(data) if query.query_id in qrels]
+    index = open_index(path)
+    embedder = index.matching_embedder(model, allow_inexact=allow_inexact, **model_options(ctx))
+    choice = choose_fusion(index, embedder, queries, qrels, measure=measure, folds=folds, seed=seed)
+    if as_json:
+        emit({"queries": len(queries), "measure": measure, **to_mapping(choice)})
+        return
+    rows = [[name, f"{score:.4f}"] for name, score in choice.scores.items()]
+    show_table(["fusion", measure], rows)
+    best = choice.fusion
+    say(
+        f"Use {name_of(best)} (--fusion {best.method} --dense-weight {best.dense_weight:g}). "
+        f"{measure} over {len(queries):,} queries: {choice.held_out:.4f} with fusions chosen on "
+        f"the other folds, {choice.default:.4f} with the default fusion."
+    )
+
+
+@click.command()
+@click.argument("sources", metavar="SOURCE...", nargs=-1, required=True)
+@click.option("--model", required=True, metavar="NAME|FOLDER", help="Masked language model.")
+@click.option(
+    "--max-len",
+    type=click.IntRange(min=8),
+    default=128,
+    show_default=True,
+    help="Maximum number of tokens of one example.",
+)
+@click.option(
+    "--examples",
+    type=click.IntRange(min=1),
+    default=512,
+    show_default=True,
+    help="Maximum number of examples.",
+)
+@click.option(
+    "--pseudo",
+    type=click.IntRange(min=0),
+    default=0,
+    show_default=True,
+    help="Number of examples for the pseudo-perplexity, which masks one token at a time; 0: none.",
+)
+@click.option("--text-field", help="Field that holds the text.  [default: detected]")
+@click.option(
+    "--wrapped",
+    is_flag=True,
+    help="Join the lines of a paragraph, for text wrapped to a fixed width, as in books.",
+)
+@shared_options("device", "quiet", "json")
+def mlm(
+    sources: tuple[str, ...],
+    model: str,
+    max_len: int,
+    examples: int,
+    pseudo: int,
+    text_field: str | None,
+    wrapped: bool,
+    device: str,
+    as_json: bool,
+) -> None:
+    """Measure how well a model predicts masked tokens of SOURCE.
+
+    15 % of the tokens are masked, the same ones in every run. The output has the loss, the
+    perplexity and the unigram entropy of the text, which is the loss of a model that knows only
+    how often each token occurs. Compare losses only between models with the same vocabulary.
+    """
+    from sbert_search.base.device import resolve_device
+    from sbert_search.evaluate.perplexity import evaluate_masked
+    from sbert_search.models.loading.resolve import resolve_model
+    from sbert_search.models.pretraining import MaskedLanguageModel
+    from sbert_search.text.documents import CorpusReader, FieldNames
+
+    loaded = MaskedLanguageModel.load(resolve_model(model).path)
+    report = evaluate_masked(
+        loaded.to(resolve_device(device)),
+        CorpusReader(sources, fields=FieldNames(text=text_field)),
+        max_len=max_len,
+        most=examples,
+        pseudo=pseudo,
+        wrapped=wrapped,
+    )
+    facts = dataclasses.asdict(report)
+    emit(facts) if as_json else show_facts(facts)
