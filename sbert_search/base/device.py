@@ -50,8 +50,8 @@ def resolve_precision(precision: Precision, device: torch.device) -> torch.dtype
     """Choose the dtype of matrix products.
 
     "auto" is bf16 on a CUDA device that supports it, otherwise fp32. This function measures
-    nothing. The functions of the module `models.encoder.precision` measure whether bf16 is faster than
-    fp32 on a CPU.
+    nothing. The functions of the module `models.encoder.precision` measure whether bf16 is faster
+    than fp32 on a CPU.
 
     Raises:
         ConfigError: The precision is not auto, fp32, bf16 or fp16, or it is fp16 on the CPU.
