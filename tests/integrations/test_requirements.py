@@ -31,7 +31,7 @@ def test_the_package_imports_no_framework() -> None:
     script = (
         "import sys, sbert_search, sbert_search.search.engine, sbert_search.cli.main\n"
         f"print([n for n in sys.modules if n.split('.')[0] in {list(FRAMEWORKS.values())}])\n"
-        "print([n for n in sys.modules if n.startswith('sbert_search.integrations')])\n"
+        "print([n for n in sys.modules if n.startswith('sbert_search.integrations.')])\n"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert done.stdout.split() == ["[]", "[]"], done.stderr
