@@ -1,7 +1,7 @@
 """Tells whether the rest works without a wing.
 
-``python -m tests.without_wing WING...|all [-- PYTEST ARGS]`` copies the tracked files to a temporary
-folder, deletes there the wings, their tests and their pages, and runs the default tests.
+``python -m tests.without_wing WING...|all [-- PYTEST ARGS]`` copies the tracked files to a
+temporary folder, deletes there the wings, their tests and their pages, and runs the default tests.
 """
 
 from __future__ import annotations

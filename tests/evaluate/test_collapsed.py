@@ -28,8 +28,7 @@ from sbert_search.models.cross_encoder import CrossEncoder
 from sbert_search.records import Answer, Question, TaggedTokens
 from sbert_search.search.options import SearchOptions
 from sbert_search.search.rerankers import Reranker
-from tests.heads.test_predictor import answerer, tagger
-from tests.models.tiny import tiny_cross_encoder
+from tests.models.tiny import tiny_answerer, tiny_cross_encoder, tiny_tagger
 
 N = 40
 
@@ -186,8 +185,8 @@ def test_rerankers_and_classifiers_of_pairs(tmp_path: Path, value: float) -> Non
 
 @pytest.mark.parametrize("value", [0.0, math.nan])
 def test_dev_metrics_of_taggers_and_answers(tmp_path: Path, value: float) -> None:
-    tags = tagger(tmp_path / "tags")
-    answers = answerer(tmp_path / "answers")
+    tags = tiny_tagger(tmp_path / "tags")
+    answers = tiny_answerer(tmp_path / "answers")
     with torch.no_grad():
         for parameter in (*tags.out.parameters(), *answers.out.parameters()):
             parameter.fill_(value)

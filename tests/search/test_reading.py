@@ -14,7 +14,7 @@ from sbert_search.index.index import Index
 from sbert_search.search.engine import SearchEngine
 from sbert_search.search.hits import AnswerReader
 from tests.cli.process import sbert_search
-from tests.heads.test_predictor import answerer
+from tests.models.tiny import tiny_answerer
 
 ROWS = [
     {"_id": "a", "title": "Oslo", "text": "Oslo is the capital of Norway."},
@@ -97,7 +97,7 @@ def test_searches_without_answers(index: Index) -> None:
 
 
 def test_the_command_marks_answers(index: Index, tmp_path: Path) -> None:
-    answerer(tmp_path / "tokens").save(tmp_path / "qa")
+    tiny_answerer(tmp_path / "tokens").save(tmp_path / "qa")
     asked = ("search", index.path, "the capital", "--answer", tmp_path / "qa", "--answer-depth", 2)
     found = sbert_search(*asked, "--json")
     assert found.code == 0, found.err

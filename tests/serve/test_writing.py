@@ -21,7 +21,7 @@ from sbert_search import (
 from sbert_search.cli.index.update import add, upsert
 from sbert_search.errors import CorpusError
 from sbert_search.text.fields import FieldNames
-from tests.heads.test_predictor import classifier
+from tests.models.tiny import tiny_classifier
 from tests.serve.live import WRITE, live_server
 
 MODEL = "hashing:32"
@@ -66,7 +66,7 @@ def _shards(folder: Path, out: Path) -> None:
 
 
 def _predicted(folder: Path, out: Path) -> None:
-    classifier(folder / "tokens").save(folder / "classifier")
+    tiny_classifier(folder / "tokens").save(folder / "classifier")
     Index.build(ROWS, out=out, model=MODEL, classify={"kind": str(folder / "classifier")})
 
 
