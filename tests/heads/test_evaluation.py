@@ -21,6 +21,7 @@ from sbert_search.heads.evaluation import evaluate_classify, evaluate_qa, evalua
 from sbert_search.heads.predictor import Predictor
 from sbert_search.models.sequence_classifier import SequenceClassifier
 from sbert_search.text.labelled.spans import read_tagged_tokens
+from tests.cli.process import sbert_search
 from tests.models.tiny import TEXTS, WORDS, tiny_answerer, tiny_classifier, tiny_tagger
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -227,3 +228,9 @@ def test_labels_that_are_no_classes_and_classes_without_names(tmp_path: Path) ->
     plain = Predictor(tiny_classifier(tmp_path, ("LABEL_0", "LABEL_1")))
     result = evaluate_classify(task("classify", path), plain, data=tmp_path)
     assert set(result.per_item["gold class"].values()) == {0.0, 1.0}
+
+
+@pytest.mark.parametrize("command", ["classify", "tag", "qa"])
+def test_a_head_has_no_option_that_it_ignores(command: str) -> None:
+    done = sbert_search("eval", command, "data.jsonl", "--model", "m", "--engine", "onnx")
+    assert (done.code, "No such option '--engine'" in done.err) == (2, True)

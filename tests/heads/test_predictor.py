@@ -30,6 +30,7 @@ from tests.models.tiny import (
     tiny_classifier,
     tiny_tagger,
 )
+from tests.parity.folders import bare
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -330,3 +331,13 @@ def test_one_text_is_not_read_as_a_list_of_characters(tmp_path: Path) -> None:
         CorpusError, match="'the cat' is no question with a text to answer from; pass"
     ):
         answers.answer(("the cat", "the cat sat"))  # type: ignore[arg-type]
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning")
+@pytest.mark.parametrize("changes", [{"pooler_hidden_act": "relu"}, {"embedding_size": 8}])
+def test_a_deberta_that_we_cannot_compute_is_refused(
+    tmp_path: Path, changes: dict[str, Any]
+) -> None:
+    folder = bare(tmp_path, "deberta", "ForSequenceClassification", num_labels=3, **changes)
+    with pytest.raises(ModelError, match=f"{next(iter(changes))} is .* native encoder"):
+        Predictor(folder, device="cpu")
