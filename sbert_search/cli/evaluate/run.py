@@ -27,19 +27,19 @@ if TYPE_CHECKING:
     from sbert_search.search.rerankers import Reranker
 
 
-_HOMES = {
-    name: f"sbert_search.cli.evaluate.{module}:{name}"
-    for module, names in {
-        "compare": ["compare"],
-        "fusion": ["fusion"],
-        "mlm": ["mlm"],
-        "run": ["sts", "retrieval", "rerank", "nli", "triplets"],
-    }.items()
-    for name in names
+_COMMANDS = {
+    "compare": "sbert_search.cli.evaluate.commands:compare",
+    "fusion": "sbert_search.cli.evaluate.commands:fusion",
+    "mlm": "sbert_search.cli.evaluate.commands:mlm",
+    "sts": "sbert_search.cli.evaluate.run:sts",
+    "retrieval": "sbert_search.cli.evaluate.run:retrieval",
+    "rerank": "sbert_search.cli.evaluate.run:rerank",
+    "nli": "sbert_search.cli.evaluate.run:nli",
+    "triplets": "sbert_search.cli.evaluate.run:triplets",
 }
 
 
-@click.group("eval", cls=lazy_group("eval", _HOMES))
+@click.group("eval", cls=lazy_group("eval", _COMMANDS))
 def evaluate() -> None:
     """Evaluate a model on tasks with known answers.
 
