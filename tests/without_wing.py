@@ -51,18 +51,14 @@ def remove_wing(root: Path, wing: str) -> None:
     for page in PAGES[wing]:
         (root / "docs" / page).unlink()
     settings = root / "mkdocs.yml"
-    settings.write_text(_without_pages(settings.read_text(encoding="utf-8"), PAGES[wing]))
+    settings.write_text(without_pages(settings.read_text(encoding="utf-8"), PAGES[wing]))
 
 
-def _without_pages(text: str, pages: Iterable[str]) -> str:
+def without_pages(text: str, pages: Iterable[str]) -> str:
     """Return the text of `mkdocs.yml` without pages, and without sections that had only them."""
-    ends = tuple(f" {page}" for page in pages)
-    text = "".join(line for line in text.splitlines(keepends=True) if not _ends(line, ends))
+    ends = tuple(f" {page}\n" for page in pages)
+    text = "".join(line for line in text.splitlines(keepends=True) if not line.endswith(ends))
     return re.sub(r"^( *)- [^\n]*:\n(?!\1 )", "", text, flags=re.MULTILINE)
-
-
-def _ends(line: str, ends: tuple[str, ...]) -> bool:
-    return line.rstrip().endswith(ends)
 
 
 def main() -> int:
