@@ -12,6 +12,7 @@ from transformers import AutoModel, AutoTokenizer
 
 import sbert_search
 from sbert_search import Embedder, Index
+from sbert_search.wings import installed
 from tests.cli.process import sbert_search as run
 from tests.cli.process import told
 from tests.lab.variants.tiny import write_comparison
@@ -65,7 +66,8 @@ def test_attention_is_that_of_transformers(world: World, tmp_path: Path) -> None
 
 
 def test_variants_of_encoders_are_compared_by_one_command(tmp_path: Path) -> None:
-    recipe = write_comparison(tmp_path / "data", families=("bert",))
+    classifier = "heads" in installed()
+    recipe = write_comparison(tmp_path / "data", families=("bert",), classifier=classifier)
     line = ("analyze", "variants", recipe, "--data", tmp_path / "data", "--out", tmp_path / "out")
     told(*line, "--seeds", 1, "--device", "cpu")
     table = json.loads((tmp_path / "out" / "variants.json").read_text())
