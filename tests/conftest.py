@@ -1,12 +1,18 @@
+from __future__ import annotations
+
 import os
 import shutil
 import signal
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+if TYPE_CHECKING:
+    from tests.world import World
 
 # A busy machine is no failure: no test asserts a time.
 settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -47,6 +53,14 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="session")
+def world(tmp_path_factory: pytest.TempPathFactory) -> World:
+    """The small world of the mission, whose models the tests of a process share."""
+    from tests.world import World
+
+    return World(tmp_path_factory.mktemp("world"))
 
 
 @pytest.fixture(scope="session", autouse=True)

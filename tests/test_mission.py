@@ -1,8 +1,8 @@
 """What the project must do, row by row: each capability works, by commands and public names alone.
 
 Modules may move and merge: these tests then need no change. Only what a user calls, reads or types
-is used here, and each test asserts a result. `benchmarks/small_world.py` has the data and the
-command lines of the trainers; models are trained once, for the tests that need them.
+is used here, and each test asserts a result. The rows of wings are in `tests/WING/test_mission.py`.
+`tests/world.py` trains models once, for the tests that need them.
 """
 
 from __future__ import annotations
@@ -10,13 +10,10 @@ from __future__ import annotations
 import importlib.util
 import json
 import re
-import sys
 import tomllib
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from types import ModuleType
-from typing import Any
 
 import numpy as np
 import pytest
@@ -27,18 +24,14 @@ from transformers import AutoConfig, AutoModel, AutoTokenizer
 
 import sbert_search
 from sbert_search import (
-    ClusterError,
     ConfigError,
     Document,
     Embedder,
-    ExchangeError,
     Fusion,
     Index,
     IndexSpec,
     ModelMismatch,
-    Predictor,
     PretrainRecipe,
-    RayRunner,
     Reranker,
     SearchEngine,
     ShardedIndex,
@@ -49,82 +42,18 @@ from tests.cli.process import ROOT, told
 from tests.cli.process import sbert_search as run
 from tests.parity.folders import bare
 from tests.serve.live import Live, live_server
+from tests.world import EXACT, World, ids
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 TEXTS = ["The comet finds the moon.", "A baker!", "", "Ünknown wörds: 12,000 x-rays?", "germ " * 80]
-EXACT = ("--precision", "fp32", "--device", "cpu")
 FAMILIES = ("bert", "roberta", "albert", "electra", "deberta", "distilbert")
-
-
-@pytest.fixture(scope="module")
-def small() -> ModuleType:
-    """`benchmarks/small_world.py`, whose folder is no package."""
-    path = ROOT / "benchmarks" / "small_world.py"
-    spec = importlib.util.spec_from_file_location("small_world", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-class World:
-    """The small world's folder, and its models, each trained when a test first asks for it."""
-
-    def __init__(self, folder: Path, small: ModuleType) -> None:
-        self.folder, self.small = small.write_world(folder), small
-        told(*small.train_tokenizer(folder))
-        self._lines: dict[str, list[object]] = small.trainers(folder, 30)
-        self._facts: dict[str, dict[str, Any]] = {}
-
-    def facts(self, name: str) -> dict[str, Any]:
-        """Train a model of `small_world.trainers`, and those it needs; return what it printed."""
-        if name not in self._facts:
-            words = " ".join(map(str, self._lines[name]))
-            for needed in re.findall(rf"{self.folder}/([\w-]+)/model", words):
-                self.facts(needed)
-            (self._facts[name],) = told(*self._lines[name], "--out", self.folder / name)
-        return self._facts[name]
-
-    def model(self, name: str) -> Path:
-        return Path(self.facts(name)["model"])
-
-    def gain(self, name: str, figure: str) -> float:
-        """How much a dev figure rose in the training of a model."""
-        facts = self.facts(name)
-        return float(facts["figures"][figure] - facts["figures_at_start"][figure])
-
-    def losses(self, name: str) -> list[float]:
-        self.facts(name)
-        lines = map(json.loads, (self.folder / name / "log.jsonl").read_text().splitlines())
-        return [line["loss"] for line in lines if line["kind"] == "step"]
-
-    def embedder(self, name: str) -> Embedder:
-        return Embedder(self.model(name), precision="fp32", device="cpu")
-
-    def learn(self, out: Path, kind: str, recipe: str, *settings: str, steps: int = 2) -> Path:
-        """Train for a few steps from the pre-trained model; return the folder of the run."""
-        self.facts("bert")
-        told(*self.small.training(self.folder, kind, recipe, *settings, steps=steps), "--out", out)
-        return out
-
-
-@pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory, small: ModuleType, one_thread: None) -> World:
-    return World(tmp_path_factory.mktemp("world"), small)
 
 
 @pytest.fixture(scope="module")
 def index(world: World) -> Index:
     """All documents, embedded by hashed words."""
-    told("index", "build", world.folder / "corpus.jsonl", "--model", "hashing", "--out",
-         world.folder / "all.index")  # fmt: skip
-    return Index.open(world.folder / "all.index")
-
-
-def ids(hits: Any) -> list[str]:
-    return [hit.doc_id for hit in hits]
+    return world.index()
 
 
 # --- Tokenizer and input (rows 1 to 4) ---------------------------------------------------------
@@ -309,12 +238,6 @@ def test_holes_are_filled_and_masked_words_measured(world: World) -> None:
         ("paraphrase", "found", 0.01),
         ("cross-stsb", "spearman", 0.3),
         ("cross-nli", "accuracy", 0.3),
-        ("classify", "accuracy", 0.2),
-        ("frozen", "accuracy", 0.2),
-        ("probe", "accuracy", 0.5),
-        ("tag", "f1", 0.5),
-        ("crf", "f1", 0.5),
-        ("answer", "f1", 0.5),
     ],
 )
 def test_a_recipe_learns(world: World, name: str, figure: str, least: float) -> None:
@@ -461,32 +384,6 @@ def test_a_cross_encoder_scores_as_sentence_transformers_does_and_reranks(world:
     assert reranker.predict(pairs)[0] > reranker.predict(pairs)[1]
 
 
-def test_classes_entities_and_answers_are_predicted(world: World, tmp_path: Path) -> None:
-    text = world.small.sentence(3, 3)
-    assert Predictor(world.model("probe"), precision="fp32").classify([text])[0].label == "space"
-    (found,) = Predictor(world.model("crf"), precision="fp32").tag([text])
-    words = [text[each.start : each.end] for each in found.entities]
-    assert words == [text.split()[1], text[:-1].split()[-1]]
-    answered = told("predict", world.model("answer"), world.folder / "questions.jsonl")
-    contexts = [row["context"] for row in map(
-        json.loads, (world.folder / "questions.jsonl").read_text().splitlines()
-    )]  # fmt: skip
-    assert answered[0]["answer"] == contexts[0].split()[1]
-    (fitted,) = told("calibrate", world.model("classify"), world.folder / "classes.jsonl")
-    assert fitted["temperature"] > 0
-
-
-def test_a_head_fills_a_column_that_filters_read(world: World, tmp_path: Path) -> None:
-    source = world.small.write_rows(
-        tmp_path / "t.jsonl",
-        [{"_id": str(n), "text": world.small.sentence(n, n)} for n in range(8)],
-    )
-    line = ("index", "build", source, "--model", "hashing", "--out", tmp_path / "i")
-    told(*line, "--classify", f"{world.model('probe')}=topic")
-    hits = told("search", tmp_path / "i", "moon", "--where", "topic = 'space'", "-k", 8)
-    assert {hit["doc_id"] for hit in hits} == {"3", "7"}
-
-
 # --- Index and search (row 31 and part C) ------------------------------------------------------
 
 
@@ -603,68 +500,6 @@ def test_retrieval_is_evaluated_and_two_runs_compared(world: World, tmp_path: Pa
     assert {"p", "p_value", "corrected_p"} & compared.keys() or "p" in json.dumps(compared)
 
 
-# --- Analysis (rows 27, 29, 30) ----------------------------------------------------------------
-
-
-def test_anisotropy_is_measured_and_whitening_removes_it(world: World, tmp_path: Path) -> None:
-    texts = tmp_path / "texts.txt"
-    texts.write_text(
-        "\n".join(dict.fromkeys(world.small.sentence(n, m) for n in range(4) for m in range(60)))
-    )
-    line = ("analyze", "anisotropy", world.model("bert"), texts, "--out", tmp_path / "out")
-    (record,) = told(*line, "--save-whitened", tmp_path / "white", "--whitened-dim", 8)
-    assert len(record["layers"]) == 3
-    sentences = texts.read_text().splitlines()
-    cosines = []
-    for model in (world.model("bert"), tmp_path / "white"):
-        vectors = Embedder(model, precision="fp32").encode(sentences, normalize_embeddings=True)
-        cosines.append(abs(float((vectors @ vectors.T).mean())))
-    assert cosines[1] < 0.2 * cosines[0]
-
-
-def test_attention_is_that_of_transformers(world: World, tmp_path: Path) -> None:
-    line = (
-        "analyze",
-        "attention",
-        world.model("bert"),
-        "the comet finds",
-        "--out",
-        tmp_path / "out",
-    )
-    first, *heads = told(*line)
-    theirs = AutoModel.from_pretrained(world.model("bert"), attn_implementation="eager").eval()
-    read = AutoTokenizer.from_pretrained(world.model("bert"))(
-        "the comet finds", return_tensors="pt"
-    )
-    with torch.no_grad():
-        expected = theirs(**read, output_attentions=True).attentions
-    assert len(heads) == 4
-    np.testing.assert_allclose(heads[3]["probabilities"], expected[1][0, 1].numpy(), atol=1e-4)
-    assert (tmp_path / "out" / "attention.html").exists()
-    assert first["tokens"][0] == "[CLS]"
-
-
-def test_variants_of_encoders_are_compared_by_one_command(tmp_path: Path) -> None:
-    from tests.lab.variants.tiny import write_comparison
-
-    recipe = write_comparison(tmp_path / "data", families=("bert",))
-    line = ("analyze", "variants", recipe, "--data", tmp_path / "data", "--out", tmp_path / "out")
-    told(*line, "--seeds", 1, "--device", "cpu")
-    table = json.loads((tmp_path / "out" / "variants.json").read_text())
-    assert "held-out MLM loss" in json.dumps(table)
-
-
-def test_the_map_and_the_errors_are_written(world: World, index: Index, tmp_path: Path) -> None:
-    told("analyze", "map", index.path, "--out", tmp_path / "map", "--clusters", 4)
-    placed = json.loads((tmp_path / "map" / "map.json").read_text())
-    assert "clusters" in placed
-    assert (tmp_path / "map" / "map.html").stat().st_size > 10_000
-    line = ("eval", "retrieval", world.folder / "beir", "--model", "hashing", "--no-cache")
-    told(*line, "--out", tmp_path / "run")
-    told("analyze", "errors", tmp_path / "run", "--out", tmp_path / "errors", "--worst", 3)
-    assert sorted(path.suffix for path in (tmp_path / "errors").iterdir())[0] == ".html"
-
-
 # --- Several machines, other engines, servers --------------------------------------------------
 
 
@@ -681,59 +516,6 @@ def test_shards_answer_as_one_index_does(world: World, index: Index, tmp_path: P
         assert ids(one) == ids(other)
     many.delete(["d3"])
     assert many.get("d3") is None
-
-
-def test_ray_is_asked_for_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(ClusterError, match="RayRunner"):
-        Index.build([Document("a", "germ")], model="hashing", runner=RayRunner())
-    monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(ConfigError, match=r"sbert-search\[ray\]"), RayRunner():
-        pass
-
-
-def test_exports_are_imported_again(index: Index, tmp_path: Path) -> None:
-    wanted = ids(SearchEngine(index, "hashing").search("the moon meets", mode="dense"))
-    for form, file in (("parquet", "v.parquet"), ("faiss", "v.faiss")):
-        told("index", "export", index.path, "--to", form, "--out", tmp_path / file)
-        line = ("index", "import", tmp_path / file, "--model", "hashing")
-        told(*line, "--out", tmp_path / form)
-        found = told("search", tmp_path / form, "the moon meets", "--mode", "dense")
-        assert [hit["doc_id"] for hit in found] == wanted
-    for engine in ("opensearch", "milvus"):
-        told("index", "export", index.path, "--to", engine, "--out", tmp_path / engine)
-        assert (tmp_path / engine / "query.py").exists()
-    done = run("index", "export", index.path, "--to", "qdrant", "--url", str(tmp_path / "q"))
-    if importlib.util.find_spec("qdrant_client") is None:
-        assert done.code != 0
-        assert "sbert-search[qdrant]" in done.err
-    assert issubclass(ExchangeError, sbert_search.SbertSearchError)
-
-
-@pytest.mark.parametrize(
-    ("framework", "package", "name"),
-    [
-        ("langchain", "langchain_core", "SbertSearchVectorStore"),
-        ("haystack", "haystack", "SbertSearchDocumentStore"),
-        ("llamaindex", "llama_index", "SbertSearchVectorStore"),
-    ],
-)
-def test_a_framework_gets_its_classes_or_the_name_of_the_extra(
-    framework: str, package: str, name: str
-) -> None:
-    module = f"sbert_search.integrations.{framework}"
-    if importlib.util.find_spec(package) is None:
-        with pytest.raises(ImportError, match=framework):
-            getattr(importlib.import_module(module), name)
-    else:
-        assert callable(getattr(importlib.import_module(module), name))
-
-
-def test_mteb_is_a_command_or_names_its_extra() -> None:
-    if importlib.util.find_spec("mteb") is not None:
-        pytest.skip("tests/integrations/mteb runs it")
-    done = run("eval", "mteb", "STSBenchmark", "--model", "hashing")
-    assert done.code != 0
-    assert "sbert-search[mteb]" in done.err
 
 
 @pytest.fixture(scope="module")
@@ -800,15 +582,13 @@ def test_a_gpu_finds_what_the_cpu_finds(world: World) -> None:
 
 def test_every_public_name_can_be_imported() -> None:
     names = vars(sbert_search)["__all__"]
-    assert {"Embedder", "Index", "SearchEngine", "Reranker", "Predictor"} <= {*names}
+    assert {"Embedder", "Index", "SearchEngine", "Reranker"} <= {*names}
     assert all(getattr(sbert_search, name) is not None for name in names)
 
 
 def test_every_command_explains_itself() -> None:
     listed = re.findall(r"^  (\S+)  ", run("--help").out.split("Commands:")[1], re.MULTILINE)
-    assert {"index", "search", "embed", "train", "pretrain", "eval", "analyze", "serve"} <= {
-        *listed
-    }
+    assert {"index", "search", "embed", "train", "pretrain", "eval", "serve"} <= {*listed}
     for command in listed:
         done = run(command, "--help")
         assert (done.code, f"sbert-search {command}" in done.out) == (0, True)

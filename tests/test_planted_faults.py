@@ -7,13 +7,17 @@ from pathlib import Path
 
 import pytest
 
+from sbert_search.wings import installed
 from tests.plant_faults import PACKAGE, ROOT, Fault, read_faults
+from tests.without_wing import PAGES
 
 
 def test_every_planted_fault_fits_one_place_and_changes_the_code() -> None:
     faults = read_faults()
     assert len({fault.name for fault in faults}) == len(faults) == 40
     for fault in faults:
+        if fault.room in PAGES.keys() - installed():
+            continue  # its code is absent
         path, text = fault.planted(ROOT)
         assert ast.dump(ast.parse(text)) != ast.dump(ast.parse(path.read_text())), fault.name
 

@@ -72,19 +72,6 @@ def test_retrieval_in_an_index_takes_the_model_of_the_index(data: Path) -> None:
     assert "vectors.index holds vectors that were given without a model" in none.err
 
 
-@pytest.mark.parametrize("option", [("--mode", "hybrid"), ("--rerank-depth", "5")])
-def test_options_of_a_search_are_refused_for_an_encoder(option: tuple[str, str]) -> None:
-    done = sbert_search("eval", "mteb", "task", "--encoder", *option)
-    assert (done.code, done.out) == (2, "")
-    assert f"{option[0]} has no effect with --encoder; leave it out." in done.err
-
-
-@pytest.mark.parametrize("command", ["classify", "tag", "qa"])
-def test_a_head_has_no_option_that_it_ignores(command: str) -> None:
-    done = sbert_search("eval", command, "data.jsonl", "--model", "m", "--engine", "onnx")
-    assert (done.code, "No such option '--engine'" in done.err) == (2, True)
-
-
 def test_examples_of_fewer_tokens_than_possible_are_wrong_usage() -> None:
     done = sbert_search("eval", "mlm", "text.txt", "--model", "m", "--max-len", "7")
     assert (done.code, "7 is not in the range x>=8" in done.err) == (2, True), done.err

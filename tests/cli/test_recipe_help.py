@@ -60,10 +60,7 @@ def test_the_help_of_an_unknown_recipe_or_setting_is_wrong_usage() -> None:
     assert (done.code, "did you mean 'lr'" in done.err) == (2, True)
 
 
-@pytest.mark.parametrize(
-    "kind", ["bi-encoder", "cross-encoder", "pretrain", "classify", "tag", "qa"]
-)
-def test_the_help_of_a_command_names_each_recipe_in_a_sentence(kind: Kind) -> None:
+def assert_the_help_names_each_recipe(kind: Kind) -> None:
     done = sbert_search(*([kind] if kind == "pretrain" else ["train", kind]), "--help", env=NARROW)
     assert all(len(shown) <= 80 for shown in done.out.splitlines())
     words = " ".join(done.out.split())
@@ -71,3 +68,8 @@ def test_the_help_of_a_command_names_each_recipe_in_a_sentence(kind: Kind) -> No
     for recipe in recipes:
         assert f"{recipe} {summary(kind, recipe)}" in words
     assert recipes
+
+
+@pytest.mark.parametrize("kind", ["bi-encoder", "cross-encoder", "pretrain"])
+def test_the_help_of_a_command_names_each_recipe_in_a_sentence(kind: Kind) -> None:
+    assert_the_help_names_each_recipe(kind)

@@ -13,11 +13,12 @@ from sbert_search.cli.main import run
 from sbert_search.cluster import holders, runner
 from sbert_search.embed.hashing import HashingEmbedder
 from sbert_search.index.shards.index import ShardedIndex
+from tests.cli.options.test_config_file import DEFAULTS, assert_defaults_do_not_stop, index
 from tests.cluster.conftest import cluster
 from tests.cluster.processes import LocalCluster, LocalRunner
 from tests.index.shards.test_index import some_rows
 
-__all__ = ["cluster"]  # a fixture
+__all__ = ["cluster", "index"]  # fixtures
 
 ON_RAY = ("--runner", "ray", "--mode", "lexical")
 
@@ -99,3 +100,10 @@ def test_wrong_usage(
 ) -> None:
     assert run(["search", str(tmp_path), *arguments]) == 2
     assert message in capsys.readouterr().err
+
+
+def test_a_default_without_effect_does_not_stop_a_search(
+    index: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("sbert-search.toml").write_text(DEFAULTS + "workers = 2\n")
+    assert_defaults_do_not_stop(["--runner", "local"], index, capsys)

@@ -16,7 +16,9 @@ import pytest
 
 import sbert_search
 from sbert_search.cli.main import run
+from sbert_search.wings import installed
 from tests.docs.blocks import PAGES, ROOT, Block, agrees, blocks_of, commands_of
+from tests.without_wing import PAGES as PAGES_OF_WINGS
 
 RUN = ("python", "console")
 SHOWN = ("text", "json", "jsonl", "csv", "toml", "sql")
@@ -112,4 +114,7 @@ def test_every_public_name_is_described_once() -> None:
     described = [
         name for page in pages for name in re.findall(r"^::: (\w+)$", page.read_text(), re.M)
     ]
-    assert sorted(described) == vars(sbert_search)["__all__"]
+    if PAGES_OF_WINGS.keys() == installed().keys():
+        assert sorted(described) == vars(sbert_search)["__all__"]
+    else:  # a page of the rest may describe names of an absent wing
+        assert set(vars(sbert_search)["__all__"]) <= set(described)

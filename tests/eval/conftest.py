@@ -27,7 +27,7 @@ NLI = ("snli/train_subset_18k", "snli/train_subset_2k", "mnli/train_subset", "ca
 
 
 @pytest.fixture(autouse=True)
-def _at_the_root(monkeypatch: pytest.MonkeyPatch, one_thread: None) -> None:
+def at_the_root(monkeypatch: pytest.MonkeyPatch, one_thread: None) -> None:
     """Run where `eval/tasks` lies, and find the scripts."""
     monkeypatch.chdir(ROOT)
     monkeypatch.syspath_prepend(str(ROOT / "eval"))

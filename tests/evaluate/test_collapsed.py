@@ -21,14 +21,9 @@ from sbert_search.evaluate.report import remarks
 from sbert_search.evaluate.retrieval import evaluate_retrieval
 from sbert_search.evaluate.similarity import evaluate_sts, evaluate_triplets
 from sbert_search.evaluate.tasks import EvalTask, Kind
-from sbert_search.heads.training.answer_scores import answer_metrics
-from sbert_search.heads.training.labelled_rows import dev_metrics
-from sbert_search.heads.training.word_rows import tag_metrics
 from sbert_search.models.cross_encoder import CrossEncoder
-from sbert_search.records import Answer, Question, TaggedTokens
 from sbert_search.search.options import SearchOptions
 from sbert_search.search.rerankers import Reranker
-from tests.heads.test_predictor import answerer, tagger
 from tests.models.tiny import tiny_cross_encoder
 
 N = 40
@@ -184,37 +179,13 @@ def test_rerankers_and_classifiers_of_pairs(tmp_path: Path, value: float) -> Non
     assert math.isnan(found) if fails(value) else found == pytest.approx(1 / 3)
 
 
-@pytest.mark.parametrize("value", [0.0, math.nan])
-def test_dev_metrics_of_taggers_and_answers(tmp_path: Path, value: float) -> None:
-    tags = tagger(tmp_path / "tags")
-    answers = answerer(tmp_path / "answers")
-    with torch.no_grad():
-        for parameter in (*tags.out.parameters(), *answers.out.parameters()):
-            parameter.fill_(value)
-    entity = next(label for label in tags.labels if label != "O")
-    gold = [TaggedTokens(("the", "cat"), ("O", entity)), TaggedTokens(("a", "dog"), ("O", "O"))]
-    questions = [
-        Question("1", "cat", "the cat sat", (Answer(4, "cat sat"),)),
-        Question("2", "dog", "the red sun", ()),
-    ]
-    for found in (tag_metrics(tags, gold), answer_metrics(answers, questions)):
-        for metric in found.values():
-            assert math.isnan(metric) if fails(value) else metric <= 0.5
-
-
 @pytest.mark.parametrize("value", [0.0, 1.0, math.nan, math.inf])
-def test_dev_metrics_of_classifiers(value: float) -> None:
+def test_correlations_of_scores(value: float) -> None:
     gold = np.arange(3 * N) % 3
-    logits = np.full((3 * N, 3), value, np.float32)
-    one = dev_metrics("class", logits, gold)
-    several = dev_metrics("several", logits, np.eye(3)[gold])
-    number = GoldScores(gold, [f"{n}" for n in gold]).correlations(logits[:, 0])
-    for found in (*one.values(), *several.values()):
-        assert math.isnan(found) if fails(value) else found <= 0.5
+    scores = np.full(3 * N, value, np.float32)
+    number = GoldScores(gold, [f"{n}" for n in gold]).correlations(scores)
     assert all(map(math.isnan, number.values()))
-    logits = np.tile(np.eye(3, dtype=np.float32), (N, 1))
-    logits[0, 0] = value
-    found = dev_metrics("class", logits, gold)["accuracy"]
-    assert math.isnan(found) if fails(value) else found > 0.9
-    half = GoldScores(gold, [f"{n}" for n in gold]).correlations(logits[:, 0])["spearman"]
+    scores = (gold == 0).astype(np.float32)
+    scores[0] = value
+    half = GoldScores(gold, [f"{n}" for n in gold]).correlations(scores)["spearman"]
     assert math.isnan(half) == fails(value)

@@ -13,7 +13,10 @@ import pytest
 
 from sbert_search.cli.main import run
 from sbert_search.index.index import Index
+from tests.cli.options.test_config_file import index, shown_rows
 from tests.exchange.samples import rows
+
+__all__ = ["index"]  # a fixture
 
 
 def test_an_export_is_imported_with_the_options_of_a_build(
@@ -63,3 +66,15 @@ def test_a_missing_package_is_named_with_what_to_install(
     Path("l/u.lance").mkdir()
     assert run(["index", "import", "l", "--out", "i"]) == 1
     assert "name the table with --table; there are: 't', 'u'" in capsys.readouterr().err
+
+
+def test_keys_and_passwords_are_not_shown(
+    index: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("SBERT_SEARCH_API_KEY", "secret")
+    url = "http://me:secret@host:1"
+    line = ["index", "export", index, "--to", "qdrant", "--url", url, "--json"]
+    assert run(["--show-config", *line]) == 0
+    shown = shown_rows(capsys)
+    assert shown["url"] == ("http://host:1", "command line")
+    assert shown["api-key"] == ("***", "environment, SBERT_SEARCH_API_KEY")

@@ -15,8 +15,7 @@ from sbert_search.heads.predictor import Predictor
 from sbert_search.models.side_file import read_side_file
 from sbert_search.search.rerankers import Reranker
 from tests.cli.process import sbert_search
-from tests.heads.test_predictor import classifier, tagger
-from tests.models.tiny import WORDS, tiny_cross_encoder
+from tests.models.tiny import WORDS, tiny_classifier, tiny_cross_encoder, tiny_tagger
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -55,7 +54,7 @@ def test_the_scores_of_a_cross_encoder_become_probabilities(tmp_path: Path) -> N
 
 
 def test_a_classifier_keeps_its_classes(tmp_path: Path) -> None:
-    classifier(tmp_path / "tokens").save(tmp_path / "model")
+    tiny_classifier(tmp_path / "tokens").save(tmp_path / "model")
     texts = [first for first, _ in PAIRS[::7]]
     source = tmp_path / "dev.jsonl"
     rows = [{"text": text, "label": ("no", "yes", "maybe")[n % 3]} for n, text in enumerate(texts)]
@@ -69,7 +68,7 @@ def test_a_classifier_keeps_its_classes(tmp_path: Path) -> None:
 
 
 def test_several_classes_of_a_model_with_one_class(tmp_path: Path) -> None:
-    model = classifier(tmp_path / "tokens", ("toxic",), "several")
+    model = tiny_classifier(tmp_path / "tokens", ("toxic",), "several")
     model.out.weight.data *= 8  # far too sure
     model.save(tmp_path / "model")
     texts = [first for first, _ in PAIRS[::7]]
@@ -83,7 +82,7 @@ def test_several_classes_of_a_model_with_one_class(tmp_path: Path) -> None:
 
 def test_labels_are_numbers_of_classes_without_names(tmp_path: Path) -> None:
     names = ("LABEL_0", "LABEL_1", "LABEL_2")
-    classifier(tmp_path / "tokens", names).save(tmp_path / "model")
+    tiny_classifier(tmp_path / "tokens", names).save(tmp_path / "model")
     source = tmp_path / "dev.jsonl"
     found = []
     for labels in ((0, 1, 2), names):
@@ -102,7 +101,7 @@ def test_scores_that_are_no_probabilities_are_refused(tmp_path: Path) -> None:
     tiny_cross_encoder(tmp_path / "tokens", activation=nn.Identity()).save(tmp_path / "mse")
     with pytest.raises(ConfigError, match=r"activation of .*mse is torch.*Identity.*loss=bce"):
         calibrate(tmp_path / "mse", source, device="cpu")
-    classifier(tmp_path / "tokens", ("score",), "number").save(tmp_path / "number")
+    tiny_classifier(tmp_path / "tokens", ("score",), "number").save(tmp_path / "number")
     with pytest.raises(ConfigError, match="number predicts numbers, which are no probabilities"):
         calibrate(tmp_path / "number", source, device="cpu")
     for folder in ("mse", "number"):
@@ -118,7 +117,7 @@ def test_a_missing_column_is_to_be_renamed(tmp_path: Path) -> None:
 
 
 def test_models_without_probabilities_are_refused(tmp_path: Path) -> None:
-    tagger(tmp_path / "tokens").save(tmp_path / "model")
+    tiny_tagger(tmp_path / "tokens").save(tmp_path / "model")
     with pytest.raises(ConfigError, match="is a model for tag; calibrate a classifier"):
         calibrate(tmp_path / "model", tmp_path / "dev.jsonl", device="cpu")
     with pytest.raises(ConfigError, match="is no folder of a model"):
@@ -129,7 +128,7 @@ def test_models_without_probabilities_are_refused(tmp_path: Path) -> None:
 def test_a_temperature_at_the_end_of_the_range_is_noted(
     right: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    classifier(tmp_path / "tokens", ("no", "yes")).save(tmp_path / "model")
+    tiny_classifier(tmp_path / "tokens", ("no", "yes")).save(tmp_path / "model")
     texts = [first for first, _ in PAIRS[::29]]
     found = Predictor(tmp_path / "model", device="cpu", precision="fp32").classify(texts)
     other = {"no": "yes", "yes": "no"}

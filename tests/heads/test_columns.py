@@ -14,8 +14,7 @@ from sbert_search.heads.predictor import Predictor
 from sbert_search.index.index import Index
 from sbert_search.search.engine import SearchEngine
 from tests.cli.process import sbert_search
-from tests.heads.test_predictor import classifier, tagger
-from tests.models.tiny import WORDS
+from tests.models.tiny import WORDS, tiny_classifier, tiny_tagger
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -30,8 +29,8 @@ class BuildPlace(TypedDict):
 
 @pytest.fixture
 def models(tmp_path: Path) -> tuple[Path, Path]:
-    classifier(tmp_path / "tokens").save(tmp_path / "classifier")
-    tagger(tmp_path / "tokens").save(tmp_path / "tagger")
+    tiny_classifier(tmp_path / "tokens").save(tmp_path / "classifier")
+    tiny_tagger(tmp_path / "tokens").save(tmp_path / "tagger")
     return tmp_path / "classifier", tmp_path / "tagger"
 
 
@@ -105,7 +104,7 @@ def test_wrong_models_and_columns_are_refused(models: tuple[Path, Path], tmp_pat
         Index.build(ROWS, classify={"x_per": str(models[0])}, tag={"x": str(models[1])}, **build)
     assert not (tmp_path / "a.index").exists()
     index = Index.build(ROWS[:3], classify={"mood": str(models[0])}, **build)
-    other = classifier(tmp_path / "tokens")
+    other = tiny_classifier(tmp_path / "tokens")
     other.out.bias.data += 1
     for file in models[0].iterdir():
         file.unlink()

@@ -21,8 +21,8 @@ from sbert_search.heads.evaluation import evaluate_classify, evaluate_qa, evalua
 from sbert_search.heads.predictor import Predictor
 from sbert_search.models.sequence_classifier import SequenceClassifier
 from sbert_search.text.labelled.spans import read_tagged_tokens
-from tests.heads.test_predictor import answerer, classifier, tagger
-from tests.models.tiny import TEXTS, WORDS
+from tests.cli.process import sbert_search
+from tests.models.tiny import TEXTS, WORDS, tiny_answerer, tiny_classifier, tiny_tagger
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -51,7 +51,7 @@ def test_classes_by_scikit_learn_with_calibration_before_and_after(tmp_path: Pat
     gold = np.random.default_rng(0).choice(LABELS, len(texts)).tolist()
     rows = [{"text": t, "label": label} for t, label in zip(texts, gold, strict=True)]
     path = written(tmp_path / "d.jsonl", rows)
-    model = classifier(tmp_path / "m")
+    model = tiny_classifier(tmp_path / "m")
     model.temperature = 3.0
     predictor = balanced(model, texts)
     found = predictor.classify(texts)
@@ -72,7 +72,7 @@ def test_classes_by_scikit_learn_with_calibration_before_and_after(tmp_path: Pat
 
 
 def test_several_classes_and_numbers(tmp_path: Path) -> None:
-    several = Predictor(classifier(tmp_path, kind="several", threshold=0.4))
+    several = Predictor(tiny_classifier(tmp_path, kind="several", threshold=0.4))
     found = several.classify(TEXTS[:3])
     gold = [["no"], ["no", "yes"], []]
     rows = [{"text": t, "label": own} for t, own in zip(TEXTS[:3], gold, strict=True)]
@@ -81,7 +81,7 @@ def test_several_classes_and_numbers(tmp_path: Path) -> None:
     hits = sum(len({*text.labels} & {*own}) for text, own in zip(found, gold, strict=True))
     expected = 2 * hits / (sum(len(text.labels) for text in found) + 3)
     assert result.scores["F1"] == pytest.approx(expected)
-    number = Predictor(classifier(tmp_path, ("score",), "number"))
+    number = Predictor(tiny_classifier(tmp_path, ("score",), "number"))
     numbers = [{"text": t, "label": n} for n, t in enumerate(("cat", "dog", "sun", "mat"))]
     path = written(tmp_path / "n.jsonl", numbers)
     result = evaluate_classify(task("classify", path), number, data=tmp_path)
@@ -100,7 +100,7 @@ def test_several_classes_and_numbers(tmp_path: Path) -> None:
 
 
 def test_tags_in_another_scheme_and_entities_that_are_all_right(tmp_path: Path) -> None:
-    model = Predictor(tagger(tmp_path))
+    model = Predictor(tiny_tagger(tmp_path))
     sentences = [["the", "cat", "sat"], ["a", "red", "sun"], ["far", "away", "."]]
     tags = model.tag_words(sentences)
     assert {tag for own in tags for tag in own} & {"B-per", "B-loc", "I-per", "I-loc"}
@@ -119,12 +119,12 @@ def test_tags_in_another_scheme_and_entities_that_are_all_right(tmp_path: Path) 
     with pytest.raises(EvaluationError, match="does not answer questions"):
         evaluate_qa(repaired, model, data=tmp_path)
     with pytest.raises(EvaluationError, match="does not tag entities"):
-        evaluate_tag(repaired, Predictor(classifier(tmp_path)), data=tmp_path)
+        evaluate_tag(repaired, Predictor(tiny_classifier(tmp_path)), data=tmp_path)
 
 
 def test_answers_with_and_without_an_answer(tmp_path: Path) -> None:
     context = "red cat sat on mat"
-    model = Predictor(answerer(tmp_path), no_answer_threshold=1000.0)
+    model = Predictor(tiny_answerer(tmp_path), no_answer_threshold=1000.0)
     (found,) = model.answer([("cat", context)])
     rows: list[dict[str, object]] = [
         {"id": "a", "question": "cat", "context": context, "answers": [[found.text, found.start]]},
@@ -139,13 +139,13 @@ def test_answers_with_and_without_an_answer(tmp_path: Path) -> None:
     path = written(tmp_path / "d.jsonl", rows[:1])  # no question without an answer
     answered = evaluate_qa(task("qa", path), model, data=tmp_path)
     assert answered.scores == {"F1": 1.0, "exact match": 1.0}
-    always = Predictor(answerer(tmp_path), no_answer_threshold=np.inf)
+    always = Predictor(tiny_answerer(tmp_path), no_answer_threshold=np.inf)
     record = json.loads(evaluate_qa(task("qa", path), always, data=tmp_path).to_json())
     assert record["manifest"]["settings"] == {"no_answer_threshold": "inf"}
 
 
 def test_questions_of_several_files_may_have_equal_ids(tmp_path: Path) -> None:
-    model = Predictor(answerer(tmp_path), no_answer_threshold=-1000.0)
+    model = Predictor(tiny_answerer(tmp_path), no_answer_threshold=-1000.0)
     for name, answers in (("d", []), ("e", [["cat", 4]])):
         row = {"id": "a", "question": "cat", "context": "red cat", "answers": answers}
         written(tmp_path / f"{name}.jsonl", [row])
@@ -159,7 +159,7 @@ def test_questions_of_several_files_may_have_equal_ids(tmp_path: Path) -> None:
 
 def test_a_main_metric_that_the_model_does_not_have_is_refused(tmp_path: Path) -> None:
     path = written(tmp_path / "d.jsonl", [{"text": "cat", "label": ["no"]}])
-    several = Predictor(classifier(tmp_path, kind="several"))
+    several = Predictor(tiny_classifier(tmp_path, kind="several"))
     matthews = task("classify", path, main_metric="Matthews")
     with pytest.raises(EvaluationError, match=r"t: 'Matthews' is no metric .* of: F1, accuracy, E"):
         evaluate_classify(matthews, several, data=tmp_path)
@@ -167,7 +167,7 @@ def test_a_main_metric_that_the_model_does_not_have_is_refused(tmp_path: Path) -
 
 def test_two_runs_are_compared_by_a_metric_of_sums(tmp_path: Path) -> None:
     texts = [f"{a} {b}" for a in WORDS for b in WORDS]
-    model = balanced(classifier(tmp_path / "m"), texts)
+    model = balanced(tiny_classifier(tmp_path / "m"), texts)
     own = [text.label for text in model.classify(texts)]
     rng = np.random.default_rng(0)
     gold = np.where(rng.random(len(own)) < 0.8, own, rng.choice(LABELS, len(own)))
@@ -175,7 +175,7 @@ def test_two_runs_are_compared_by_a_metric_of_sums(tmp_path: Path) -> None:
     path = written(tmp_path / "d.jsonl", rows)
     measured = task("classify", path, main_metric="Matthews")
     write_reports([evaluate_classify(measured, model, data=tmp_path)], tmp_path / "good")
-    other = classifier(tmp_path / "m")
+    other = tiny_classifier(tmp_path / "m")
     other.out.bias.data += 3 * other.out.bias.new_tensor([0.0, 0.0, 1.0])
     write_reports([evaluate_classify(measured, Predictor(other), data=tmp_path)], tmp_path / "bad")
     (found,) = compare_runs(tmp_path / "bad", tmp_path / "good")
@@ -191,8 +191,8 @@ def test_two_runs_are_compared_by_a_metric_of_sums(tmp_path: Path) -> None:
 
 def test_models_with_the_classes_in_another_order_are_compared(tmp_path: Path) -> None:
     texts = [f"{a} {b}" for a in WORDS[:8] for b in WORDS[8:]]
-    model = classifier(tmp_path / "m")
-    other = classifier(tmp_path / "m", ("yes", "no", "maybe"))  # the same model, turned by one
+    model = tiny_classifier(tmp_path / "m")
+    other = tiny_classifier(tmp_path / "m", ("yes", "no", "maybe"))  # the same model, turned by one
     other.load_state_dict(model.state_dict())
     balanced(model, texts)
     with torch.no_grad():
@@ -211,7 +211,7 @@ def test_models_with_the_classes_in_another_order_are_compared(tmp_path: Path) -
         write_reports([result], tmp_path / name)
     (found,) = compare_runs(tmp_path / "a", tmp_path / "b")
     assert (found.difference.value, found.difference.p_value) == (0, 1)
-    wider = classifier(tmp_path / "m", (*LABELS, "both"))
+    wider = tiny_classifier(tmp_path / "m", (*LABELS, "both"))
     write_reports([evaluate_classify(measured, Predictor(wider), data=tmp_path)], tmp_path / "c")
     with pytest.raises(EvaluationError, match=r"by Matthews: the classes .* different numbers"):
         compare_runs(tmp_path / "a", tmp_path / "c")
@@ -221,10 +221,16 @@ def test_models_with_the_classes_in_another_order_are_compared(tmp_path: Path) -
 
 def test_labels_that_are_no_classes_and_classes_without_names(tmp_path: Path) -> None:
     path = written(tmp_path / "d.jsonl", [{"text": "cat", "label": "mabye"}])
-    model = Predictor(classifier(tmp_path))
+    model = Predictor(tiny_classifier(tmp_path))
     with pytest.raises(CorpusError, match="Unknown class of the model 'mabye'; did you mean"):
         evaluate_classify(task("classify", path), model, data=tmp_path)
     written(path, [{"text": "cat", "label": 1}, {"text": "dog", "label": 0}])
-    plain = Predictor(classifier(tmp_path, ("LABEL_0", "LABEL_1")))
+    plain = Predictor(tiny_classifier(tmp_path, ("LABEL_0", "LABEL_1")))
     result = evaluate_classify(task("classify", path), plain, data=tmp_path)
     assert set(result.per_item["gold class"].values()) == {0.0, 1.0}
+
+
+@pytest.mark.parametrize("command", ["classify", "tag", "qa"])
+def test_a_head_has_no_option_that_it_ignores(command: str) -> None:
+    done = sbert_search("eval", command, "data.jsonl", "--model", "m", "--engine", "onnx")
+    assert (done.code, "No such option '--engine'" in done.err) == (2, True)

@@ -15,7 +15,7 @@ from sbert_search.heads import files
 from sbert_search.heads.files import FilePredictor
 from sbert_search.heads.predictor import Predictor
 from sbert_search.text.labelled.texts import read_labelled_texts
-from tests.heads.test_predictor import answerer, classifier, tagger
+from tests.models.tiny import tiny_answerer, tiny_classifier, tiny_tagger
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -33,7 +33,7 @@ def test_single_texts_pairs_and_questions_are_found_by_their_columns(tmp_path: P
     texts = written(tmp_path / "t.jsonl", {"id": 7, "text": "cat"}, {"text": "dog", "n": 1})
     pairs = written(tmp_path / "p.jsonl", {"sentence1": "cat", "sentence2": "dog"})
     asked = written(tmp_path / "q.jsonl", {"question": "cat", "context": "the cat sat"})
-    model = Predictor(classifier(tmp_path))
+    model = Predictor(tiny_classifier(tmp_path))
     rows = list(FilePredictor(model).rows(texts))
     assert [row.to_row() for row in rows] == [
         {"row": 1, "id": "7", **model.classify(["cat", "dog"])[0].to_row()},
@@ -43,7 +43,7 @@ def test_single_texts_pairs_and_questions_are_found_by_their_columns(tmp_path: P
     assert pair.prediction == model.classify([("cat", "dog")])[0]
     (swapped,) = FilePredictor(model, "sentence2", "sentence1").rows(pairs)
     assert swapped.prediction == model.classify([("dog", "cat")])[0]
-    questions = Predictor(answerer(tmp_path))
+    questions = Predictor(tiny_answerer(tmp_path))
     (answer,) = FilePredictor(questions).rows(asked)
     assert answer.prediction == questions.answer([("cat", "the cat sat")])[0]
     with pytest.raises(
@@ -54,7 +54,7 @@ def test_single_texts_pairs_and_questions_are_found_by_their_columns(tmp_path: P
 
 def test_the_columns_are_those_of_training(tmp_path: Path) -> None:
     both = written(tmp_path / "b.jsonl", {"sentence": "dog", "text": "cat", "label": "no"})
-    model = Predictor(classifier(tmp_path))
+    model = Predictor(tiny_classifier(tmp_path))
     (row,) = FilePredictor(model).rows(both)
     assert row.text == read_labelled_texts(both)[0].text == "cat"
     asked = written(tmp_path / "a.jsonl", {"question": "cat", "answer": "dog", "label": "no"})
@@ -68,24 +68,24 @@ def test_pairs_that_were_not_asked_for_are_said(
     faq = written(
         tmp_path / "faq.jsonl", {"text": "cat", "answer": "dog"}, {"text": "a", "answer": "b"}
     )
-    model = Predictor(classifier(tmp_path))
+    model = Predictor(tiny_classifier(tmp_path))
     list(FilePredictor(model).rows(faq))
     said = capsys.readouterr().err
     assert said.count("each row is a pair of texts, of the columns text and answer") == 1
     list(FilePredictor(model, text2="answer").rows(faq))
-    list(FilePredictor(Predictor(tagger(tmp_path))).rows(faq))
+    list(FilePredictor(Predictor(tiny_tagger(tmp_path))).rows(faq))
     assert "pair" not in capsys.readouterr().err
 
 
 def test_a_second_text_for_a_tagger_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"tags single texts; .* --text2-field"):
-        FilePredictor(Predictor(tagger(tmp_path)), text2="answer")
+        FilePredictor(Predictor(tiny_tagger(tmp_path)), text2="answer")
 
 
 def test_another_answer_to_bad_rows_is_refused(tmp_path: Path) -> None:
     unknown: Any = "Stop"
     with pytest.raises(ConfigError, match="on_error is 'Stop'; use 'stop' or 'skip'"):
-        FilePredictor(Predictor(classifier(tmp_path)), on_error=unknown)
+        FilePredictor(Predictor(tiny_classifier(tmp_path)), on_error=unknown)
 
 
 def test_json_and_parquet_hold_the_same_predictions(
@@ -96,7 +96,7 @@ def test_json_and_parquet_hold_the_same_predictions(
         {"question": f"the {w}", "context": f"a {w} sat on the mat"} for w in ["cat", "dog", "sun"]
     ]
     source = written(tmp_path / "q.jsonl", *({"text": r["context"], **r} for r in rows * 6))
-    for model in (classifier(tmp_path), tagger(tmp_path), answerer(tmp_path)):
+    for model in (tiny_classifier(tmp_path), tiny_tagger(tmp_path), tiny_answerer(tmp_path)):
         predictor = FilePredictor(Predictor(model))
         out = tmp_path / "out.jsonl", tmp_path / "out.parquet"
         assert [predictor.write(source, path, all_scores=True) for path in out] == [18, 18]
@@ -113,7 +113,7 @@ def test_bad_rows_stop_the_work_or_are_left_out(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     source = written(tmp_path / "t.jsonl", {"text": "cat"}, {"text": " "}, {"text": "dog"})
-    out, model = tmp_path / "out.jsonl", Predictor(classifier(tmp_path))
+    out, model = tmp_path / "out.jsonl", Predictor(tiny_classifier(tmp_path))
     out.write_text("old\n")
     with pytest.raises(CorpusError, match=r"t\.jsonl:2: 'text' must be a text that is not blank"):
         FilePredictor(model).write(source, out)
@@ -135,7 +135,7 @@ def test_bad_rows_stop_the_work_or_are_left_out(
 
 def test_outputs_that_would_destroy_something_are_refused(tmp_path: Path) -> None:
     source = written(tmp_path / "t.jsonl", {"text": "cat"})
-    predictor = FilePredictor(Predictor(classifier(tmp_path)))
+    predictor = FilePredictor(Predictor(tiny_classifier(tmp_path)))
     with pytest.raises(ConfigError, match=r"written as \.jsonl or \.parquet"):
         predictor.write(source, tmp_path / "out.csv")
     with pytest.raises(ConfigError, match=r"t\.jsonl"):

@@ -12,14 +12,14 @@ from sbert_search.heads.files import PredictedRow
 from sbert_search.heads.results import TextAnswer, TextEntities, TextEntity
 from sbert_search.index.index import Index
 from tests.cli.process import sbert_search
-from tests.heads.test_predictor import answerer, classifier, tagger
+from tests.models.tiny import tiny_answerer, tiny_classifier, tiny_tagger
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @pytest.fixture
 def model(tmp_path: Path) -> Path:
-    classifier(tmp_path / "tokens").save(tmp_path / "model")
+    tiny_classifier(tmp_path / "tokens").save(tmp_path / "model")
     return tmp_path / "model"
 
 
@@ -43,7 +43,7 @@ def test_lines_json_and_files_tell_the_same(model: Path, tmp_path: Path) -> None
 
 
 def test_a_search_in_int8_reads_hits_with_a_head_that_has_no_int8(tmp_path: Path) -> None:
-    answerer(tmp_path / "tokens").save(tmp_path / "qa")
+    tiny_answerer(tmp_path / "tokens").save(tmp_path / "qa")
     Index.from_texts(["the cat sat"], model="hashing", out=tmp_path / "my.index")
     line = ("search", tmp_path / "my.index", "the cat", "--mode", "lexical", "--device", "cpu")
     for precision in ("int8", "fastest"):
@@ -83,7 +83,7 @@ def test_bad_rows_models_and_inputs(model: Path, tmp_path: Path) -> None:
 
 
 def test_options_of_another_task_are_refused(model: Path, tmp_path: Path) -> None:
-    tagger(tmp_path / "tokens").save(tmp_path / "tag")
+    tiny_tagger(tmp_path / "tokens").save(tmp_path / "tag")
     source = tmp_path / "t.jsonl"
     source.write_text('{"text": "cat"}\n')
     done = sbert_search("predict", model, source, "--no-answer-threshold", "1")
@@ -95,8 +95,8 @@ def test_options_of_another_task_are_refused(model: Path, tmp_path: Path) -> Non
 
 
 def test_entities_and_answers_are_shown_with_their_texts(tmp_path: Path) -> None:
-    tagger(tmp_path / "tokens").save(tmp_path / "tag")
-    answerer(tmp_path / "tokens").save(tmp_path / "qa")
+    tiny_tagger(tmp_path / "tokens").save(tmp_path / "tag")
+    tiny_answerer(tmp_path / "tokens").save(tmp_path / "qa")
     source = tmp_path / "q.jsonl"
     source.write_text('{"text": "the cat sat", "question": "the dog"}\n')
     (tags,) = sbert_search("predict", tmp_path / "tag", source, "--json").records

@@ -20,46 +20,25 @@ from sbert_search.heads.results import TextEntities, TextLabel
 from sbert_search.heads.tagging import words_of
 from sbert_search.models.encoder.packed import PackedTokens
 from sbert_search.models.question_answerer import QuestionAnswerer
-from sbert_search.models.sequence_classifier import SequenceClassifier
 from sbert_search.models.side_file import SideFile
-from sbert_search.models.token_classifier import TokenClassifier
-from sbert_search.records import LabelKind
 from sbert_search.text.tokens.windows import Window, encode_windows
-from tests.models.tiny import PAIRS, TEXTS, tiny_bi_encoder, tiny_encoder, tiny_tokenizer
+from tests.models.tiny import (
+    PAIRS,
+    TEXTS,
+    tiny_answerer,
+    tiny_bi_encoder,
+    tiny_classifier,
+    tiny_tagger,
+)
+from tests.parity.folders import bare
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
-TAGS = ("O", "B-per", "I-per", "B-loc", "I-loc")
 LONG = "the cat sat on the mat and then a dog ran far away in the red sun. " * 6
 
 
-def classifier(
-    folder: Path,
-    labels: tuple[str, ...] = ("no", "maybe", "yes"),
-    kind: LabelKind = "class",
-    threshold: float = 0.5,
-) -> SequenceClassifier:
-    encoder, side = (
-        tiny_encoder(pooler=True, initializer_range=0.3),
-        SideFile(threshold=threshold),
-    )
-    return SequenceClassifier(
-        encoder, tiny_tokenizer(folder), labels=labels, kind=kind, side=side
-    ).eval()
-
-
-def tagger(folder: Path, labels: tuple[str, ...] = TAGS) -> TokenClassifier:
-    encoder = tiny_encoder(initializer_range=0.5)
-    return TokenClassifier(encoder, tiny_tokenizer(folder), labels=labels).eval()
-
-
-def answerer(folder: Path, side: SideFile | None = None) -> QuestionAnswerer:
-    encoder = tiny_encoder(initializer_range=0.5)
-    return QuestionAnswerer(encoder, tiny_tokenizer(folder), side=side).eval()
-
-
 def test_classes_equal_those_of_transformers(tmp_path: Path) -> None:
-    classifier(tmp_path / "tokens").save(tmp_path / "saved")
+    tiny_classifier(tmp_path / "tokens").save(tmp_path / "saved")
     predictor = Predictor(tmp_path / "saved", device="cpu", precision="fp32")
     found = predictor.classify
     assert (predictor.task, predictor.labels) == ("classify", ("no", "maybe", "yes"))
@@ -78,7 +57,7 @@ def test_classes_equal_those_of_transformers(tmp_path: Path) -> None:
 
 
 def test_temperature_threshold_and_kinds(tmp_path: Path) -> None:
-    plain = classifier(tmp_path / "a")
+    plain = tiny_classifier(tmp_path / "a")
     logits = Predictor(plain).logits(TEXTS)
     plain.temperature = 2.5
     warm = Predictor(plain).classify(TEXTS)
@@ -86,13 +65,13 @@ def test_temperature_threshold_and_kinds(tmp_path: Path) -> None:
     expected = powers / powers.sum(axis=1, keepdims=True)
     np.testing.assert_allclose([[*t.scores.values()] for t in warm], expected, atol=1e-6)
 
-    several = classifier(tmp_path / "b", kind="several", threshold=0.4)
+    several = tiny_classifier(tmp_path / "b", kind="several", threshold=0.4)
     for text, row in zip(Predictor(several).classify(TEXTS), logits, strict=True):
         chances = dict(zip(several.labels, 1 / (1 + np.exp(-row)), strict=True))
         assert text.scores == pytest.approx(chances, abs=1e-6)
         assert set(text.labels) == {name for name, chance in chances.items() if chance >= 0.4}
         assert text.score == max(text.scores.values())
-    number = classifier(tmp_path / "c", kind="number", labels=("score",))
+    number = tiny_classifier(tmp_path / "c", kind="number", labels=("score",))
     (value,) = Predictor(number).classify(["cat"])
     assert value == TextLabel("score", value.score, ("score",), {"score": value.score})
     assert value.score == pytest.approx(float(Predictor(number).logits(["cat"])[0, 0]))
@@ -104,12 +83,12 @@ def test_a_batch_of_no_tokens_is_refused(tmp_path: Path) -> None:
 
 
 def test_order_and_batches_do_not_change_predictions(tmp_path: Path) -> None:
-    model = classifier(tmp_path)
+    model = tiny_classifier(tmp_path)
     whole = Predictor(model).logits(TEXTS * 3)
     small = Predictor(model, batch_tokens=8).logits(TEXTS * 3)
     np.testing.assert_allclose(whole, small, atol=1e-5)
     texts = ["A cat.", LONG, "", "the dog ran far away"]
-    tags = Predictor(tagger(tmp_path), batch_tokens=30)
+    tags = Predictor(tiny_tagger(tmp_path), batch_tokens=30)
     alone = [tags.tag([text])[0] for text in texts]
     for own, other in zip(tags.tag(texts), alone, strict=True):
         assert [(e.label, e.start, e.end) for e in own.entities] == [
@@ -118,7 +97,7 @@ def test_order_and_batches_do_not_change_predictions(tmp_path: Path) -> None:
 
 
 def test_entities_have_characters_of_the_original_text(tmp_path: Path) -> None:
-    predictor = Predictor(tagger(tmp_path))
+    predictor = Predictor(tiny_tagger(tmp_path))
     text = "  Cats, the DOG é\n@sun_set ran."
     words = ["Cats", ",", "the", "DOG", "é", "@sun_set", "ran", "."]
     tags = predictor.tag_words([words])[0]
@@ -127,7 +106,7 @@ def test_entities_have_characters_of_the_original_text(tmp_path: Path) -> None:
     assert all(text[e.start : e.end] == e.text for e in found.entities)
     assert all(0 < e.score <= 1 for e in found.entities)
     # Words are the same tokens whether a text or its words are given.
-    every = Predictor(tagger(tmp_path, ("N", "V", "P"))).tag([text])[0]
+    every = Predictor(tiny_tagger(tmp_path, ("N", "V", "P"))).tag([text])[0]
     assert [entity.text for entity in every.entities] == words
     starts = [tag for tag in tags if tag.startswith("B")]
     assert len(found.entities) >= len(starts)
@@ -138,7 +117,7 @@ def test_entities_have_characters_of_the_original_text(tmp_path: Path) -> None:
 
 
 def test_every_word_of_a_long_text_is_tagged(tmp_path: Path) -> None:
-    model = tagger(tmp_path, ("N", "V", "P"))  # no tags of entities: a result for every word
+    model = tiny_tagger(tmp_path, ("N", "V", "P"))  # no tags of entities: a result for every word
     predictor = Predictor(model)
     (found,) = predictor.tag([LONG])
     assert [entity.text for entity in found.entities] == LONG.replace(".", " .").split()
@@ -188,7 +167,7 @@ def brute_force(model: QuestionAnswerer, question: str, text: str) -> tuple[floa
 @pytest.mark.parametrize("text", ["the cat sat on the mat", LONG])
 @pytest.mark.parametrize("question", ["the dog", "a cat ran?"])
 def test_answers_are_the_best_span_of_all_windows(tmp_path: Path, question: str, text: str) -> None:
-    model = answerer(tmp_path)
+    model = tiny_answerer(tmp_path)
     score, null, start, end = brute_force(model, question, text)
     (found,) = Predictor(model, no_answer_threshold=np.inf).answer([(question, text)])
     assert (found.start, found.end) == (start, end)
@@ -197,7 +176,7 @@ def test_answers_are_the_best_span_of_all_windows(tmp_path: Path, question: str,
     assert 0 < found.score < 1
     (refused,) = Predictor(model, no_answer_threshold=-np.inf).answer([(question, text)])
     assert (refused.text, refused.start, refused.end) == ("", 0, 0)
-    stored = answerer(tmp_path, SideFile(no_answer_threshold=-found.margin + 0.01))
+    stored = tiny_answerer(tmp_path, SideFile(no_answer_threshold=-found.margin + 0.01))
     assert Predictor(stored).answer([(question, text)])[0].text == found.text
     stored.no_answer_threshold -= 0.02
     assert Predictor(stored).answer([(question, text)])[0].text == ""
@@ -206,19 +185,19 @@ def test_answers_are_the_best_span_of_all_windows(tmp_path: Path, question: str,
 @pytest.mark.parametrize("threshold", [np.nan, "0.5"])
 def test_a_threshold_that_no_score_reaches_is_refused(tmp_path: Path, threshold: Any) -> None:
     with pytest.raises(ConfigError, match=r"no_answer_threshold is .*; it must be a number"):
-        Predictor(answerer(tmp_path), no_answer_threshold=threshold)
+        Predictor(tiny_answerer(tmp_path), no_answer_threshold=threshold)
 
 
 def test_two_classes_of_one_name_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="two classes have the name 'no' in id2label"):
-        Predictor(classifier(tmp_path, labels=("no", "yes", "no")))
+        Predictor(tiny_classifier(tmp_path, labels=("no", "yes", "no")))
 
 
 def test_windows_and_answers_have_the_sizes_of_the_model(tmp_path: Path) -> None:
     sides = [SideFile(), SideFile(overlap=2, max_question=1, max_answer=1)]
     found = []
     for n, side in enumerate(sides):
-        answerer(tmp_path / "tokens", side).save(tmp_path / str(n))
+        tiny_answerer(tmp_path / "tokens", side).save(tmp_path / str(n))
         model = QuestionAnswerer.load(tmp_path / str(n))
         assert model.side == side
         score, null, start, end = brute_force(model, "the red dog", LONG)
@@ -233,7 +212,7 @@ def test_windows_and_answers_have_the_sizes_of_the_model(tmp_path: Path) -> None
 
 
 def test_an_answer_has_no_blank_at_its_ends(tmp_path: Path) -> None:
-    model, text = answerer(tmp_path), "the cat sat"
+    model, text = tiny_answerer(tmp_path), "the cat sat"
     window = Window([], [], 1, [(0, 3), (3, 8), (8, 11)])  # a token contains the blanks beside it
     logits = np.array([[0, 0], [0, 0], [9, 9], [0, 0]], dtype=np.float32)
     found = best_answer(model, AskedText(text, [window], {0: logits}), max_tokens=3, threshold=0)
@@ -244,14 +223,14 @@ def test_a_blank_span_is_no_answer(tmp_path: Path) -> None:
     window = Window([], [], 1, [(0, 3), (3, 5), (5, 8)])
     logits = np.array([[0, 0], [0, 0], [9, 9], [0, 0]], dtype=np.float32)
     asked = AskedText("the  cat", [window], {0: logits})
-    found = best_answer(answerer(tmp_path), asked, max_tokens=3, threshold=0)
+    found = best_answer(tiny_answerer(tmp_path), asked, max_tokens=3, threshold=0)
     assert (found.text, found.start, found.end) == ("", 0, 0)
 
 
 def test_the_score_of_an_answer_is_the_chance_of_its_ends_at_the_temperature(
     tmp_path: Path,
 ) -> None:
-    model, text = answerer(tmp_path, SideFile(temperature=2.0)), "the cat sat"
+    model, text = tiny_answerer(tmp_path, SideFile(temperature=2.0)), "the cat sat"
     window = Window([], [], 1, [(0, 3), (4, 7), (8, 11)])
     logits = np.array([[0, 0], [1, 0], [0, 2], [0, 0]], dtype=np.float32)
     found = best_answer(model, AskedText(text, [window], {0: logits}), max_tokens=3, threshold=0)
@@ -261,7 +240,7 @@ def test_the_score_of_an_answer_is_the_chance_of_its_ends_at_the_temperature(
 
 
 def test_a_higher_temperature_makes_answers_less_sure_and_no_other(tmp_path: Path) -> None:
-    cold, warm = answerer(tmp_path), answerer(tmp_path, SideFile(temperature=4.0))
+    cold, warm = tiny_answerer(tmp_path), tiny_answerer(tmp_path, SideFile(temperature=4.0))
     asked = [("the dog", LONG), ("cat", "the red sun"), ("cat", " ")]
     for a, b in zip(Predictor(cold).answer(asked), Predictor(warm).answer(asked), strict=True):
         assert (a.text, a.margin) == (b.text, b.margin)
@@ -269,12 +248,12 @@ def test_a_higher_temperature_makes_answers_less_sure_and_no_other(tmp_path: Pat
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
-@pytest.mark.parametrize("make", [classifier, tagger, answerer])
+@pytest.mark.parametrize("make", [tiny_classifier, tiny_tagger, tiny_answerer])
 def test_logits_that_are_not_finite_are_refused(
     tmp_path: Path, make: Callable[[Path], Head], value: float
 ) -> None:
     model = make(tmp_path)
-    texts = [("the dog", LONG)] if make is answerer else ["the dog"]
+    texts = [("the dog", LONG)] if make is tiny_answerer else ["the dog"]
     with torch.no_grad():
         list(model.parameters())[-1][0] = value  # the bias of the head
     with pytest.raises(ModelError, match=r"not finite \(NaN or infinite\)"):
@@ -282,23 +261,23 @@ def test_logits_that_are_not_finite_are_refused(
 
 
 def test_models_are_used_for_their_task_only(tmp_path: Path) -> None:
-    model = tagger(tmp_path)
+    model = tiny_tagger(tmp_path)
     predictor = Predictor(model)
     with pytest.raises(ConfigError, match="tags single texts"):
         predictor.predict([("a", "b")])
     with pytest.raises(ConfigError, match="does not answer questions"):
         predictor.answer([("a", "b")])
     with pytest.raises(ConfigError, match="give pairs of a question and a text"):
-        Predictor(answerer(tmp_path)).predict(["a"])
+        Predictor(tiny_answerer(tmp_path)).predict(["a"])
     with pytest.raises(ConfigError, match="does not tag words"):
-        Predictor(classifier(tmp_path)).tag(["a"])
+        Predictor(tiny_classifier(tmp_path)).tag(["a"])
     tiny_bi_encoder(tmp_path / "tokens").save(tmp_path / "bi")
     with pytest.raises(ModelError, match="is no task head: its architecture BertModel"):
         Predictor(tmp_path / "bi", device="cpu")
 
 
 def test_an_empty_list_and_a_copy_made_as_pickle_does(tmp_path: Path) -> None:
-    for make in (classifier, tagger, answerer):
+    for make in (tiny_classifier, tiny_tagger, tiny_answerer):
         make(tmp_path / "tokens").save(tmp_path / make.__name__)
         predictor = Predictor(tmp_path / make.__name__, device="cpu")
         assert list(predictor.predict([])) == []
@@ -309,8 +288,8 @@ def test_an_empty_list_and_a_copy_made_as_pickle_does(tmp_path: Path) -> None:
 
 def test_a_generator_is_read_once(tmp_path: Path) -> None:
     texts, pairs = ["the cat", "a dog"], [("the cat", "the cat sat"), ("a dog", "a dog ran")]
-    classes, tags = Predictor(classifier(tmp_path)), Predictor(tagger(tmp_path))
-    answers = Predictor(answerer(tmp_path))
+    classes, tags = Predictor(tiny_classifier(tmp_path)), Predictor(tiny_tagger(tmp_path))
+    answers = Predictor(tiny_answerer(tmp_path))
     calls: list[tuple[Callable[[Any], Any], list[Any]]] = [
         (classes.predict, texts),
         (classes.classify, pairs),
@@ -328,8 +307,8 @@ def test_a_generator_is_read_once(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("texts", [{"the cat": 1}, b"the cat", 7, None, [None], [3]])
 def test_what_is_no_list_of_texts_is_refused(tmp_path: Path, texts: Any) -> None:
-    classes, tags = Predictor(classifier(tmp_path)), Predictor(tagger(tmp_path))
-    for predict in (classes.classify, tags.tag, Predictor(answerer(tmp_path)).answer):
+    classes, tags = Predictor(tiny_classifier(tmp_path)), Predictor(tiny_tagger(tmp_path))
+    for predict in (classes.classify, tags.tag, Predictor(tiny_answerer(tmp_path)).answer):
         with pytest.raises(CorpusError, match=r"pass|no text"):
             predict(texts)
     with pytest.raises(CorpusError, match="pass a list of words"):
@@ -338,17 +317,27 @@ def test_what_is_no_list_of_texts_is_refused(tmp_path: Path, texts: Any) -> None
 
 def test_one_text_is_not_read_as_a_list_of_characters(tmp_path: Path) -> None:
     one = "are one string, 'the cat'; pass a list of texts"
-    classes, tags = Predictor(classifier(tmp_path)), Predictor(tagger(tmp_path))
+    classes, tags = Predictor(tiny_classifier(tmp_path)), Predictor(tiny_tagger(tmp_path))
     for predict in (classes.predict, classes.classify, classes.logits, tags.predict, tags.tag):
         with pytest.raises(CorpusError, match=one):
             predict("the cat")
     for sentences in ("the cat", ["the cat"]):
         with pytest.raises(CorpusError, match="The sentence 'the cat' is a text; pass a list of w"):
             tags.tag_words(sentences)
-    answers = Predictor(answerer(tmp_path))
+    answers = Predictor(tiny_answerer(tmp_path))
     with pytest.raises(CorpusError, match="one string, 'the cat'; pass a list of pairs of a quest"):
         answers.answer("the cat")  # type: ignore[arg-type]
     with pytest.raises(
         CorpusError, match="'the cat' is no question with a text to answer from; pass"
     ):
         answers.answer(("the cat", "the cat sat"))  # type: ignore[arg-type]
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning")
+@pytest.mark.parametrize("changes", [{"pooler_hidden_act": "relu"}, {"embedding_size": 8}])
+def test_a_deberta_that_we_cannot_compute_is_refused(
+    tmp_path: Path, changes: dict[str, Any]
+) -> None:
+    folder = bare(tmp_path, "deberta", "ForSequenceClassification", num_labels=3, **changes)
+    with pytest.raises(ModelError, match=f"{next(iter(changes))} is .* native encoder"):
+        Predictor(folder, device="cpu")

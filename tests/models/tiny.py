@@ -11,6 +11,11 @@ from sbert_search.models.bi_encoder import BiEncoder
 from sbert_search.models.cross_encoder import CrossEncoder
 from sbert_search.models.encoder.config import EncoderConfig
 from sbert_search.models.encoder.encoder import Encoder
+from sbert_search.models.question_answerer import QuestionAnswerer
+from sbert_search.models.sequence_classifier import SequenceClassifier
+from sbert_search.models.side_file import SideFile
+from sbert_search.models.token_classifier import TokenClassifier
+from sbert_search.records import LabelKind
 from sbert_search.text.tokens.tokenizer import TextTokenizer
 
 WORDS = [
@@ -43,6 +48,7 @@ TOKENS = [
     *(f"##{letter}" for letter in string.ascii_lowercase),
     *".,!?'",
 ]
+TAGS = ("O", "B-per", "I-per", "B-loc", "I-loc")
 TEXTS = [
     "The cat sat on the mat.",
     "A dog ran far away, and then it slept in the sun!",
@@ -87,3 +93,31 @@ def tiny_cross_encoder(folder: Path, **settings: Any) -> CrossEncoder:
     """Make a cross-encoder whose tokenizer lies in a folder."""
     encoder = tiny_encoder(pooler=True, initializer_range=0.3)
     return CrossEncoder(encoder, tiny_tokenizer(folder), **settings).eval()
+
+
+def tiny_classifier(
+    folder: Path,
+    labels: tuple[str, ...] = ("no", "maybe", "yes"),
+    kind: LabelKind = "class",
+    threshold: float = 0.5,
+) -> SequenceClassifier:
+    """Make a classifier of texts or pairs."""
+    encoder, side = (
+        tiny_encoder(pooler=True, initializer_range=0.3),
+        SideFile(threshold=threshold),
+    )
+    return SequenceClassifier(
+        encoder, tiny_tokenizer(folder), labels=labels, kind=kind, side=side
+    ).eval()
+
+
+def tiny_tagger(folder: Path, labels: tuple[str, ...] = TAGS) -> TokenClassifier:
+    """Make a tagger of words."""
+    encoder = tiny_encoder(initializer_range=0.5)
+    return TokenClassifier(encoder, tiny_tokenizer(folder), labels=labels).eval()
+
+
+def tiny_answerer(folder: Path, side: SideFile | None = None) -> QuestionAnswerer:
+    """Make a model that answers questions."""
+    encoder = tiny_encoder(initializer_range=0.5)
+    return QuestionAnswerer(encoder, tiny_tokenizer(folder), side=side).eval()

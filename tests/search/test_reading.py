@@ -14,7 +14,6 @@ from sbert_search.index.index import Index
 from sbert_search.search.engine import SearchEngine
 from sbert_search.search.hits import AnswerReader
 from tests.cli.process import sbert_search
-from tests.heads.test_predictor import answerer
 
 ROWS = [
     {"_id": "a", "title": "Oslo", "text": "Oslo is the capital of Norway."},
@@ -96,17 +95,6 @@ def test_searches_without_answers(index: Index) -> None:
         engine.search(engine.embedder.encode_query("capital"))
 
 
-def test_the_command_marks_answers(index: Index, tmp_path: Path) -> None:
-    answerer(tmp_path / "tokens").save(tmp_path / "qa")
-    asked = ("search", index.path, "the capital", "--answer", tmp_path / "qa", "--answer-depth", 2)
-    found = sbert_search(*asked, "--json")
-    assert found.code == 0, found.err
-    answered = [hit for hit in found.records if "answer" in hit]
-    assert len(answered) <= 2
-    for hit in answered:
-        answer = hit["answer"]
-        assert hit["text"][answer["start"] : answer["end"]] == answer["text"]
-    shown = sbert_search(*asked).out
-    assert shown.count("answer: ") == len(answered)
+def test_a_depth_without_a_model_is_refused(index: Index) -> None:
     refused = sbert_search("search", index.path, "--queries", "q", "--answer-depth", 2)
     assert (refused.code, "--answer-depth needs --answer" in refused.err) == (2, True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -14,14 +14,11 @@ from sbert_search import (
     Index,
     SearchEngine,
     ShardedIndex,
-    export_index,
-    import_index,
     open_index,
 )
 from sbert_search.cli.index.update import add, upsert
 from sbert_search.errors import CorpusError
 from sbert_search.text.fields import FieldNames
-from tests.heads.test_predictor import classifier
 from tests.serve.live import WRITE, live_server
 
 MODEL = "hashing:32"
@@ -65,38 +62,9 @@ def _shards(folder: Path, out: Path) -> None:
     ShardedIndex.build(WITH_VECTORS, out=out, model=MODEL, vectors="vec", n_shards=2)
 
 
-def _predicted(folder: Path, out: Path) -> None:
-    classifier(folder / "tokens").save(folder / "classifier")
-    Index.build(ROWS, out=out, model=MODEL, classify={"kind": str(folder / "classifier")})
+Way = Callable[[Path, Path], None]
 
-
-def _parquet(folder: Path, out: Path) -> None:
-    export_index(Index.build(ROWS, out=folder / "i", model=MODEL).path, "parquet", folder / "x")
-    (folder / "x").rename(folder / "x.parquet")
-    import_index(folder / "x.parquet", out, model=MODEL)
-
-
-def _passages(folder: Path, out: Path) -> None:
-    rows: list[dict[str, object]] = [
-        *ROWS,
-        {"_id": "long", "text": "a mill by the river. " * 9, "year": 1},
-    ]
-    first = Index.build(rows, out=folder / "i", model=MODEL, chunk_tokens=16)
-    export_index(first.path, "parquet", folder / "x.parquet")
-    import_index(folder / "x.parquet", out, model=MODEL)
-
-
-def _faiss(folder: Path, out: Path) -> None:
-    export_index(Index.build(ROWS, out=folder / "i", model=MODEL).path, "faiss", folder / "x.faiss")
-    import_index(folder / "x.faiss", out, model=MODEL)
-
-
-def _npy(folder: Path, out: Path) -> None:
-    np.save(folder / "x.npy", VECTORS)
-    import_index(folder / "x.npy", out, model=MODEL)
-
-
-WAYS: dict[str, Callable[[Path, Path], None]] = {
+WAYS: dict[str, Way] = {
     "build": _build,
     "vector-field": _vector_field,
     "vectors": _vectors,
@@ -104,23 +72,22 @@ WAYS: dict[str, Callable[[Path, Path], None]] = {
     "create": _create,
     "sync": _sync,
     "shards": _shards,
-    "predicted": _predicted,
-    "parquet": _parquet,
-    "passages": _passages,
-    "faiss": _faiss,
-    "npy": _npy,
 }
+
+
+def make_all(ways: Mapping[str, Way], factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Make one index of each kind."""
+    paths = {}
+    for name, make in ways.items():
+        folder = factory.mktemp(name)
+        paths[name] = folder / f"{name}.index"
+        make(folder, paths[name])
+    return paths
 
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """One index of each kind."""
-    paths = {}
-    for name, make in WAYS.items():
-        folder = tmp_path_factory.mktemp(name)
-        paths[name] = folder / f"{name}.index"
-        make(folder, paths[name])
-    return paths
+    return make_all(WAYS, tmp_path_factory)
 
 
 def found(path: Path, doc_id: str, text: str) -> bool:
@@ -130,11 +97,8 @@ def found(path: Path, doc_id: str, text: str) -> bool:
     return hit.doc_id == doc_id
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_rows_and_files_of_plain_texts_are_accepted(
-    way: str, made: dict[str, Path], tmp_path: Path
-) -> None:
-    path, file = made[way], tmp_path / "new.jsonl"
+def assert_rows_and_files_are_accepted(path: Path, tmp_path: Path) -> None:
+    file = tmp_path / "new.jsonl"
     writes = {"add": Index.add, "upsert": Index.upsert}
     for name, write in writes.items():
         write(open_index(path), [{"_id": name, "text": f"row by {name}", "pages": 7}])
@@ -149,13 +113,12 @@ def test_rows_and_files_of_plain_texts_are_accepted(
     (folder / "c.md").write_text("# A file\n\nof a folder")
     open_index(path).add(folder)
     assert found(path, "c.md", "A file\n\n# A file\n\nof a folder")
-    if way != "sync":  # its root is another folder
+    if path.stem != "sync":  # its root is another folder
         open_index(path).sync(folder, moved=True)
         assert found(path, "c.md", "A file\n\n# A file\n\nof a folder")
 
 
-@pytest.mark.thorough
-def test_rows_of_requests_are_accepted(made: dict[str, Path], token_file: Path) -> None:
+def assert_rows_of_requests_are_accepted(made: Mapping[str, Path], token_file: Path) -> None:
     sent = {"authorization": f"Bearer {WRITE}"}
     arguments = (*made.values(), "--writable", "--token-file", token_file)
     with live_server(*arguments) as live:
@@ -166,6 +129,18 @@ def test_rows_of_requests_are_accepted(made: dict[str, Path], token_file: Path) 
                 answer = live.ask(method, "/documents", body, sent)
                 assert answer.status == 200, (way, answer.raw)
                 assert found(path, method, f"row by {method}")
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_rows_and_files_of_plain_texts_are_accepted(
+    way: str, made: dict[str, Path], tmp_path: Path
+) -> None:
+    assert_rows_and_files_are_accepted(made[way], tmp_path)
+
+
+@pytest.mark.thorough
+def test_rows_of_requests_are_accepted(made: dict[str, Path], token_file: Path) -> None:
+    assert_rows_of_requests_are_accepted(made, token_file)
 
 
 @pytest.mark.thorough

@@ -11,45 +11,45 @@ import pytest
 from sbert_search.base import locks
 from sbert_search.base.distributed import Ranks
 from sbert_search.errors import CheckpointError
-from sbert_search.heads.training.classify import train_classifier
 from sbert_search.train.loop.checkpoint import checkpoints
 from sbert_search.train.pretrain import pretrain
 from sbert_search.train.run import sole_run
-from tests.heads.training.test_classify import recipe
 from tests.train.pretraining.test_pretrain import small_recipe
-
-
-def classify(folder: Path) -> None:
-    train_classifier(recipe(folder, budget={"steps": 1}), folder / "run")
 
 
 def pretrain_bert(folder: Path) -> None:
     pretrain(small_recipe("bert", folder, "budget.steps=1"), folder / "run")
 
 
-@pytest.mark.parametrize("train", [classify, pretrain_bert])
-def test_a_second_run_in_a_folder_is_refused(train: Callable[[Path], None], tmp_path: Path) -> None:
-    out = tmp_path / "run"
+def assert_a_second_run_is_refused(train: Callable[[Path], None], folder: Path) -> None:
+    out = folder / "run"
     with (
         sole_run(out, Ranks()),
         pytest.raises(CheckpointError, match=rf"Another run writes to .*process {os.getpid()}"),
     ):
-        train(tmp_path)
+        train(folder)
     assert not checkpoints(out)
-    train(tmp_path)
+    train(folder)
     assert checkpoints(out)
 
 
-@pytest.mark.parametrize("train", [classify, pretrain_bert])
-def test_the_folder_is_locked_before_checkpoints_are_looked_up(
-    train: Callable[[Path], None], tmp_path: Path
+def assert_locked_before_checkpoints_are_looked_up(
+    train: Callable[[Path], None], folder: Path
 ) -> None:
-    train(tmp_path)
+    train(folder)
     with (
-        sole_run(tmp_path / "run", Ranks()),
+        sole_run(folder / "run", Ranks()),
         pytest.raises(CheckpointError, match="Another run writes to"),
     ):
-        train(tmp_path)
+        train(folder)
+
+
+def test_a_second_run_in_a_folder_is_refused(tmp_path: Path) -> None:
+    assert_a_second_run_is_refused(pretrain_bert, tmp_path)
+
+
+def test_the_folder_is_locked_before_checkpoints_are_looked_up(tmp_path: Path) -> None:
+    assert_locked_before_checkpoints_are_looked_up(pretrain_bert, tmp_path)
 
 
 def test_a_new_folder_without_files_of_a_run_is_removed(tmp_path: Path) -> None:
@@ -73,5 +73,5 @@ def test_a_folder_that_cannot_be_locked_is_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(locks, "_try_lock", lambda fd: True)  # a file system that ignores locks
-    classify(tmp_path)
+    pretrain_bert(tmp_path)
     assert checkpoints(tmp_path / "run")

@@ -20,7 +20,9 @@ from sbert_search.wings import installed
 from tests.cli.process import ROOT, environment
 
 NAMES: list[str] = vars(sbert_search)["__all__"]
-USER = Path(__file__).with_name("user.py")
+TESTS = Path(__file__).resolve().parents[1]
+USERS = [TESTS / "typing/user.py"]
+USERS += [TESTS / name / "user.py" for name, wing in installed().items() if wing.public]
 MISTAKES = """
 import sbert_search
 from sbert_search import Embedder, Index, Reranker, SearchEngine, SearchOptions
@@ -58,11 +60,11 @@ def mypy(*paths: Path) -> str:
     ).stdout
 
 
-def pyright(path: Path) -> list[dict[str, object]]:
+def pyright(*paths: Path) -> list[dict[str, object]]:
     """Run pyright and return its diagnostics."""
     command = [sys.executable, "-m", "pyright", "--outputjson", "--pythonpath", sys.executable]
     done = subprocess.run(
-        [*command, str(path)], cwd=ROOT, env=environment(), capture_output=True, text=True
+        [*command, *map(str, paths)], cwd=ROOT, env=environment(), capture_output=True, text=True
     )
     diagnostics: list[dict[str, object]] = json.loads(done.stdout)["generalDiagnostics"]
     return diagnostics
@@ -70,7 +72,7 @@ def pyright(path: Path) -> list[dict[str, object]]:
 
 @pytest.mark.thorough
 def test_mypy_accepts_the_user_and_finds_the_mistakes(mistakes: Path) -> None:
-    shown = mypy(USER, mistakes)
+    shown = mypy(*USERS, mistakes)
     assert "user.py" not in shown
     wrong = {int(line) for line in re.findall(r"mistakes\.py:(\d+): error", shown)}
     last = MISTAKES.count("\n")
@@ -83,7 +85,7 @@ def test_mypy_accepts_the_user_and_finds_the_mistakes(mistakes: Path) -> None:
 
 @pytest.mark.thorough
 def test_pyright_accepts_the_user() -> None:
-    assert pyright(USER) == []
+    assert pyright(*USERS) == []
 
 
 @pytest.mark.thorough
@@ -96,7 +98,7 @@ def test_pyright_finds_the_mistakes(mistakes: Path) -> None:
     assert not [message for message in revealed if re.search(r"\b(Any|Unknown)\b", message)]
 
 
-def test_every_public_name_is_in_the_script_and_known_to_checkers() -> None:
+def test_every_public_name_is_in_a_script_and_known_to_checkers() -> None:
     root = Path(sbert_search.__file__).parent
     typed = {
         alias.name
@@ -106,7 +108,12 @@ def test_every_public_name_is_in_the_script_and_known_to_checkers() -> None:
         for alias in node.names
     }
     assert typed - {"*", "Command", "Wing", "__version__", "installed"} == set(NAMES)
-    used = {node.id for node in ast.walk(ast.parse(USER.read_text())) if isinstance(node, ast.Name)}
+    used = {
+        node.id
+        for user in USERS
+        for node in ast.walk(ast.parse(user.read_text()))
+        if isinstance(node, ast.Name)
+    }
     assert set(NAMES) <= used
 
 

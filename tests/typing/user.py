@@ -1,6 +1,6 @@
-"""What a user writes, with every public name: type checkers accept it and know every type.
+"""What a user writes, with the public names of no wing: checkers accept it and know every type.
 
-It is checked and never run.
+It is checked and never run. The names of a wing are in `tests/WING/user.py`.
 """
 
 from __future__ import annotations
@@ -14,34 +14,26 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from sbert_search import (
-    AnisotropyReport,
-    AnswerRecipe,
-    AttentionMaps,
     BiEncoderRecipe,
     Boost,
     BuildSettings,
     CheckpointError,
     CheckReport,
-    ClassifyRecipe,
     ClusterError,
     CommitUnknown,
     ConfigError,
     CorpusError,
-    CorpusMap,
     CorruptIndex,
     CrossEncoderRecipe,
     Document,
     DriftReport,
     Embedder,
-    ErrorReport,
     EvaluationError,
     ExchangeError,
-    ExportReport,
     Facet,
     FacetRange,
     FieldNames,
     Fusion,
-    HeadReport,
     Hit,
     HitAnswer,
     Hits,
@@ -53,21 +45,18 @@ from sbert_search import (
     IngestReport,
     LexicalSettings,
     LostShards,
-    MapSettings,
     ModelError,
     ModelLike,
     ModelMismatch,
     NoLexicalData,
     NotAnIndex,
     Page,
-    Predictor,
     PretrainRecipe,
     Progress,
     ProgressCallback,
     ProgressDisplay,
     Query,
     QueryError,
-    RayRunner,
     ReadSettings,
     Reranker,
     RowCounts,
@@ -77,39 +66,18 @@ from sbert_search import (
     ShardedIndex,
     StageScore,
     SyncReport,
-    TagRecipe,
-    TextAnswer,
     TextEmbedder,
-    TextEntities,
-    TextEntity,
-    TextLabel,
     TrainingError,
     TuneReport,
     TuneSettings,
     UnfinishedBuild,
-    VariantsRecipe,
-    VariantsReport,
     WeightsError,
-    analyze_anisotropy,
-    analyze_attention,
-    analyze_errors,
-    analyze_heads,
-    analyze_variants,
-    export_index,
-    import_index,
     load_recipe,
-    map_index,
     open_index,
     pretrain,
-    save_with_map,
     set_progress,
-    train_answerer,
     train_bi_encoder,
-    train_classifier,
     train_cross_encoder,
-    train_tagger,
-    write_errors,
-    write_map,
 )
 
 Floats = NDArray[np.float32]
@@ -206,6 +174,7 @@ def search(index: Index) -> Hits:
     assert_type(hits[0].stages, Mapping[str, StageScore])
     document = Document("d1", hits[0].text, metadata=hits[0].metadata)
     assert_type(document.full_text, str)
+    assert_type(engine.search("a question", answer_depth=3)[0].answer, HitAnswer | None)
     return hits
 
 
@@ -222,64 +191,13 @@ def rerank() -> None:
     assert_type(first["score"], float)
 
 
-def predict(index: Index) -> None:
-    predictor = Predictor("a-classifier", device="cpu", precision="fp32")
-    assert_type(predictor.classify(["a text", ("a text", "another")]), list[TextLabel])
-    found = predictor.tag(["a text"])
-    assert_type(found, list[TextEntities])
-    assert_type(found[0].entities, tuple[TextEntity, ...])
-    assert_type(predictor.tag_words([["a", "text"]]), list[list[str]])
-    assert_type(predictor.answer([("a question", "a text")]), list[TextAnswer])
-    for prediction in predictor.predict(["a text"]):
-        assert_type(prediction.to_row(), dict[str, object])
-    engine = SearchEngine(index, reader=Predictor("a-reader"))
-    assert_type(engine.search("a question", answer_depth=3)[0].answer, HitAnswer | None)
-
-
 def train() -> None:
     recipe = load_recipe(BiEncoderRecipe, "bi-encoder", "mnrl-nli", ["seed=1"])
     assert_type(recipe, BiEncoderRecipe)
     assert_type(train_bi_encoder(recipe, Path("run")).last, Path)
     pairs = load_recipe(CrossEncoderRecipe, "cross-encoder", "nli")
     train_cross_encoder(pairs, Path("run"), resume=True)
-    reviews = load_recipe(ClassifyRecipe, "classify", "sst2")
-    train_classifier(reviews, Path("run"), resume=True)
-    train_tagger(load_recipe(TagRecipe, "tag", "wnut17"), Path("run"))
-    train_answerer(load_recipe(AnswerRecipe, "qa", "squad"), Path("run"))
     pretrain(load_recipe(PretrainRecipe, "pretrain", "bert-tiny"), Path("run"))
-
-
-def exchange(index: Index) -> None:
-    report = export_index(index, "parquet", "a.parquet", columns=["year"])
-    assert_type(report, ExportReport)
-    assert_type(report.query, str)
-    assert_type(import_index("a.parquet", "b.index", model="a-model", metric="dot"), Index)
-
-
-def analyze(index: Index) -> None:
-    drawn = map_index(index, settings=MapSettings(points=1000), clusters=5, queries=["a question"])
-    assert_type(drawn, CorpusMap)
-    assert_type(drawn.layout, Floats)
-    assert_type(drawn.groups(), list[list[int]])
-    assert_type(write_map(drawn, "map", parquet=True), list[Path])
-    report = analyze_anisotropy("a-model", ["a text"], sts=["pairs.tsv"], most_texts=100, seed=1)
-    assert_type(report, AnisotropyReport)
-    assert_type(report.layers[0].token_cosine, float)
-    assert_type(report.write("runs"), list[Path])
-    save_with_map("a-model", report.remedies["whitening"], "whitened")
-    maps = analyze_attention("a-model", "a text", "another", device="cpu")
-    assert_type(maps, AttentionMaps)
-    assert_type(maps.heads[0].entropy, float)
-    assert_type(analyze_heads("a-model", ["a text"], sts="pairs.tsv"), HeadReport)
-    errors = analyze_errors("runs/scifact.json", data="data", worst=10)
-    assert_type(errors, list[ErrorReport])
-    assert_type(errors[0].slices[0].worse, bool)
-    assert_type(write_errors(errors, "runs/errors"), list[Path])
-    settings = VariantsRecipe(corpus=("texts",), held_out=("others",), tokens=1_000_000)
-    assert_type(settings.ordered, list[str])
-    compared = analyze_variants("variants.toml", "runs/variants", seeds=2, minutes=60)
-    assert_type(compared, VariantsReport)
-    assert_type(compared.tables["tokens"]["bert"]["held-out MLM loss"].mean, float)
 
 
 def progress() -> None:
@@ -300,9 +218,3 @@ def failures() -> list[type[SbertSearchError]]:
         *(IndexLocked, IndexStoreError, ModelError, ModelMismatch, NoLexicalData, NotAnIndex),
         *(ClusterError, LostShards, QueryError, TrainingError, UnfinishedBuild, WeightsError),
     ]
-
-
-def cluster(corpus: Path, out: Path) -> None:
-    with RayRunner("10.0.0.1:6379", workers=3) as runner:
-        assert_type(runner, RayRunner)
-        assert_type(Index.build(corpus, out=out, runner=runner), Index)

@@ -11,13 +11,11 @@ from torch import nn
 from sbert_search.base.device import resolve_device
 from sbert_search.base.files import remove_tree
 from sbert_search.embed.embedder import Embedder
+from sbert_search.errors import ConfigError
 from sbert_search.evaluate.perplexity import evaluate_masked
 from sbert_search.evaluate.retrieval import evaluate_retrieval
 from sbert_search.evaluate.similarity import evaluate_sts
 from sbert_search.evaluate.tasks import Kind, distinct_tasks, find_task
-from sbert_search.heads.evaluation import evaluate_classify
-from sbert_search.heads.predictor import Predictor
-from sbert_search.heads.training.classify import ClassifyRecipe, train_classifier
 from sbert_search.lab.variants.pieces import Piece, Reading, Result
 from sbert_search.lab.variants.recipe import TEACHER, Tuning, VariantsRecipe, pretrain_recipe
 from sbert_search.models.bi_encoder import BiEncoder
@@ -34,6 +32,7 @@ from sbert_search.train.loop.log import LOG, read_log
 from sbert_search.train.pretrain import build, pretrain
 from sbert_search.train.recipe import load_recipe
 from sbert_search.train.run import MODEL
+from sbert_search.wings import installed
 
 _ENCODED = 512  # largest number of texts whose encoding is timed
 _HELD_OUT = 512  # largest number of examples for the held-out loss
@@ -175,6 +174,12 @@ class Measuring:
         return self._scores("retrieval", self.recipe.retrieval, self._open(tuned), "pairs")
 
     def _classify(self, model: Path, scratch: Path, seed: int) -> dict[str, float]:
+        if "heads" not in installed():
+            raise ConfigError("The classifier of a comparison needs heads, which is not installed.")
+        from sbert_search.heads.evaluation import evaluate_classify
+        from sbert_search.heads.predictor import Predictor
+        from sbert_search.heads.training.classify import ClassifyRecipe, train_classifier
+
         tuning = self.recipe.classifier
         assert tuning is not None
         if not (scratch / MODEL).is_dir():

@@ -21,7 +21,7 @@ def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return "notes.index"
 
 
-def _rows(capsys: pytest.CaptureFixture[str]) -> dict[str, tuple[object, str]]:
+def shown_rows(capsys: pytest.CaptureFixture[str]) -> dict[str, tuple[object, str]]:
     lines = map(json.loads, capsys.readouterr().out.splitlines())
     return {row["option"]: (row["value"], row["from"]) for row in lines}
 
@@ -35,7 +35,7 @@ def test_the_command_line_wins_over_the_environment_and_that_over_the_file(
     )
     monkeypatch.setenv("SBERT_SEARCH_MODEL", "of the environment")
     assert run(["--show-config", "search", index, "tide", "-k", "3", "--json"]) == 0
-    shown = _rows(capsys)
+    shown = shown_rows(capsys)
     assert shown["k"] == (3, "command line")
     assert shown["mode"] == ("lexical", "sbert-search.toml")
     assert shown["device"] == ("cpu", "sbert-search.toml")
@@ -47,18 +47,6 @@ def test_the_command_line_wins_over_the_environment_and_that_over_the_file(
     assert line.split() == ["chunk-tokens", "64", "sbert-search.toml"]
 
 
-def test_keys_and_passwords_are_not_shown(
-    index: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("SBERT_SEARCH_API_KEY", "secret")
-    url = "http://me:secret@host:1"
-    line = ["index", "export", index, "--to", "qdrant", "--url", url, "--json"]
-    assert run(["--show-config", *line]) == 0
-    shown = _rows(capsys)
-    assert shown["url"] == ("http://host:1", "command line")
-    assert shown["api-key"] == ("***", "environment, SBERT_SEARCH_API_KEY")
-
-
 def test_a_model_for_all_commands_does_not_replace_that_of_an_index(
     index: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -68,7 +56,7 @@ def test_a_model_for_all_commands_does_not_replace_that_of_an_index(
     assert run(["index", "add", index, "more.jsonl"]) == 0
     capsys.readouterr()
     assert run(["--show-config", "search", index, "tide", "--json"]) == 0
-    assert _rows(capsys)["model"] == (None, "default")
+    assert shown_rows(capsys)["model"] == (None, "default")
     assert run(["index", "build", "more.jsonl", "--out", "new.index"]) == 0
     assert Index.open("new.index").identity.name == "hashing:8"
 
@@ -80,24 +68,24 @@ def test_a_precision_for_all_commands_is_not_for_those_that_lack_it(
 
     def value(*command: str) -> tuple[object, str]:
         assert run(["--show-config", *command, "--json"]) == 0
-        return _rows(capsys)["precision"]
+        return shown_rows(capsys)["precision"]
 
     file.write_text('precision = "fp16"\n')
-    assert value("predict") == value("search") == ("fp16", "sbert-search.toml")
-    assert value("pretrain") == value("train", "tag") == ("auto", "default")
+    assert value("fill-mask") == value("search") == ("fp16", "sbert-search.toml")
+    assert value("pretrain") == value("train", "bi-encoder") == ("auto", "default")
     file.write_text('precision = "int8"\n')
     assert value("search") == value("eval", "sts") == ("int8", "sbert-search.toml")
-    assert value("predict") == ("auto", "default")
-    assert value("eval", "qa") == ("fp32", "default")
+    assert value("fill-mask") == ("auto", "default")
+    assert value("eval", "mlm") == ("fp32", "default")
     monkeypatch.setenv("SBERT_SEARCH_PRECISION", "fastest")
-    assert value("predict") == ("auto", "default")
+    assert value("fill-mask") == ("auto", "default")
     assert value("search") == ("fastest", "environment, SBERT_SEARCH_PRECISION")
     monkeypatch.setenv("SBERT_SEARCH_PRECISION", "int9")
-    assert run(["--show-config", "predict"]) == 2
+    assert run(["--show-config", "fill-mask"]) == 2
     monkeypatch.delenv("SBERT_SEARCH_PRECISION")
-    for text in ('[predict]\nprecision = "int8"', '\nprecision = "int9"'):
+    for text in ('[fill-mask]\nprecision = "int8"', '\nprecision = "int9"'):
         file.write_text(text)
-        assert run(["--show-config", "predict"]) == 2
+        assert run(["--show-config", "fill-mask"]) == 2
         assert "sbert-search.toml:2: precision: 'int" in capsys.readouterr().err
 
 
@@ -207,7 +195,7 @@ def test_lists_and_flags_are_those_of_the_command_line(
         "json = true\n[search]\nlike = ['3']\nquiet = true\nhighlight = false\n"
     )
     assert run(["--show-config", "search"]) == 0
-    shown = _rows(capsys)
+    shown = shown_rows(capsys)
     assert shown["json"] == shown["quiet"] == (True, "sbert-search.toml")
     assert shown["like"] == ("('3',)", "sbert-search.toml")
     assert shown["highlight"] == (False, "sbert-search.toml")
@@ -249,26 +237,34 @@ def test_a_file_that_is_absent_is_refused(capsys: pytest.CaptureFixture[str]) ->
     assert "absent.toml" in capsys.readouterr().err
 
 
+DEFAULTS = (
+    "[search]\ndense-weight = 0.7\nfusion = 'rrf'\nrerank-depth = 20\ngroup-size = 3\n"
+    "answer-depth = 2\nfuzzy = 1\n"
+)
+
+
+def assert_defaults_do_not_stop(
+    line: list[str], index: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["search", index, "tide", "-k", "1", "--json", *line]) == 0, capsys.readouterr()
+    for option in ("--rerank-depth", "--group-size", "--answer-depth"):
+        assert run(["search", index, "tide", option, "2", *line]) == 2
+        assert f"{option} needs --" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     "line",
     [
         ["--mode", "dense"],
         ["--mode", "lexical"],
         ["--mode", "dense", "--plain"],
-        ["--runner", "local"],
     ],
 )
 def test_a_default_without_effect_does_not_stop_a_search(
     line: list[str], index: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    Path("sbert-search.toml").write_text(
-        "[search]\ndense-weight = 0.7\nfusion = 'rrf'\nrerank-depth = 20\ngroup-size = 3\n"
-        "answer-depth = 2\nfuzzy = 1\n" + ("workers = 2\n" if "--runner" in line else "")
-    )
-    assert run(["search", index, "tide", "-k", "1", "--json", *line]) == 0, capsys.readouterr()
-    for option in ("--rerank-depth", "--group-size", "--answer-depth"):
-        assert run(["search", index, "tide", option, "2", *line]) == 2
-        assert f"{option} needs --" in capsys.readouterr().err
+    Path("sbert-search.toml").write_text(DEFAULTS)
+    assert_defaults_do_not_stop(line, index, capsys)
 
 
 def test_cut_texts_have_no_passages_of_a_default_size(

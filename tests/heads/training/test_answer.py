@@ -31,7 +31,6 @@ from sbert_search.models.question_answerer import QuestionAnswerer
 from sbert_search.models.side_file import SideFile, read_side_file
 from sbert_search.records import Answer, Question
 from sbert_search.train.recipe import load_recipe, shipped_recipes
-from tests.heads.test_predictor import answerer
 from tests.heads.training.small import (
     QUICK,
     asked_devices,
@@ -39,7 +38,7 @@ from tests.heads.training.small import (
     encoder_folder,
     write_rows,
 )
-from tests.models.tiny import TEXTS
+from tests.models.tiny import TEXTS, tiny_answerer
 from tests.train.small import unlike
 
 WORDS = ["the", "sun", "far", "away", "and", "then"]
@@ -95,7 +94,7 @@ def test_answers_are_learned_and_transformers_computes_the_logits(
 def test_a_model_is_measured_by_the_answers_that_it_predicts(
     tmp_path: Path, side: SideFile
 ) -> None:
-    model = answerer(tmp_path, side)
+    model = tiny_answerer(tmp_path, side)
     text = "the cat sat on the mat and then a dog ran far away in the red sun"
     asked = [Question(str(n), TEXTS[n], text, (Answer(start=0, text=text[:11]),)) for n in range(3)]
     found = Predictor(model).answer([(question.text, text) for question in asked])

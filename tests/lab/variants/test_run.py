@@ -13,7 +13,7 @@ from sbert_search.base.device import resolve_device
 from sbert_search.base.processor import cpu
 from sbert_search.errors import ConfigError
 from sbert_search.lab.variants.measuring import Measuring
-from sbert_search.lab.variants.pieces import Piece, Pieces, Result
+from sbert_search.lab.variants.pieces import Piece, Pieces, Reading, Result
 from sbert_search.lab.variants.recipe import load_variants, with_data
 from sbert_search.lab.variants.run import analyze_variants
 from sbert_search.lab.variants.table import VariantsReport
@@ -169,3 +169,11 @@ def test_a_checkpoint_of_an_interruption_is_no_reading(
     readings = measuring.pretrain(piece, None)["readings"]
     assert [reading["step"] for reading in readings] == [steps[0], *steps[2:]]
     assert all(reading["figures"] for reading in readings)
+
+
+def test_a_classifier_needs_heads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    measuring = Measuring(load_variants(write_comparison(tmp_path)), tmp_path, tmp_path, "cpu")
+    reading: Reading = {"step": 1, "tokens": 1, "processor_seconds": 1.0, "figures": {}}
+    monkeypatch.setattr("sbert_search.lab.variants.measuring.installed", dict)
+    with pytest.raises(ConfigError, match="needs heads, which is not installed"):
+        measuring.measure(Piece("classify", "bert", 0, "tokens"), reading)

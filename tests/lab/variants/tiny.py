@@ -10,7 +10,9 @@ from tests.train.words import WORDS, write_texts, write_vocabulary
 SHAPE = {"layers": 1, "hidden_size": 16, "heads": 2, "intermediate_size": 16, "max_positions": 32}
 
 
-def write_comparison(folder: Path, *, families: tuple[str, ...] = ("bert", "albert")) -> Path:
+def write_comparison(
+    folder: Path, *, families: tuple[str, ...] = ("bert", "albert"), classifier: bool = True
+) -> Path:
     """Write a recipe and its data below a folder; return the recipe."""
     write_vocabulary(folder / "vocabulary")
     write_texts(folder / "train.jsonl", 60, sentences=3, words=8)
@@ -85,6 +87,9 @@ recipe = "sst2"
 {tuning.format(file="reviews.jsonl", more=', "data.held_out=0", "max_len=24"')}
 """
     )
+    if not classifier:  # its table is the last one
+        text = file.read_text().replace('classify = ["@/reviews.jsonl"]\n', "")
+        file.write_text(text.partition("[classifier]")[0])
     return file
 
 

@@ -15,12 +15,9 @@ from sbert_search.serve.access import AccessTokens
 from sbert_search.serve.opening import ServeSettings, open_served
 from sbert_search.serve.problems import Problem
 from sbert_search.serve.state import Served
-from tests.cluster.conftest import cluster
 from tests.cluster.processes import LocalCluster, LocalRunner
 from tests.index.shards.test_index import some_rows
 from tests.serve.mcp.test_tools import call
-
-__all__ = ["cluster"]  # a fixture
 
 
 def served(folder: Path, runner: LocalRunner) -> Served:

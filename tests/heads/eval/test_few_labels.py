@@ -12,7 +12,7 @@ import pytest
 
 from tests.cli.process import ROOT
 from tests.eval.conftest import Script, assert_no_paths
-from tests.eval.test_task_heads import packed
+from tests.heads.eval.test_task_heads import packed
 from tests.heads.training.test_classify import texts
 
 with pytest.MonkeyPatch.context() as patch:
