@@ -54,8 +54,8 @@ def rows(count: int) -> tuple[str, list[LabelledText], list[LabelledText]]:
 
 def ours(precision: str, train: Sequence[LabelledText], dev: Sequence[LabelledText]) -> Measured:
     """Train with this package."""
-    from sbert_search.heads.training.classify import ClassifyRecipe, train_classifier
-    from sbert_search.heads.training.labelled_rows import encode_rows, predict_logits
+    from sbert_search.heads.train_classifier import ClassifyRecipe, train_classifier
+    from sbert_search.heads.training_rows import encode_rows, predict_logits
     from sbert_search.models.sequence_classifier import SequenceClassifier
     from sbert_search.train.recipe import load_recipe
 

@@ -20,12 +20,11 @@ from common import Figure, Results, compare, rate, repeats_of
 from texts import data_folder, sentences
 
 from sbert_search.base.device import Precision
+from sbert_search.heads.labelled_spans import read_questions, read_tagged_tokens
 from sbert_search.heads.predictor import Predictor
 from sbert_search.models.loading.resolve import resolve_model
-from sbert_search.models.question_answerer import QuestionAnswerer
 from sbert_search.models.sequence_classifier import SequenceClassifier
-from sbert_search.models.token_classifier import TokenClassifier
-from sbert_search.text.labelled.spans import read_questions, read_tagged_tokens
+from sbert_search.models.token_classifier import QuestionAnswerer, TokenClassifier
 from sbert_search.text.labelled.texts import read_labelled_texts
 
 BATCH, MAX_LEN = 32, 128

@@ -41,7 +41,7 @@ from sbert_search.base.progress import note
 from sbert_search.embed.embedder import Embedder
 from sbert_search.evaluate.metrics.significance import mean_interval
 from sbert_search.heads.predictor import Predictor
-from sbert_search.heads.training.classify import ClassifyRecipe, train_classifier
+from sbert_search.heads.train_classifier import ClassifyRecipe, train_classifier
 from sbert_search.models.sequence_classifier import SequenceClassifier
 from sbert_search.train.recipe import load_recipe
 

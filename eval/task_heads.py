@@ -38,9 +38,9 @@ from task_heads_trials import PARTS, TASKS, Run, Task, plan
 
 from sbert_search.base.files import remove_tree, replace_file
 from sbert_search.base.progress import note
-from sbert_search.heads.training.answer import AnswerRecipe, train_answerer
-from sbert_search.heads.training.classify import ClassifyRecipe, train_classifier
-from sbert_search.heads.training.tag import TagRecipe, train_tagger
+from sbert_search.heads.train_answerer import AnswerRecipe, train_answerer
+from sbert_search.heads.train_classifier import ClassifyRecipe, train_classifier
+from sbert_search.heads.train_tagger import TagRecipe, train_tagger
 from sbert_search.models.loading.folder import read_folder
 from sbert_search.models.loading.resolve import resolve_model
 from sbert_search.train.loop.checkpoint import checkpoints

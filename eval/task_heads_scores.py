@@ -8,19 +8,18 @@ from pathlib import Path
 import numpy as np
 from task_heads_trials import Task
 
-from sbert_search.evaluate.metrics.calibration import expected_calibration_error, probabilities
-from sbert_search.heads.training.answer_scores import answer_metrics
-from sbert_search.heads.training.labelled_rows import (
+from sbert_search.heads.calibration import expected_calibration_error, probabilities
+from sbert_search.heads.labelled_spans import read_questions, read_tagged_tokens
+from sbert_search.heads.train_answerer import answer_metrics
+from sbert_search.heads.training_rows import (
     dev_metrics,
     encode_rows,
     predict_logits,
+    tag_metrics,
     targets_of,
 )
-from sbert_search.heads.training.word_rows import tag_metrics
-from sbert_search.models.question_answerer import QuestionAnswerer
 from sbert_search.models.sequence_classifier import SequenceClassifier
-from sbert_search.models.token_classifier import TokenClassifier
-from sbert_search.text.labelled.spans import read_questions, read_tagged_tokens
+from sbert_search.models.token_classifier import QuestionAnswerer, TokenClassifier
 from sbert_search.text.labelled.texts import read_labelled_texts
 
 KNOWN_ARTICLES = "squad/dev_a.jsonl.gz"  # articles that training has seen

@@ -12,24 +12,24 @@ if TYPE_CHECKING:
     from sbert_search.heads.results import TextEntities as TextEntities
     from sbert_search.heads.results import TextEntity as TextEntity
     from sbert_search.heads.results import TextLabel as TextLabel
-    from sbert_search.heads.training.answer import AnswerRecipe as AnswerRecipe
-    from sbert_search.heads.training.answer import train_answerer as train_answerer
-    from sbert_search.heads.training.classify import ClassifyRecipe as ClassifyRecipe
-    from sbert_search.heads.training.classify import train_classifier as train_classifier
-    from sbert_search.heads.training.tag import TagRecipe as TagRecipe
-    from sbert_search.heads.training.tag import train_tagger as train_tagger
+    from sbert_search.heads.train_answerer import AnswerRecipe as AnswerRecipe
+    from sbert_search.heads.train_answerer import train_answerer as train_answerer
+    from sbert_search.heads.train_classifier import ClassifyRecipe as ClassifyRecipe
+    from sbert_search.heads.train_classifier import train_classifier as train_classifier
+    from sbert_search.heads.train_tagger import TagRecipe as TagRecipe
+    from sbert_search.heads.train_tagger import train_tagger as train_tagger
 
 WING = Wing(
     public={
         "sbert_search.heads.predictor": ["Predictor"],
         "sbert_search.heads.results": ["TextAnswer", "TextEntities", "TextEntity", "TextLabel"],
-        "sbert_search.heads.training.answer": ["AnswerRecipe", "train_answerer"],
-        "sbert_search.heads.training.classify": ["ClassifyRecipe", "train_classifier"],
-        "sbert_search.heads.training.tag": ["TagRecipe", "train_tagger"],
+        "sbert_search.heads.train_answerer": ["AnswerRecipe", "train_answerer"],
+        "sbert_search.heads.train_classifier": ["ClassifyRecipe", "train_classifier"],
+        "sbert_search.heads.train_tagger": ["TagRecipe", "train_tagger"],
     },
     commands={
         "calibrate": Command(
-            "sbert_search.heads.commands.calibrate:calibrate",
+            "sbert_search.heads.commands:calibrate",
             line="Fit the temperature of MODEL to the labelled texts of SOURCE.",
             examples=(
                 "sbert-search calibrate run/model dev.jsonl",
@@ -38,7 +38,7 @@ WING = Wing(
             ),
         ),
         "predict": Command(
-            "sbert_search.heads.commands.predict:predict",
+            "sbert_search.heads.commands:predict",
             line="Predict with a task head for each row of SOURCE.",
             examples=(
                 "sbert-search predict run/model reviews.jsonl",
@@ -47,7 +47,7 @@ WING = Wing(
             ),
         ),
         "eval classify": Command(
-            "sbert_search.heads.commands.evaluate:classify",
+            "sbert_search.heads.commands:classify",
             examples=(
                 "sbert-search eval classify reviews.jsonl --model run/model",
                 "sbert-search eval classify sst2 --data data --model run/model",
@@ -55,7 +55,7 @@ WING = Wing(
             ),
         ),
         "eval tag": Command(
-            "sbert_search.heads.commands.evaluate:tag",
+            "sbert_search.heads.commands:tag",
             examples=(
                 "sbert-search eval tag test.conll --model run/model",
                 "sbert-search eval tag wnut17 --data data --model run/model",
@@ -63,7 +63,7 @@ WING = Wing(
             ),
         ),
         "eval qa": Command(
-            "sbert_search.heads.commands.evaluate:qa",
+            "sbert_search.heads.commands:qa",
             examples=(
                 "sbert-search eval qa questions.json --model run/model",
                 "sbert-search eval qa squad-dev-a --data data --model run/model",
@@ -71,7 +71,7 @@ WING = Wing(
             ),
         ),
         "train classify": Command(
-            "sbert_search.heads.commands.train:classify",
+            "sbert_search.heads.commands:train_classify",
             examples=(
                 "sbert-search train classify sst2 --help",
                 "sbert-search train classify sst2 --set data.train=a.jsonl --out my-judge",
@@ -79,7 +79,7 @@ WING = Wing(
             ),
         ),
         "train tag": Command(
-            "sbert_search.heads.commands.train:tag",
+            "sbert_search.heads.commands:train_tag",
             examples=(
                 "sbert-search train tag wnut17 --help",
                 "sbert-search train tag wnut17 --set data.train=a.conll --out my-tagger",
@@ -87,7 +87,7 @@ WING = Wing(
             ),
         ),
         "train qa": Command(
-            "sbert_search.heads.commands.train:qa",
+            "sbert_search.heads.commands:train_qa",
             examples=(
                 "sbert-search train qa squad --help",
                 "sbert-search train qa squad --set data.train=a.jsonl --out my-reader",
@@ -97,6 +97,6 @@ WING = Wing(
     },
     parts={
         "answerer": "sbert_search.heads.predictor:Predictor",
-        "predicted columns": "sbert_search.heads.columns:PredictedColumns",
+        "predicted columns": "sbert_search.heads.predicted:PredictedColumns",
     },
 )

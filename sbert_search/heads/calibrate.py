@@ -13,7 +13,7 @@ from torch import nn
 
 from sbert_search.base.progress import note
 from sbert_search.errors import ConfigError, CorpusError
-from sbert_search.evaluate.metrics.calibration import (
+from sbert_search.heads.calibration import (
     COLDEST,
     HOTTEST,
     expected_calibration_error,

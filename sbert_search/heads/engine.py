@@ -24,9 +24,8 @@ from sbert_search.models.encoder.packed import PackedTokens
 from sbert_search.models.loading.folder import ModelDescription, ModelFolder, read_folder
 from sbert_search.models.loading.native_support import require_sane
 from sbert_search.models.loading.resolve import resolve_model
-from sbert_search.models.question_answerer import QuestionAnswerer
 from sbert_search.models.sequence_classifier import SequenceClassifier
-from sbert_search.models.token_classifier import PerTokenModel, TokenClassifier
+from sbert_search.models.token_classifier import PerTokenModel, QuestionAnswerer, TokenClassifier
 from sbert_search.text.tokens.tokenizer import Ids
 
 Head = SequenceClassifier | TokenClassifier | QuestionAnswerer

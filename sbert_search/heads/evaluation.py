@@ -12,7 +12,6 @@ import numpy as np
 
 from sbert_search.errors import EvaluationError
 from sbert_search.evaluate.manifest import Evaluation, Stopwatch, make_manifest
-from sbert_search.evaluate.metrics.calibration import expected_calibration_error, probabilities
 from sbert_search.evaluate.metrics.correlation import pearson, spearman
 from sbert_search.evaluate.metrics.heads import (
     EntityScores,
@@ -28,11 +27,12 @@ from sbert_search.evaluate.metrics.heads import (
 )
 from sbert_search.evaluate.metrics.sums import CLASSES, COUNTS
 from sbert_search.evaluate.tasks import EvalTask, TaskColumns, check_files
+from sbert_search.heads.calibration import expected_calibration_error, probabilities
+from sbert_search.heads.labelled_spans import read_questions, read_tagged_tokens
 from sbert_search.heads.predictor import Predictor, Text
 from sbert_search.models.sequence_classifier import SequenceClassifier
 from sbert_search.models.token_classifier import TokenClassifier
 from sbert_search.records import LabelledText, Question
-from sbert_search.text.labelled.spans import read_questions, read_tagged_tokens
 from sbert_search.text.labelled.texts import class_indices, read_labelled_texts
 
 PerItem = dict[str, dict[str, float]]

@@ -21,24 +21,26 @@ from sbert_search.embed.arguments import check_batch_tokens, check_integer
 from sbert_search.embed.protocol import Vectors
 from sbert_search.embed.token_budget import BatchLauncher, Started, collect_all, launch_windows
 from sbert_search.errors import ConfigError, CorpusError, ModelError
-from sbert_search.evaluate.metrics.calibration import probabilities
-from sbert_search.heads.answering import AskedText, best_answer, rows_of
+from sbert_search.heads.calibration import probabilities
 from sbert_search.heads.engine import Head, open_head, per_token_logits, require_finite
 from sbert_search.heads.results import Prediction, TaskName, TextAnswer, TextEntities, TextLabel
-from sbert_search.heads.tagging import (
+from sbert_search.heads.windows import (
+    AskedText,
     TaggingText,
+    best_answer,
     encode_parts,
+    encode_windows,
     entities_of,
+    join_words,
+    rows_of,
     tags_of_words,
     words_of,
 )
 from sbert_search.models.loading.identity import ModelIdentity
-from sbert_search.models.question_answerer import QuestionAnswerer
 from sbert_search.models.sequence_classifier import SequenceClassifier
-from sbert_search.models.token_classifier import TokenClassifier
+from sbert_search.models.token_classifier import QuestionAnswerer, TokenClassifier
 from sbert_search.text.formats.rows import excerpt
 from sbert_search.text.tokens.tokenizer import EncodedPairs
-from sbert_search.text.tokens.windows import encode_windows, join_words
 
 if TYPE_CHECKING:
     from sbert_search.base.device import Precision

@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from sbert_search.heads.training.answer_scores import answer_metrics
-from sbert_search.heads.training.labelled_rows import dev_metrics
-from sbert_search.heads.training.word_rows import tag_metrics
+from sbert_search.heads.train_answerer import answer_metrics
+from sbert_search.heads.training_rows import dev_metrics, tag_metrics
 from sbert_search.records import Answer, Question, TaggedTokens
 from tests.evaluate.test_collapsed import N, fails
 from tests.models.tiny import tiny_answerer, tiny_tagger

@@ -9,7 +9,7 @@ from typing import TypedDict
 import pytest
 
 from sbert_search.errors import ConfigError, ModelMismatch
-from sbert_search.heads.columns import PredictedColumns
+from sbert_search.heads.predicted import PredictedColumns
 from sbert_search.heads.predictor import Predictor
 from sbert_search.index.index import Index
 from sbert_search.search.engine import SearchEngine

@@ -14,13 +14,13 @@ from sklearn import metrics as sk
 
 from sbert_search.errors import CorpusError, EvaluationError
 from sbert_search.evaluate.compare import compare_runs
-from sbert_search.evaluate.metrics.calibration import expected_calibration_error
 from sbert_search.evaluate.report import write_reports
 from sbert_search.evaluate.tasks import EvalTask, Kind, TaskColumns
+from sbert_search.heads.calibration import expected_calibration_error
 from sbert_search.heads.evaluation import evaluate_classify, evaluate_qa, evaluate_tag
+from sbert_search.heads.labelled_spans import read_tagged_tokens
 from sbert_search.heads.predictor import Predictor
 from sbert_search.models.sequence_classifier import SequenceClassifier
-from sbert_search.text.labelled.spans import read_tagged_tokens
 from tests.cli.process import sbert_search
 from tests.models.tiny import TEXTS, WORDS, tiny_answerer, tiny_classifier, tiny_tagger
 

@@ -11,8 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from sbert_search.errors import ConfigError, CorpusError
-from sbert_search.heads import files
-from sbert_search.heads.files import FilePredictor
+from sbert_search.heads import predicted as files
+from sbert_search.heads.predicted import FilePredictor
 from sbert_search.heads.predictor import Predictor
 from sbert_search.text.labelled.texts import read_labelled_texts
 from tests.models.tiny import tiny_answerer, tiny_classifier, tiny_tagger

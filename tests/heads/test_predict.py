@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from sbert_search.heads.commands.predict import line_of
-from sbert_search.heads.files import PredictedRow
+from sbert_search.heads.commands import line_of
+from sbert_search.heads.predicted import PredictedRow
 from sbert_search.heads.results import TextAnswer, TextEntities, TextEntity
 from sbert_search.index.index import Index
 from tests.cli.process import sbert_search

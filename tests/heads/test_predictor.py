@@ -13,15 +13,13 @@ import torch
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from sbert_search.errors import ConfigError, CorpusError, ModelError
-from sbert_search.heads.answering import AskedText, best_answer
 from sbert_search.heads.engine import Head
 from sbert_search.heads.predictor import Predictor
 from sbert_search.heads.results import TextEntities, TextLabel
-from sbert_search.heads.tagging import words_of
+from sbert_search.heads.windows import AskedText, Window, best_answer, encode_windows, words_of
 from sbert_search.models.encoder.packed import PackedTokens
-from sbert_search.models.question_answerer import QuestionAnswerer
 from sbert_search.models.side_file import SideFile
-from sbert_search.text.tokens.windows import Window, encode_windows
+from sbert_search.models.token_classifier import QuestionAnswerer
 from tests.models.tiny import (
     PAIRS,
     TEXTS,

@@ -2,7 +2,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sbert_search.models.question_answerer import best_spans
+from sbert_search.models.token_classifier import best_spans
 
 
 @given(st.integers(1, 8), st.integers(1, 9), st.integers(1, 70), st.integers(0, 99))

@@ -20,9 +20,8 @@ from sbert_search.models.losses.logits import (
     squared_error,
 )
 from sbert_search.models.losses.token import IGNORED, token_cross_entropy
-from sbert_search.models.question_answerer import QuestionAnswerer
 from sbert_search.models.sequence_classifier import SequenceClassifier
-from sbert_search.models.token_classifier import PerTokenModel, TokenClassifier
+from sbert_search.models.token_classifier import PerTokenModel, QuestionAnswerer, TokenClassifier
 from sbert_search.train.loop.optim import OptimConfig, make_optimizer
 from tests.parity.family import assert_close, assert_same_parameters, mask_of
 from tests.parity.folders import bare

@@ -178,7 +178,7 @@ class Measuring:
             raise ConfigError("The classifier of a comparison needs heads, which is not installed.")
         from sbert_search.heads.evaluation import evaluate_classify
         from sbert_search.heads.predictor import Predictor
-        from sbert_search.heads.training.classify import ClassifyRecipe, train_classifier
+        from sbert_search.heads.train_classifier import ClassifyRecipe, train_classifier
 
         tuning = self.recipe.classifier
         assert tuning is not None

@@ -12,9 +12,9 @@ from typing import Any
 import torch
 
 from sbert_search.config import from_mapping
-from sbert_search.heads.training.answer import AnswerRecipe, train_answerer
-from sbert_search.heads.training.classify import ClassifyRecipe, train_classifier
-from sbert_search.heads.training.tag import TagRecipe, train_tagger
+from sbert_search.heads.train_answerer import AnswerRecipe, train_answerer
+from sbert_search.heads.train_classifier import ClassifyRecipe, train_classifier
+from sbert_search.heads.train_tagger import TagRecipe, train_tagger
 from sbert_search.train.loop.checkpoint import checkpoints
 from sbert_search.train.loop.step import Stepper
 from tests.heads.training.small import QUICK, encoder_folder, write_rows

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from sbert_search.errors import ConfigError
-from sbert_search.heads.training.adversarial import (
+from sbert_search.heads.adversarial import (
     AdversarialConfig,
     perturbed_by,
     squared_difference,

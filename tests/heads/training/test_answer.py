@@ -17,18 +17,19 @@ from sbert_search.config import from_mapping
 from sbert_search.errors import ConfigError, CorpusError
 from sbert_search.evaluate.metrics.heads import answer_f1
 from sbert_search.heads.predictor import Predictor
-from sbert_search.heads.training.answer import AnswerRecipe, train_answerer
-from sbert_search.heads.training.answer_scores import (
+from sbert_search.heads.train_answerer import (
     ALWAYS,
+    AnswerRecipe,
     Found,
     answer_metrics,
     best_threshold,
     score_answers,
+    train_answerer,
 )
-from sbert_search.heads.training.answer_windows import WindowConfig, WindowRows
+from sbert_search.heads.training_rows import WindowConfig, WindowRows
 from sbert_search.models.encoder.packed import PackedTokens
-from sbert_search.models.question_answerer import QuestionAnswerer
 from sbert_search.models.side_file import SideFile, read_side_file
+from sbert_search.models.token_classifier import QuestionAnswerer
 from sbert_search.records import Answer, Question
 from sbert_search.train.recipe import load_recipe, shipped_recipes
 from tests.heads.training.small import (

@@ -14,7 +14,7 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from sbert_search.config import from_mapping
 from sbert_search.errors import CheckpointError, ConfigError, CorpusError, TrainingError
-from sbert_search.heads.training.classify import ClassifyRecipe, train_classifier
+from sbert_search.heads.train_classifier import ClassifyRecipe, train_classifier
 from sbert_search.models.sequence_classifier import SequenceClassifier
 from sbert_search.models.side_file import read_side_file
 from sbert_search.train.loop import loop

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from sbert_search.heads.training.labelled_rows import dev_metrics
+from sbert_search.heads.training_rows import dev_metrics
 from sbert_search.text.labelled.texts import LabelKind
 
 

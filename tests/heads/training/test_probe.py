@@ -15,9 +15,9 @@ from sbert_search.config import from_mapping
 from sbert_search.embed.embedder import Embedder
 from sbert_search.errors import CheckpointError, ConfigError, TrainingError
 from sbert_search.heads.predictor import Predictor
-from sbert_search.heads.training.answer import train_answerer
-from sbert_search.heads.training.classify import ClassifyRecipe, train_classifier
-from sbert_search.heads.training.tag import train_tagger
+from sbert_search.heads.train_answerer import train_answerer
+from sbert_search.heads.train_classifier import ClassifyRecipe, train_classifier
+from sbert_search.heads.train_tagger import train_tagger
 from sbert_search.models.bi_encoder import BiEncoder
 from sbert_search.models.heads import Normalize
 from sbert_search.models.sequence_classifier import SequenceClassifier, trained_pooling

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from sbert_search.heads.training.classify import train_classifier
+from sbert_search.heads.train_classifier import train_classifier
 from tests.heads.training.test_classify import recipe
 from tests.train.test_run_lock import (
     assert_a_second_run_is_refused,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from sbert_search.heads.training.answer import AnswerRecipe
-from sbert_search.heads.training.classify import ClassifyRecipe
-from sbert_search.heads.training.tag import TagRecipe
+from sbert_search.heads.train_answerer import AnswerRecipe
+from sbert_search.heads.train_classifier import ClassifyRecipe
+from sbert_search.heads.train_tagger import TagRecipe
 from sbert_search.train.loop.loop import TrainConfig
 from sbert_search.train.recipe import Kind, shipped_recipes
 from tests.train.test_setting_list import assert_the_list_makes_the_recipe

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sbert_search.errors import ConfigError, CorpusError
-from sbert_search.heads.training.settings import HeadDataConfig, class_weights, split_rows
+from sbert_search.heads.training import HeadDataConfig, class_weights, split_rows
 from sbert_search.train.loop.schedule import FEWEST_ROWS
 
 
@@ -55,7 +55,7 @@ def test_too_few_held_out_rows_are_trained_on_with_a_note(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     notes: list[str] = []
-    monkeypatch.setattr("sbert_search.heads.training.settings.note", notes.append)
+    monkeypatch.setattr("sbert_search.heads.training.note", notes.append)
     keys = [str(n) for n in range(32)]
     assert split_rows(keys, keys, HeadDataConfig(train=Path("a"), held_out=0.1)) == (keys, [])
     assert "holds out 5 of 32 rows: fewer than 50 cannot show" in notes.pop()

@@ -12,14 +12,14 @@ from transformers import AutoModelForTokenClassification
 
 from sbert_search.config import from_mapping
 from sbert_search.errors import ConfigError, CorpusError, TrainingError
-from sbert_search.heads.training.tag import TagRecipe, tag_targets, train_tagger
-from sbert_search.heads.training.word_rows import WordRows, predict_emissions
+from sbert_search.heads.labelled_spans import read_tagged_tokens
+from sbert_search.heads.train_tagger import TagRecipe, tag_targets, train_tagger
+from sbert_search.heads.training_rows import WordRows, predict_emissions
 from sbert_search.models.encoder.packed import PackedTokens
 from sbert_search.models.side_file import SideFile, read_side_file
 from sbert_search.models.token_classifier import TokenClassifier
 from sbert_search.records import TaggedTokens
 from sbert_search.tag_schemes import tag_names
-from sbert_search.text.labelled.spans import read_tagged_tokens
 from sbert_search.train.recipe import load_recipe, shipped_recipes
 from tests.heads.training.small import (
     QUICK,

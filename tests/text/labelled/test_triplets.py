@@ -12,7 +12,6 @@ import pytest
 
 from sbert_search.errors import CorpusError
 from sbert_search.text.labelled.pairs import read_groups, read_pairs, read_triplets
-from sbert_search.text.labelled.spans import read_tagged_tokens
 from sbert_search.text.labelled.texts import read_labelled_texts
 
 
@@ -38,7 +37,6 @@ def test_a_file_without_rows_or_without_fields_is_named(tmp_path: Path) -> None:
         (read_groups, "groups"),
         (read_pairs, "pairs"),
         (read_labelled_texts, "labelled texts"),
-        (read_tagged_tokens, "tagged sentences"),
     )
     for read, kind in readers:
         with pytest.raises(CorpusError, match=f"t.jsonl: holds no {kind}"):

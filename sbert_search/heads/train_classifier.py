@@ -18,24 +18,25 @@ from sbert_search.base.distributed import Ranks
 from sbert_search.base.progress import note
 from sbert_search.base.seed import seed_all
 from sbert_search.errors import ConfigError, CorpusError
-from sbert_search.evaluate.metrics.calibration import fit_temperature
 from sbert_search.evaluate.metrics.correlation import METRICS, GoldScores
-from sbert_search.heads.training import adversarial
-from sbert_search.heads.training.frozen import CachedStates
-from sbert_search.heads.training.frozen_classifier import FrozenClassifier, cached_states
-from sbert_search.heads.training.labelled_rows import (
+from sbert_search.heads import adversarial
+from sbert_search.heads.calibration import fit_temperature
+from sbert_search.heads.training import (
+    CachedStates,
+    ClassWeights,
+    FrozenClassifier,
+    HeadDataConfig,
+    HeadRecipe,
+    cached_states,
+    class_weights,
+    split_rows,
+)
+from sbert_search.heads.training_rows import (
     check_targets,
     dev_metrics,
     encode_rows,
     predict_logits,
     targets_of,
-)
-from sbert_search.heads.training.settings import (
-    ClassWeights,
-    HeadDataConfig,
-    HeadRecipe,
-    class_weights,
-    split_rows,
 )
 from sbert_search.models.encoder.packed import PackedTokens
 from sbert_search.models.loading.resolve import resolve_model

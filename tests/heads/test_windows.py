@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from transformers import AutoTokenizer
 
-from sbert_search.text.tokens.windows import encode_windows
+from sbert_search.heads.windows import encode_windows
 from tests.models.tiny import tiny_tokenizer
 
 QUESTION, CONTEXT = "the cat sat?", "a dog ran far away, then it slept in the red sun. the end" * 2

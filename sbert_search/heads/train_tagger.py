@@ -19,22 +19,19 @@ from sbert_search.base.device import resolve_device
 from sbert_search.base.distributed import Ranks
 from sbert_search.base.seed import seed_all
 from sbert_search.errors import ConfigError, CorpusError, TrainingError
-from sbert_search.evaluate.metrics.calibration import fit_temperature
-from sbert_search.heads.training import adversarial
-from sbert_search.heads.training.frozen import CachedStates, train_only
-from sbert_search.heads.training.settings import (
+from sbert_search.heads import adversarial
+from sbert_search.heads.calibration import fit_temperature
+from sbert_search.heads.labelled_spans import read_tagged_tokens
+from sbert_search.heads.training import (
+    CachedStates,
     ClassWeights,
     HeadDataConfig,
     HeadRecipe,
     class_weights,
     split_rows,
+    train_only,
 )
-from sbert_search.heads.training.word_rows import (
-    WordInputs,
-    WordRows,
-    predict_emissions,
-    tag_metrics,
-)
+from sbert_search.heads.training_rows import WordInputs, WordRows, predict_emissions, tag_metrics
 from sbert_search.models.loading.resolve import resolve_model
 from sbert_search.models.losses.logits import class_cross_entropy
 from sbert_search.models.side_file import SideFile, read_side_file, write_side_file
@@ -49,7 +46,6 @@ from sbert_search.tag_schemes import (
     tag_names,
     tags_of,
 )
-from sbert_search.text.labelled.spans import read_tagged_tokens
 from sbert_search.train.loop.batching import Batches, Rows
 from sbert_search.train.loop.loop import Result
 from sbert_search.train.loop.objective import Batch, Losses, Objective, Sum
@@ -62,7 +58,7 @@ _LOSS = "tags"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TagColumns:
-    """Names of columns; None: the usual names, listed in `text.labelled.spans`."""
+    """Names of columns; None: the usual names, listed in `heads.labelled_spans`."""
 
     tokens: str | None = None  # list of tokens
     tags: str | None = None  # list of tags

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from transformers import AutoTokenizer
 
+from sbert_search.heads.windows import TRUNCATED, encode_words, join_words
 from sbert_search.models.loading.folder import load_tokenizer, read_folder
-from sbert_search.text.tokens.windows import TRUNCATED, encode_words, join_words
 from tests.models.tiny import tiny_tokenizer
 from tests.parity.folders import bare
 

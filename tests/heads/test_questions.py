@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from sbert_search.errors import CorpusError
+from sbert_search.heads.labelled_spans import read_questions
 from sbert_search.records import Answer, Question
-from sbert_search.text.labelled.spans import read_questions
 
 CONTEXT = "Oslo is the capital of Norway."
 ASKED = {"id": "1", "question": " What is Oslo? ", "context": CONTEXT}

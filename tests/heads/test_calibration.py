@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from sbert_search.evaluate.metrics.calibration import (
+from sbert_search.heads.calibration import (
     COLDEST,
     HOTTEST,
     expected_calibration_error,

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from sbert_search.errors import CorpusError
-from sbert_search.text.labelled.spans import read_tagged_tokens
+from sbert_search.heads.labelled_spans import read_tagged_tokens
 
 COLUMNS = """-DOCSTART- -X- O
 
@@ -113,3 +113,13 @@ def test_bad_files(tmp_path: Path, name: str, content: str, message: str) -> Non
     with pytest.raises(CorpusError) as error:
         read_tagged_tokens(path)
     assert message in str(error.value)
+
+
+def test_a_file_without_rows_or_without_fields_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "t.jsonl"
+    path.write_text("")
+    with pytest.raises(CorpusError, match=r"t\.jsonl: holds no tagged sentences"):
+        read_tagged_tokens(path)
+    path.write_text("{}\n")
+    with pytest.raises(CorpusError, match=r"no \w+ column, since the first rows have"):
+        read_tagged_tokens(path)

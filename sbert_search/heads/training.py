@@ -1,0 +1,304 @@
+"""What the trainings of all heads share: their settings, and training of the head only."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal, TypeVar
+
+import numpy as np
+import torch
+import xxhash
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from sbert_search.base import arrays as npy
+from sbert_search.base import files
+from sbert_search.base.progress import note, progress
+from sbert_search.errors import ConfigError, CorpusError
+from sbert_search.heads.adversarial import AdversarialConfig
+from sbert_search.models.encoder.encoder import Encoder
+from sbert_search.models.sequence_classifier import SequenceClassifier
+from sbert_search.text.labelled.texts import LabelKind
+from sbert_search.text.tokens.batching import TOKENS_AT_ONCE, token_batches
+from sbert_search.train.data.token_table import TokenTable
+from sbert_search.train.loop.batching import Rows
+from sbert_search.train.loop.loop import TrainConfig
+from sbert_search.train.loop.schedule import FEWEST_ROWS
+
+T = TypeVar("T")
+Tune = Literal["full", "head", "probe"]
+ClassWeights = Literal["none", "balanced"] | tuple[float, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HeadDataConfig:
+    """The data files of a task head."""
+
+    train: Path | tuple[Path, ...]  # file or files to train on
+    dev: Path | None = None  # file for the dev metrics
+    held_out: float = 0.0  # without `dev`: share of the rows held out, unless that is too few
+    limit: int | None = None  # maximum number of training rows, those with the smallest hashes
+
+    def __post_init__(self) -> None:
+        if not self.files:
+            raise ConfigError("data.train is an empty list; name at least one file.")
+        if not 0 <= self.held_out < 1:
+            raise ConfigError(f"data.held_out is {self.held_out}; use 0 to below 1.")
+        if self.limit is not None and self.limit < 1:
+            raise ConfigError(f"data.limit is {self.limit}; it must be at least 1.")
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """The training files."""
+        return (self.train,) if isinstance(self.train, Path) else self.train
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeadRecipe(TrainConfig):
+    """Settings of every training run of a task head."""
+
+    model: str | None = None  # folder or name of an encoder; None: the installed all-MiniLM-L6-v2
+    random_weights: bool = False  # start from random weights in the shape of `model`
+    max_len: int = 128  # maximum tokens of a text or pair
+    tune: Tune = "full"  # all, the head, or one linear layer that is fitted to convergence (probe)
+    adversarial: AdversarialConfig = field(default_factory=AdversarialConfig)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.adversarial.kind != "none" and self.tune != "full":
+            raise ConfigError(
+                f"adversarial.kind is {self.adversarial.kind}, which changes the embeddings of the "
+                f"encoder, but tune is {self.tune}; set tune=full."
+            )
+
+
+def split_rows(
+    rows: Sequence[T], keys: Sequence[str], data: HeadDataConfig
+) -> tuple[list[T], list[T]]:
+    """Split the training rows into those to train on and those held out, by hashes of their keys.
+
+    Whether a row is held out depends only on its key, so copies of a row are all on one side. With
+    a limit, the rows with the smallest hashes are kept, so a smaller limit gives a subset of the
+    rows of a larger one. If fewer rows would be held out than a checkpoint can be chosen by, a note
+    says so, and all rows are to train on.
+
+    Args:
+        rows: All rows of the training files.
+        keys: Text of each row; rows with equal keys have equal hashes.
+        data: The settings ``held_out`` and ``limit``.
+
+    Raises:
+        CorpusError: No row is left to train on.
+    """
+    share = 0.0 if data.dev else data.held_out
+    hashes = [xxhash.xxh3_64_intdigest(key.encode()) / 2**64 for key in keys]
+    held = [row for row, place in zip(rows, hashes, strict=True) if place >= 1 - share]
+    if share and len(held) < FEWEST_ROWS:
+        note(
+            f"data.held_out is {share}, which holds out {len(held)} of {len(rows):,} rows: fewer "
+            f"than {FEWEST_ROWS} cannot show which checkpoint is best. The run trains on them too, "
+            "and the model of the last step is the result."
+        )
+        share, held = 0.0, []
+    kept = [(place, n) for n, place in enumerate(hashes) if place < 1 - share]
+    if not kept:
+        raise CorpusError(
+            f"data.held_out is {data.held_out}: none of {len(rows):,} rows is left to train on. "
+            "Change it, or name a file with data.dev."
+        )
+    chosen = sorted(n for _, n in sorted(kept)[: data.limit])
+    return [rows[n] for n in chosen], held
+
+
+def class_weights(
+    chosen: ClassWeights, kind: LabelKind, labels: Sequence[str], targets: NDArray[np.generic]
+) -> Tensor | None:
+    """Return the weight of each class, float32 (labels,); None: all weights are 1.
+
+    If each item has one class, the weights are scaled so that their mean over the items is 1.
+
+    Args:
+        chosen: "none", "balanced", or the weight of each class. The balanced weight of a class is
+            1 / (number of items with the class). If an item may have several classes, it is
+            (number of items without the class) / (number with it). A count of 0 is replaced by 1.
+        kind: What the label of an item is. A number has no class, so the result is None.
+        labels: Names of the classes.
+        targets: Class of each item, int (n,), or 1 for each of its classes, (n, labels).
+
+    Raises:
+        ConfigError: The number of weights is not that of the classes, or a weight is not finite or
+            not above 0.
+    """
+    if chosen == "none" or kind == "number":
+        return None
+    matrix = np.eye(len(labels))[targets] if kind == "class" else targets.astype(float)
+    counts = matrix.sum(axis=0)
+    if chosen == "balanced":
+        without = np.maximum(len(matrix) - counts, 1) if kind == "several" else 1
+        values = without / np.maximum(counts, 1)
+    elif len(chosen) != len(labels):
+        raise ConfigError(
+            f"class_weights has {len(chosen)} values; the {len(labels)} classes are "
+            f"{', '.join(labels)}. Give one for each."
+        )
+    else:
+        values = np.array(chosen, dtype=float)
+        if not (np.isfinite(values) & (values > 0)).all():
+            raise ConfigError(
+                f"class_weights is {list(chosen)}; each weight must be finite and above 0."
+            )
+    if kind == "class":
+        values = values * counts.sum() / (values * counts).sum()
+    return torch.tensor(values, dtype=torch.float32)
+
+
+class CachedStates:
+    """The encoder's output states of the training rows, which a head reads, memory-mapped.
+
+    Attributes:
+        states: The states of all rows, float32 (states, hidden).
+        starts: Index of the first state of each row, then the number of states, int64 (rows + 1,).
+        encoder: Checksum of the weights of the encoder.
+    """
+
+    def __init__(
+        self, states: NDArray[np.float32], starts: NDArray[np.int64], encoder: str
+    ) -> None:
+        self.states, self.starts, self.encoder = states, starts, encoder
+
+    @classmethod
+    def compute(
+        cls,
+        compute: Callable[[Rows], Tensor],
+        lengths: NDArray[np.int64],
+        items: Sequence[int] | NDArray[np.int64],
+        encoder: Encoder,
+        path: Path,
+    ) -> CachedStates:
+        """Compute the states of all rows and write them to a file.
+
+        Args:
+            compute: Returns the states of some rows, float (states of these rows, hidden).
+            lengths: Number of tokens of each row.
+            items: Number of states of each row.
+            encoder: The encoder that computes the states.
+            path: A temporary file. Its name is removed at the end; the system frees its space when
+                the states are no longer used.
+        """
+        starts = np.cumsum([0, *items], dtype=np.int64)
+        hidden = encoder.config.hidden_size
+        shape = (int(starts[-1]), hidden)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.unlink(missing_ok=True)
+        try:
+            # The file has the states in the order of the rows. Within each block of 1024 rows,
+            # rows of similar length are computed together.
+            with (
+                files.NewFile(path) as file,
+                progress("Encoding", len(lengths), "rows") as advance,
+                torch.no_grad(),
+            ):
+                file.write(npy.header(np.float32, shape))
+                for start in range(0, len(lengths), 1024):
+                    rows = np.arange(start, min(start + 1024, len(lengths)))
+                    size = starts[rows[-1] + 1] - starts[start]
+                    block = np.empty((size, hidden), dtype=np.float32)
+                    for part in token_batches(lengths[rows], TOKENS_AT_ONCE):
+                        computed = compute(rows[part]).float().cpu().numpy()
+                        block[_items(starts, rows[part]) - starts[start]] = computed
+                    file.write(block)
+                    advance(len(rows))
+            states = npy.read(files.map_file(path), np.float32, shape)
+        finally:
+            path.unlink(missing_ok=True)
+        return cls(states, starts, _weights_digest(encoder))
+
+    def penalty(self) -> float:
+        """Return the L2 penalty of the weights of a linear layer on the states.
+
+        It is 1, as in the logistic regression of scikit-learn, for states of norm 1. It grows with
+        the square of their norm, so the predictions do not depend on the scale of the states.
+        """
+        blocks = np.array_split(self.states, len(self.states) // 4096 + 1)
+        return sum(float(np.vdot(each, each)) for each in blocks) / len(self.states)
+
+    def fingerprint(self, data: str) -> str:
+        """Add the encoder to the checksum of the data: no run resumes with another encoder."""
+        return f"{data}, frozen encoder {self.encoder}"
+
+    def take(self, rows: Rows) -> Tensor:
+        """Return the states of some rows, float32 (states of these rows, hidden)."""
+        return torch.from_numpy(self.states[_items(self.starts, rows)])
+
+
+def _weights_digest(encoder: Encoder) -> str:
+    digest = xxhash.xxh3_128()
+    for name, tensor in encoder.state_dict().items():
+        digest.update(name.encode())
+        digest.update(tensor.detach().float().cpu().contiguous().numpy())
+    return digest.hexdigest()
+
+
+def _items(starts: NDArray[np.int64], rows: Rows) -> NDArray[np.int64]:
+    sizes = starts[rows + 1] - starts[rows]
+    offsets = np.repeat(starts[rows] - np.cumsum(sizes) + sizes, sizes)
+    return offsets + np.arange(len(offsets))
+
+
+def train_only(model: nn.Module, parameters: Sequence[nn.Parameter]) -> None:
+    """Freeze all parameters of a model except ``parameters``."""
+    model.requires_grad_(False)
+    for parameter in parameters:
+        parameter.requires_grad_()
+
+
+class FrozenClassifier(nn.Module):
+    """A classifier whose encoder is frozen; its head, or a linear layer in its place, is trained.
+
+    Attributes:
+        classifier: The classifier.
+        probe: The linear layer; it starts with the weights of the classifier's last layer.
+        is_probe: Whether ``probe`` is trained; if not, both layers of the classifier's head are.
+    """
+
+    def __init__(self, classifier: SequenceClassifier, *, probe: bool) -> None:
+        super().__init__()
+        self.classifier = classifier
+        self.probe = nn.Linear(classifier.out.in_features, classifier.out.out_features)
+        self.probe.load_state_dict(classifier.out.state_dict())
+        head = [*classifier.inner.parameters(), *classifier.out.parameters()]
+        self.is_probe = probe
+        train_only(self, [*self.probe.parameters()] if probe else head)
+
+    def classify(self, states: Tensor) -> Tensor:
+        """Compute logits, float32 (batch, labels), from the states of the texts."""
+        if not self.is_probe:
+            return self.classifier.classify(states)
+        logits: Tensor = self.probe(states.to(self.probe.weight.dtype))
+        return logits
+
+    def complete(self) -> SequenceClassifier:
+        """Return the classifier; a trained probe is first written into its head."""
+        if self.is_probe:
+            self.classifier.become_linear(self.probe)
+        return self.classifier
+
+    def save(self, path: Path) -> None:
+        """Write the classifier to a folder."""
+        self.complete().save(path)
+
+
+def cached_states(
+    model: SequenceClassifier, table: TokenTable, device: torch.device, out: Path, rank: int
+) -> CachedStates:
+    """Compute the state of each row that the head reads, by the encoder without dropout."""
+    model.to(device).eval()
+    return CachedStates.compute(
+        lambda rows: model.states(table.pack(rows).to(device)),
+        table.lengths,
+        np.ones(len(table.lengths), dtype=np.int64),
+        model.encoder,
+        out / f"states-{rank}.npy",
+    )

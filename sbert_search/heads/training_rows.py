@@ -1,0 +1,334 @@
+"""Labelled texts, tagged words and questions as token ids; their logits and metrics."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from sbert_search.base.progress import warn
+from sbert_search.errors import ConfigError, CorpusError, TrainingError
+from sbert_search.evaluate.metrics.heads import (
+    accuracy,
+    confusion,
+    entity_scores,
+    f1,
+    macro_f1,
+    macro_f1_of,
+    matthews,
+)
+from sbert_search.heads.windows import TRUNCATED, Window, encode_windows, encode_words, join_words
+from sbert_search.models.encoder.packed import PackedTokens
+from sbert_search.models.sequence_classifier import SequenceClassifier
+from sbert_search.models.token_classifier import QuestionAnswerer, TokenClassifier
+from sbert_search.records import LabelledText, Question, TaggedTokens
+from sbert_search.tag_schemes import OUTSIDE
+from sbert_search.text.labelled.texts import LabelKind
+from sbert_search.text.tokens.batching import TOKENS_AT_ONCE, token_batches
+from sbert_search.train.data.token_table import TokenTable
+from sbert_search.train.loop.batching import Rows
+
+_AT_ONCE = 4096  # texts tokenised at once
+
+
+def encode_rows(model: SequenceClassifier, rows: Sequence[LabelledText]) -> TokenTable:
+    """Tokenise rows; a warning says how many were truncated.
+
+    Raises:
+        CorpusError: Some rows are pairs, and some are single texts.
+    """
+    if len({row.text2 is None for row in rows}) > 1:
+        single = next(row for row in rows if row.text2 is None)
+        raise CorpusError(
+            f"{single.source}: one text, while other rows have two; use files of one kind."
+        )
+    ids, types, n_long = list[NDArray[np.int32]](), list[NDArray[np.uint8]](), 0
+    for start in range(0, len(rows), _AT_ONCE):
+        encoded = model.encode([(row.text, row.text2) for row in rows[start : start + _AT_ONCE]])
+        ids += [np.array(each, dtype=np.int32) for each in encoded.ids]
+        types += [np.array(each, dtype=np.uint8) for each in encoded.types]
+        n_long += int(np.count_nonzero(encoded.lost))
+    if n_long:
+        limit = model.tokenizer.max_len
+        warn(f"{n_long:,} of {len(rows):,} rows are truncated to {limit} tokens.")
+    has_types = model.gets_segment_ids and any(row.text2 is not None for row in rows[:1])
+    return TokenTable.join(ids, types if has_types else None)
+
+
+def targets_of(model: SequenceClassifier, rows: Sequence[LabelledText]) -> NDArray[np.generic]:
+    """Return the targets of rows.
+
+    Returns:
+        If a row has one class, the index of this class, int64 (n,). If a row may have several
+        classes, 1 for each of its classes and 0 for the others, float32 (n, labels). If the label
+        of a row is a number, this number, float32 (n,).
+    """
+    if model.kind == "number":
+        return np.array([row.label for row in rows], dtype=np.float32)
+    number = {label: n for n, label in enumerate(model.labels)}
+    if model.kind == "class":
+        return np.array([number[str(row.label)] for row in rows], dtype=np.int64)
+    targets = np.zeros((len(rows), len(number)), dtype=np.float32)
+    for n, row in enumerate(rows):
+        assert isinstance(row.label, tuple)
+        targets[n, [number[name] for name in row.label]] = 1
+    return targets
+
+
+def check_targets(
+    kind: LabelKind, rows: Sequence[LabelledText], targets: NDArray[np.generic]
+) -> None:
+    """Refuse targets that are all equal, from which nothing can be learned.
+
+    Raises:
+        TrainingError: All targets are equal.
+    """
+    if len(np.unique(targets, axis=0)) < 2:
+        what = "number" if kind == "number" else "label"
+        raise TrainingError(
+            f"All {len(rows):,} rows from {rows[0].source} to {rows[-1].source} have the {what} "
+            f"{rows[0].label!r}. Add rows with another {what}."
+        )
+
+
+def predict_logits(model: SequenceClassifier, table: TokenTable) -> NDArray[np.float32]:
+    """Compute the logits of all rows of a table in fp32, float32 (rows, labels)."""
+    logits = np.empty((len(table.lengths), len(model.labels)), dtype=np.float32)
+    device = model.out.weight.device
+    with torch.no_grad():
+        for rows in token_batches(table.lengths, TOKENS_AT_ONCE):
+            logits[rows] = model(table.pack(rows).to(device)).float().cpu().numpy()
+    return logits
+
+
+def dev_metrics(
+    kind: LabelKind, logits: NDArray[np.float32], gold: NDArray[np.generic]
+) -> dict[str, float]:
+    """Compute metrics by name from logits (n, labels); ``kind`` is "class" or "several".
+
+    All metrics are NaN if a logit is not finite.
+    """
+    if kind == "several":
+        chosen, true = logits > 0, gold.astype(bool)
+        matched = chosen & true
+        sums = (matched.sum(axis=0), chosen.sum(axis=0), true.sum(axis=0))
+        micro = f1(*(own.sum() for own in sums))
+        found = {"micro_f1": float(micro), "macro_f1": float(macro_f1_of(*sums))}
+    else:
+        counts = confusion(logits.argmax(axis=1), gold, logits.shape[1])
+        metrics = {"accuracy": accuracy, "macro_f1": macro_f1, "matthews": matthews}
+        found = {name: float(metric(counts)) for name, metric in metrics.items()}
+    return found if np.isfinite(logits).all() else dict.fromkeys(found, math.nan)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class WordRows:
+    """Tokenised sentences, with the words that have a token.
+
+    Attributes:
+        table: Token ids of the sentences.
+        first: For each sentence, the index in the sentence's tokens of the first token of each word
+            that has a token, int64.
+        words: For each sentence, the indices of these words among all its words, int64.
+    """
+
+    table: TokenTable
+    first: list[NDArray[np.int64]]
+    words: list[NDArray[np.int64]]
+
+    @classmethod
+    def of(cls, model: TokenClassifier, rows: Sequence[TaggedTokens]) -> WordRows:
+        """Tokenise sentences; a warning says how many words have no token."""
+        joined = [join_words(row.tokens) for row in rows]
+        texts, spans = [text for text, _ in joined], [span for _, span in joined]
+        encoded = encode_words(model.tokenizer, texts, spans)
+        places = [np.array(first, dtype=np.int64) for first in encoded.first]
+        words = [np.flatnonzero(place != TRUNCATED) for place in places]
+        if lost := sum(map(len, places)) - sum(map(len, words)):
+            warn(
+                f"{lost:,} words have no token: they are behind the first "
+                f"{model.tokenizer.max_len} tokens of their text, or the tokenizer drops them."
+            )
+        ids = [np.array(each, dtype=np.int32) for each in encoded.ids]
+        first = [place[word] for place, word in zip(places, words, strict=True)]
+        return cls(TokenTable.join(ids), first, words)
+
+    def take(self, rows: Rows) -> WordInputs:
+        """Make the input of the model for some sentences."""
+        tokens = self.table.pack(rows)
+        starts = np.cumsum([0, *tokens.lengths])
+        places = [
+            self.first[row] + start for row, start in zip(rows.tolist(), starts, strict=False)
+        ]
+        return WordInputs(tokens, torch.from_numpy(np.concatenate(places)))
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class WordInputs:
+    """The input of a tagger for some sentences.
+
+    Attributes:
+        tokens: The tokens of the sentences; None: ``rows`` holds states.
+        rows: Index in ``tokens`` of the first token of each word, int64 (words,); or, if ``tokens``
+            is None, the states of these tokens, float (words, hidden).
+    """
+
+    tokens: PackedTokens | None
+    rows: Tensor
+
+    def to(self, device: torch.device) -> WordInputs:
+        """Copy the tensors to a device."""
+        tokens = None if self.tokens is None else self.tokens.to(device)
+        return WordInputs(tokens, self.rows.to(device))
+
+    def emissions(self, model: TokenClassifier) -> Tensor:
+        """Compute the logits of the words, float32 (words, labels)."""
+        if self.tokens is None:
+            return model.classify(self.rows)
+        logits: Tensor = model(self.tokens, self.rows)
+        return logits
+
+
+def predict_emissions(model: TokenClassifier, rows: WordRows) -> list[NDArray[np.float32]]:
+    """Compute the emissions of the words of each sentence in fp32, float32 (words, labels)."""
+    found = [np.zeros((0, len(model.labels)), dtype=np.float32)] * len(rows.first)
+    device = model.out.weight.device
+    with torch.no_grad():
+        for part in token_batches(rows.table.lengths, TOKENS_AT_ONCE):
+            logits = rows.take(part).to(device).emissions(model).float().cpu().numpy()
+            ends = np.cumsum([len(rows.first[row]) for row in part.tolist()])
+            for row, own in zip(part.tolist(), np.split(logits, ends[:-1]), strict=True):
+                found[row] = own
+    return found
+
+
+def tag_metrics(
+    model: TokenClassifier, gold: Sequence[TaggedTokens], rows: WordRows | None = None
+) -> dict[str, float]:
+    """Compute F1, precision and recall of the entities of some sentences.
+
+    Args:
+        model: The tagger.
+        gold: The sentences with their true tags. A word without a token is predicted as outside.
+        rows: The tokenised sentences; None: this function tokenises them.
+
+    Returns:
+        The metrics by name; they are NaN if a logit is not finite.
+    """
+    rows = WordRows.of(model, gold) if rows is None else rows
+    predicted = []
+    found = predict_emissions(model, rows)
+    for row, words, emissions in zip(gold, rows.words, found, strict=True):
+        own = [OUTSIDE] * len(row.tags)
+        for word, label in zip(words.tolist(), model.decode(emissions), strict=True):
+            own[word] = model.labels[label]
+        predicted.append(own)
+    scores = entity_scores([row.tags for row in gold], predicted, model.scheme or "bio")
+    metrics = {"f1": scores.f1, "precision": scores.precision, "recall": scores.recall}
+    finite = all(np.isfinite(emissions).all() for emissions in found)
+    return metrics if finite else dict.fromkeys(metrics, math.nan)
+
+
+_FILL = -1e4  # logit of the padding after a window; finite, since a loss subtracts two of them
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WindowConfig:
+    """How a question and a long context are cut into windows."""
+
+    overlap: int = 128  # tokens that neighbouring windows of a context share
+    max_question: int = 64  # maximum tokens of a question
+    max_answer: int = 30  # maximum tokens of a predicted answer
+
+    def __post_init__(self) -> None:
+        for name, least in (("overlap", 0), ("max_question", 1), ("max_answer", 1)):
+            if getattr(self, name) < least:
+                raise ConfigError(
+                    f"windows.{name} is {getattr(self, name)}; it must be at least {least}."
+                )
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class WindowRows:
+    """The windows of questions.
+
+    Attributes:
+        table: Token ids of the windows.
+        windows: The windows, without their token ids and segment ids.
+        question_ids: Index of the question of each window, (windows,).
+    """
+
+    table: TokenTable
+    windows: list[Window]
+    question_ids: list[int]
+
+    @classmethod
+    def of(
+        cls, model: QuestionAnswerer, questions: Sequence[Question], config: WindowConfig
+    ) -> WindowRows:
+        """Tokenise questions with their contexts."""
+        windows, owners = list[Window](), list[int]()
+        for n, question in enumerate(questions):
+            own = encode_windows(
+                model.tokenizer,
+                question.text,
+                question.context,
+                overlap=config.overlap,
+                max_question=config.max_question,
+            )
+            windows += own
+            owners += [n] * len(own)
+        ids = [np.array(window.ids, dtype=np.int32) for window in windows]
+        types = [np.array(window.types, dtype=np.uint8) for window in windows]
+        table = TokenTable.join(ids, types if model.gets_segment_ids else None)
+        light = [replace(window, ids=[], types=[]) for window in windows]
+        return cls(table, light, owners)
+
+    def targets(self, questions: Sequence[Question]) -> NDArray[np.int64]:
+        """Return, for each window, the indices of the first and last token of the answer.
+
+        Both are 0 for a window without the whole answer. If a question has several accepted
+        answers, the first one is used.
+        """
+        found = np.zeros((len(self.windows), 2), dtype=np.int64)
+        for row, (window, owner) in enumerate(zip(self.windows, self.question_ids, strict=True)):
+            if not questions[owner].answers:
+                continue
+            answer = questions[owner].answers[0]
+            # No token covers a blank at an end of the answer.
+            start = answer.start + len(answer.text) - len(answer.text.lstrip())
+            end = answer.start + len(answer.text.rstrip())
+            inside = [n for n, (a, b) in enumerate(window.offsets) if a < end and b > start]
+            whole = window.offsets and window.offsets[0][0] <= start < end <= window.offsets[-1][1]
+            if inside and whole:
+                found[row] = window.start + inside[0], window.start + inside[-1]
+        return found
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class WindowInputs:
+    """Some windows, with the hidden states of their tokens if the encoder is frozen.
+
+    Attributes:
+        tokens: The tokens of the windows.
+        states: Hidden states of these tokens, float32 (tokens, hidden); None: the encoder computes
+            them.
+    """
+
+    tokens: PackedTokens
+    states: Tensor | None
+
+    def to(self, device: torch.device) -> WindowInputs:
+        """Copy the tensors to a device."""
+        states = None if self.states is None else self.states.to(device)
+        return WindowInputs(self.tokens.to(device), states)
+
+    def logits(self, model: QuestionAnswerer) -> Tensor:
+        """Compute logits of starts and of ends, float32 (2, windows, longest)."""
+        flat = model(self.tokens) if self.states is None else model.classify(self.states)
+        return self.tokens.pad(flat.float(), _FILL).permute(2, 0, 1)

@@ -1,0 +1,387 @@
+"""Windows of a long text, and what their logits say: tags of words, entities, the best answer."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sbert_search.embed.protocol import Vectors
+from sbert_search.heads.calibration import probabilities
+from sbert_search.heads.results import TextAnswer, TextEntities, TextEntity
+from sbert_search.models.token_classifier import QuestionAnswerer, TokenClassifier, best_spans
+from sbert_search.tag_schemes import OUTSIDE, entities
+from sbert_search.text.tokens.tokenizer import Ids, TextTokenizer
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """A question and a part of its context as token ids.
+
+    Attributes:
+        ids: Token ids, special tokens included.
+        types: Segment id of each token.
+        start: Index in ``ids`` of the first token of the context.
+        offsets: For each token of the context in this window, the index of its first character in
+            the context, and the index after its last character.
+    """
+
+    ids: Ids
+    types: Ids
+    start: int
+    offsets: list[tuple[int, int]]
+
+
+def encode_windows(
+    tokenizer: TextTokenizer,
+    question: str,
+    context: str,
+    *,
+    overlap: int = 128,
+    max_question: int = 64,
+) -> list[Window]:
+    """Split a context into windows that, with the question, have at most ``max_len`` tokens each.
+
+    Args:
+        tokenizer: The tokenizer.
+        question: The question, which is the first text of each window.
+        context: The text in which the answer is searched; an empty text gives one window.
+        overlap: Number of context tokens that neighbouring windows share, at most half of the
+            context tokens of a window. A larger value is lowered to this limit.
+        max_question: Number of tokens after which the question is truncated, at most half of the
+            tokens of a window without special tokens. A larger value is lowered to this limit.
+
+    Raises:
+        CorpusError: A text is not a string, or has a lone surrogate, which UTF-8 cannot encode.
+
+    Source: run_squad.py of Devlin et al. 2019. transformers calls ``overlap`` ``stride``.
+    """
+    frame, limit = tokenizer.pair, tokenizer.max_len
+    (asked, _), (tokens, offsets) = tokenizer.encode_offsets([question, context])
+    asked = asked[: min(max_question, (limit - frame.size) // 2)]
+    room = limit - frame.size - len(asked)
+    step = room - min(overlap, room // 2)
+    windows, start = [], 0
+    while True:
+        part = tokens[start : start + room]
+        parts = (frame.before, asked, frame.between, part, frame.after)
+        windows.append(
+            Window(
+                [token for ids in parts for token in ids],
+                [kind for kind, ids in zip(frame.types, parts, strict=True) for _ in ids],
+                sum(map(len, parts[:3])),
+                offsets[start : start + room],
+            )
+        )
+        start += step
+        if start - step + room >= len(tokens):
+            return windows
+
+
+TRUNCATED = -1  # instead of the index of a token, for a word that has no token
+
+CharSpan = tuple[int, int]
+"""Index of the first character of a word, and index after its last character."""
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedWords:
+    """Texts as token ids.
+
+    Attributes:
+        ids: Token ids of each text, special tokens included.
+        first: For each text, the index in its ids of the first token of each word; `TRUNCATED` if
+            truncation removed that token, or if the tokenizer makes no token of the word.
+    """
+
+    ids: list[Ids]
+    first: list[list[int]]
+
+
+def encode_words(
+    tokenizer: TextTokenizer, texts: Sequence[str], spans: Sequence[Sequence[CharSpan]]
+) -> EncodedWords:
+    """Turn texts into token ids, and find the first token of each word.
+
+    Args:
+        tokenizer: The tokenizer; its ``max_len`` limits the tokens of a text.
+        texts: The texts.
+        spans: Characters of each word of each text, in the order of the words in the text.
+
+    Raises:
+        CorpusError: A text is not a string, or has a lone surrogate, which UTF-8 cannot encode.
+    """
+    frame, room = tokenizer.single, tokenizer.max_len - tokenizer.single.size
+    ids, first = [], []
+    for (tokens, offsets), words in zip(tokenizer.encode_offsets(texts), spans, strict=True):
+        ids.append([*frame.before, *tokens[:room], *frame.after])
+        found = _first_tokens(offsets, words)
+        before = len(frame.before)
+        first.append([before + n if 0 <= n < room else TRUNCATED for n in found])
+    return EncodedWords(ids, first)
+
+
+def join_words(words: Sequence[str]) -> tuple[str, list[CharSpan]]:
+    """Join words by blanks; return the text and the span of each word in the text."""
+    spans, start = [], 0
+    for word in words:
+        spans.append((start, start + len(word)))
+        start += len(word) + 1
+    return " ".join(words), spans
+
+
+def _first_tokens(offsets: Sequence[CharSpan], words: Sequence[CharSpan]) -> list[int]:
+    """Return, for each word, the index of the first token inside it; -1 if there is none."""
+    found, token = [], 0
+    for start, end in words:
+        while token < len(offsets) and offsets[token][1] <= start:
+            token += 1
+        while token < len(offsets) and offsets[token][0] == offsets[token][1]:
+            token += 1  # skip a token that covers no character
+        shares = token < len(offsets) and offsets[token][0] < end and offsets[token][1] > start
+        found.append(token if shares else TRUNCATED)
+    return found
+
+
+# A word is a run of letters, digits and underscores. It may begin with "@" or "#", and have signs
+# inside, as in "U.S" or "rock'n'roll". Every other character that is no blank is a word of its own.
+# A mark, such as a combining accent, a vowel sign or a soft hyphen, belongs to the word before it.
+# A mark alone is no word. `words_of` replaces each mark by `_MARK` before it applies the pattern.
+_MARK = "\u0300"
+_MARKS = ("Mn", "Mc", "Me", "Cf")  # Unicode categories of marks
+_WORD = re.compile(
+    rf"[@#]?\w[\w{_MARK}]*(?:[-'\u2019.&_]{_MARK}*\w[\w{_MARK}]*)*|[^\w\s{_MARK}]{_MARK}*"
+)
+_ZERO_WIDTH_SPACE = "\u200b"  # its category, Cf, is in `_MARKS`, but it separates words
+
+_CONTEXT = 32  # words that a part of a long text repeats from the part before it, as context
+
+
+def words_of(text: str) -> list[CharSpan]:
+    """Return the start and end of each word, in characters; the end is after its last character."""
+    if not text.isascii():
+        text = "".join(
+            _MARK if unicodedata.category(c) in _MARKS else c
+            for c in text.replace(_ZERO_WIDTH_SPACE, " ")
+        )
+    return [match.span() for match in _WORD.finditer(text)]
+
+
+@dataclass(slots=True)
+class TaggingText:
+    """A text to tag, whose logits are computed part by part if it is too long for the model.
+
+    Attributes:
+        text: The text.
+        words: Start and end of each word in the text, in characters.
+        n_labels: Number of labels of the model.
+        logits: Logits of the words, float32 (words, labels).
+        known: Whether the logits of each word have been computed, bool (words,). A word that the
+            tokenizer turns into no token never gets logits.
+        start: Index of the first word of the next part; words before ``need`` are its context.
+        need: Index of the first word whose logits are still to be computed.
+    """
+
+    text: str
+    words: Sequence[CharSpan]
+    n_labels: int
+    logits: Vectors = field(init=False)
+    known: NDArray[np.bool_] = field(init=False)
+    start: int = 0
+    need: int = 0
+
+    def __post_init__(self) -> None:
+        self.logits = np.zeros((len(self.words), self.n_labels), dtype=np.float32)
+        self.known = np.zeros(len(self.words), dtype=np.bool_)
+
+    @property
+    def done(self) -> bool:
+        """Whether no word is left whose logits are to be computed."""
+        return self.need >= len(self.words)
+
+    def next_part(self, n_words: int) -> tuple[str, list[CharSpan]]:
+        """Return the part of at most ``n_words`` words that begins with the word ``start``.
+
+        Returns:
+            The text of the part, and the span of each of its words in this text.
+        """
+        words = self.words[self.start : self.start + n_words]
+        first, last = words[0][0], words[-1][1]
+        return self.text[first:last], [(a - first, b - first) for a, b in words]
+
+    def move(self, end: int, n_words: int) -> None:
+        """Choose the next part of the text.
+
+        Args:
+            end: Index after the last word whose logits the last part gives; 0: it gives none.
+            n_words: Number of words of the last part.
+        """
+        if end > self.need:
+            self.start, self.need = max(self.start + 1, end - _CONTEXT), end
+        elif self.start < self.need:  # the context filled the whole part: go on without it
+            self.start = self.need
+        else:  # the tokenizer makes no token of these words
+            self.start = self.need = self.start + n_words
+
+
+def encode_parts(
+    model: TokenClassifier, texts: Sequence[TaggingText]
+) -> tuple[list[Ids], list[list[int]], list[list[int]]]:
+    """Encode the next part of each text, and move each text on to the part after it.
+
+    Returns:
+        Three lists with one item for each text: the token ids of the part; the indices of the words
+        of the text whose logits the part gives; and, for each of these words, the index of its
+        first token in the token ids.
+    """
+    limit = model.tokenizer.max_len  # the model can read no more words than tokens
+    parts = [text.next_part(limit) for text in texts]
+    encoded = encode_words(model.tokenizer, [part for part, _ in parts], [w for _, w in parts])
+    numbers, rows = [], []
+    for text, (_, words), first in zip(texts, parts, encoded.first, strict=True):
+        own = [
+            (text.start + n, row)
+            for n, row in enumerate(first)
+            if row != TRUNCATED and text.start + n >= text.need
+        ]
+        numbers.append([word for word, _ in own])
+        rows.append([row for _, row in own])
+        text.move(own[-1][0] + 1 if own else 0, len(words))
+    return encoded.ids, numbers, rows
+
+
+def tags_of_words(model: TokenClassifier, text: TaggingText) -> list[tuple[str, float]]:
+    """Return the tag of each word and its probability.
+
+    A word that the tokenizer turns into no token has the tag ``O`` with probability 1. If the
+    labels of the model do not mark entities and do not contain ``O``, it has the first label.
+    """
+    outside = OUTSIDE if OUTSIDE in model.labels or model.scheme else model.labels[0]
+    tagged = [(outside, 1.0)] * len(text.words)
+    table = text.logits[text.known]
+    if len(table):
+        chosen = model.decode(table)
+        chances = probabilities(table, "class", model.temperature)[np.arange(len(table)), chosen]
+        words = np.flatnonzero(text.known)
+        for word, label, chance in zip(words.tolist(), chosen, chances.tolist(), strict=True):
+            tagged[word] = model.labels[label], chance
+    return tagged
+
+
+def entities_of(model: TokenClassifier, text: TaggingText) -> TextEntities:
+    """Return the entities of a text whose logits have been computed.
+
+    If the labels of the model do not mark entities, each word is returned with its tag.
+    """
+    tagged = tags_of_words(model, text)
+    tags = [tag for tag, _ in tagged]
+    if model.scheme is None:
+        spans = [(tag, n, n + 1) for n, tag in enumerate(tags)]
+    else:
+        spans = [(kind, start, end) for kind, start, end in entities(tags, model.scheme)]
+    return TextEntities(
+        tuple(
+            TextEntity(
+                kind,
+                start := text.words[first][0],
+                end := text.words[last - 1][1],
+                text.text[start:end],
+                min(score for _, score in tagged[first:last]),
+            )
+            for kind, first, last in spans
+        )
+    )
+
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(slots=True)
+class AskedText:
+    """A text in which a question is answered, and the logits of its windows, filled in later.
+
+    Attributes:
+        text: The text.
+        windows: Overlapping parts of the text, each encoded together with the question.
+        logits: Start and end logits of each window, by the index of the window: float32
+            (1 + tokens of the text in the window, 2). The first row stands for "no answer".
+    """
+
+    text: str
+    windows: Sequence[Window]
+    logits: dict[int, Vectors] = field(default_factory=dict)
+
+
+def rows_of(window: Window) -> list[int]:
+    """Return the indices of the tokens whose logits `best_answer` needs.
+
+    These tokens are the first token of the window, which stands for "no answer", and the tokens of
+    the text.
+    """
+    return [0, *range(window.start, window.start + len(window.offsets))]
+
+
+def best_answer(
+    model: QuestionAnswerer, asked: AskedText, *, max_tokens: int, threshold: float
+) -> TextAnswer:
+    """Choose the span with the highest score among the spans of all windows, or "no answer".
+
+    The score of a span is the start logit of its first token plus the end logit of its last token.
+    The score of "no answer" is the lowest of its scores in the windows: a window without the answer
+    rightly gives it a high score, even if another window contains the answer.
+
+    Args:
+        model: The model, whose temperature divides the logits for the probability.
+        asked: A text with the logits of all its windows.
+        max_tokens: Maximum number of tokens of an answer.
+        threshold: There is no answer if the score of "no answer" exceeds the score of the best span
+            by more than this threshold, or if that span is blank.
+    """
+    tables = [asked.logits[number] for number in range(len(asked.windows))]
+    null = min(float(table[0].sum()) for table in tables)
+    found = [
+        (span.score, -number, span.first, span.last)
+        for number, table in enumerate(tables)
+        for span in best_spans(table[1:, 0], table[1:, 1], n=1, max_tokens=max_tokens)
+    ]
+    if not found:
+        return TextAnswer("", 0, 0, 1.0, 0.0)  # the text has no tokens
+    score, number, first, last = max(found)
+    margin = score - null
+    chance = _chance(tables, score, null, model.temperature)
+    offsets = asked.windows[-number].offsets
+    start, end = offsets[first][0], offsets[last][1]
+    answer = asked.text[start:end].rstrip()  # tokens may begin or end with a blank
+    end = start + len(answer)
+    answer = answer.lstrip()
+    if -margin > threshold or not answer:
+        return TextAnswer("", 0, 0, _chance(tables, null, null, model.temperature), margin)
+    return TextAnswer(answer, end - len(answer), end, chance, margin)
+
+
+def _chance(tables: Sequence[Vectors], score: float, null: float, temperature: float) -> float:
+    """Return the probability of a span: that of its start times that of its end.
+
+    Both are softmax probabilities over the tokens of all windows and "no answer". "No answer"
+    counts as one more start and one more end, each with the logit ``null / 2``.
+
+    Args:
+        tables: Logits of each window, as in `AskedText`.
+        score: Score of the span; or ``null``, for the probability of "no answer".
+        null: Score of "no answer".
+        temperature: Divides the logits.
+    """
+    logs = 0.0
+    for column in (0, 1):
+        own = np.concatenate([table[1:, column] for table in tables]).astype(np.float64)
+        logs += _log_sum(np.append(own, null / 2) / temperature)
+    return float(np.exp(score / temperature - logs))
+
+
+def _log_sum(values: Floats) -> float:
+    top = float(values.max())  # subtracted before exp, which could overflow otherwise
+    return top + float(np.log(np.exp(values - top).sum()))
