@@ -33,10 +33,8 @@ from numpy.typing import NDArray
 from texts import paragraphs
 
 from sbert_search.index.index import Index
-from sbert_search.lab.map.layout import neighbour_layout, principal_axes
-from sbert_search.lab.map.making import map_index
-from sbert_search.lab.map.neighbours import Neighbours, nearest
-from sbert_search.lab.map.points import choose_documents, document_vectors
+from sbert_search.lab.map.layout import Neighbours, nearest, neighbour_layout, principal_axes
+from sbert_search.lab.map.making import choose_documents, document_vectors, map_index
 from sbert_search.lab.map.saving import PAGE, write_map
 
 N_DOCS, MEMORY, NEAREST = 101_216, 2 << 30, 15

@@ -34,10 +34,9 @@ from sbert_search.evaluate.report import write_reports
 from sbert_search.evaluate.retrieval import evaluate_retrieval
 from sbert_search.evaluate.similarity import evaluate_sts
 from sbert_search.evaluate.tasks import find_task
-from sbert_search.lab.anisotropy.analyze import analyze_anisotropy
+from sbert_search.lab.anisotropy.analyze import UNCHANGED, AnisotropyReport, analyze_anisotropy
 from sbert_search.lab.anisotropy.remedies import LinearMap, MappedEmbedder
-from sbert_search.lab.anisotropy.report import UNCHANGED, AnisotropyReport
-from sbert_search.lab.sampling import texts_of
+from sbert_search.lab.inputs import texts_of
 from sbert_search.search.options import SearchOptions
 from sbert_search.text.documents import CorpusReader, FieldNames
 

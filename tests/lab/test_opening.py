@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from sbert_search.errors import ModelError
-from sbert_search.lab.opening import open_folder
+from sbert_search.lab.inputs import open_folder
 from tests.models.tiny import tiny_bi_encoder
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from sbert_search.errors import EvaluationError
-from sbert_search.lab.sampling import sample_texts, special_ids, texts_of
+from sbert_search.lab.inputs import sample_texts, special_ids, texts_of
 from sbert_search.text.documents import CorpusReader
 from tests.models.tiny import tiny_tokenizer
 

@@ -1,25 +1,248 @@
-"""Send texts through a bi-encoder once: figures of every layer, and the sentence vectors."""
+"""Figures of every layer, from sums over its hidden states, and the sentence vectors.
+
+The states of a batch are added to the sums and then discarded, so that the memory does not depend
+on the number of texts. Only a few states are kept: those of up to 20 tokens of each sampled word,
+and the state of one token of each of the first 1,000 texts.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from numpy.typing import NDArray
+from torch import Tensor
 
 from sbert_search.base.progress import progress
 from sbert_search.embed.protocol import Vectors
 from sbert_search.errors import EvaluationError
-from sbert_search.lab.anisotropy.layer_sums import BatchTokens, LayerFigures, LayerSums, Occurrences
-from sbert_search.lab.sampling import special_ids
+from sbert_search.evaluate.metrics.isotropy import (
+    Array,
+    UnitSums,
+    cosine_quantiles,
+    deviations,
+    effective_rank,
+    explained_by_one,
+    first_direction,
+    pair_cosines,
+)
+from sbert_search.lab.inputs import special_ids
 from sbert_search.models.bi_encoder import BiEncoder
 from sbert_search.models.encoder.inference_layers import freeze
 from sbert_search.models.encoder.packed import PackedTokens
 from sbert_search.models.heads import pool
 from sbert_search.text.tokens.batching import token_batches
+
+QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
+HIGH = 0.9  # a pair with at least this cosine counts as high
+DIMENSIONS = 5  # number of dimensions whose shares in the mean cosine are reported
+OCCURRENCES = 20  # largest number of states that are kept of a word, for ``word_direction``
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LayerFigures:
+    """Figures of one layer. States of special tokens, such as [CLS], are left out.
+
+    A word is an entry of the vocabulary; a token is an occurrence of a word in a text. An
+    "adjusted" figure is the figure minus a baseline, such as ``token_cosine``.
+
+    Attributes:
+        layer: Number of the layer; 0 stands for the embeddings before the first block.
+        tokens: Number of tokens.
+        token_cosine: Mean cosine of all pairs of tokens.
+        token_cosine_quantiles: Quantiles of the cosines of pairs of tokens of different texts, for
+            one random token of each of the first 1,000 texts. The key is the level: 0.5 is the
+            median.
+        high_token_cosines: Share of the same pairs with a cosine of at least 0.9.
+        sentence_cosine: Mean cosine of all pairs of sentences; a sentence is the mean of its
+            tokens.
+        self_similarity: Mean cosine of two tokens of the same word in different texts, averaged
+            over sampled words; None if no word occurs in at least five texts.
+        self_similarity_adjusted: ``self_similarity`` minus ``token_cosine``.
+        intra_sentence: Mean cosine of a token and the mean of its sentence, averaged over
+            sentences.
+        intra_sentence_adjusted: ``intra_sentence`` minus ``token_cosine``.
+        word_direction: Maximum explainable variance: the largest squared singular value of the
+            states of up to 20 tokens of a word, divided by the sum of all their squared singular
+            values. Averaged over the sampled words; None if ``self_similarity`` is None.
+        word_direction_adjusted: ``word_direction`` minus the same share for an equal number of
+            random tokens. Each random token belongs to a different sampled word; words repeat only
+            if there are fewer sampled words than tokens.
+        first_direction: Share of the first principal direction in the variance of the tokens.
+        effective_rank: Effective rank of the states of the tokens minus their mean.
+        top_dimensions: The dimensions with the largest shares in ``token_cosine``, with the shares.
+        deviations: Standard deviations along the principal directions, descending.
+
+    Source: Ethayarajh 2019, sections 3.3 and 3.4 (arXiv:1909.00512), for ``self_similarity``,
+    ``intra_sentence``, ``word_direction`` and the adjusted figures.
+    """
+
+    layer: int
+    tokens: int
+    token_cosine: float
+    token_cosine_quantiles: dict[float, float]
+    high_token_cosines: float
+    sentence_cosine: float
+    self_similarity: float | None
+    self_similarity_adjusted: float | None
+    intra_sentence: float
+    intra_sentence_adjusted: float
+    word_direction: float | None
+    word_direction_adjusted: float | None
+    first_direction: float
+    effective_rank: float
+    top_dimensions: dict[int, float]
+    deviations: tuple[float, ...]
+
+
+class Occurrences(NamedTuple):
+    """Tokens of a batch that are occurrences of sampled words.
+
+    Attributes:
+        rows: Positions of the tokens among the analysed tokens of the batch, `BatchTokens.rows`,
+            int64 (n,).
+        words: Index of the sampled word of each token, int64 (n,).
+        slots: Number of the token among the tokens of its word in all batches so far, from 0,
+            int64 (n,).
+    """
+
+    rows: Tensor
+    words: Tensor
+    slots: Tensor
+
+
+class BatchTokens(NamedTuple):
+    """The tokens of a batch whose states are analysed, the same for each layer.
+
+    Attributes:
+        rows: Rows of the tokens in the batch, int64 (n,); special tokens are left out.
+        firsts: Position, among the n tokens, of the first token of each text, int64 (texts,).
+        occurrences: The tokens of sampled words, at most one for each word and text.
+        single: Positions, among the n tokens, of one random token of each text of this batch that
+            is among the first 1,000 texts, int64.
+    """
+
+    rows: Tensor
+    firsts: Tensor
+    occurrences: Occurrences
+    single: Tensor
+
+
+class LayerSums:
+    """Running sums over the states of one layer.
+
+    Args:
+        dim: Width of the states.
+        counts: For each sampled word, the number of its tokens that will be added; at least 2.
+        device: Device of the sums; it must support float64.
+    """
+
+    def __init__(self, dim: int, counts: Sequence[int], device: torch.device) -> None:
+        def zeros(*shape: int) -> Tensor:
+            return torch.zeros(*shape, dtype=torch.float64, device=device)
+
+        self._counts = np.asarray(counts, dtype=np.int64)
+        self._tokens = self._sentences = 0
+        self._total, self._unit_total, self._unit_squares = zeros(dim), zeros(dim), zeros(dim)
+        self._products = zeros(dim, dim)
+        self._mean_total, self._mean_squares = zeros(dim), zeros(dim)
+        self._intra = zeros(1)
+        self._word_totals = zeros(len(counts), dim)
+        self._kept = torch.zeros(len(counts), OCCURRENCES, dim, device=device)
+        self._single: list[Tensor] = []
+
+    def add(self, states: Tensor, batch: BatchTokens) -> None:
+        """Add the states of a batch, float (total, dim)."""
+        tokens = states.to(self._total.device).index_select(0, batch.rows)
+        inverse = 1 / torch.linalg.vector_norm(tokens, dim=1).clamp_min(1e-30)  # (n,)
+        self._tokens += len(tokens)
+        self._total += tokens.sum(0)
+        self._unit_total += inverse @ tokens
+        self._unit_squares += inverse.square() @ tokens.square()
+        self._products += tokens.T @ tokens
+        self._add_sentences(tokens, inverse, batch.firsts)
+        rows, words, slots = batch.occurrences
+        unit = tokens[rows] * inverse[rows, None]
+        self._word_totals.index_add_(0, words, unit.double())
+        first = slots < OCCURRENCES
+        self._kept[words[first], slots[first]] = tokens[rows[first]]
+        self._single.append(tokens[batch.single])
+
+    def _add_sentences(self, tokens: Tensor, inverse: Tensor, firsts: Tensor) -> None:
+        every = torch.arange(len(tokens), device=tokens.device)
+        mean = F.embedding_bag(every, tokens, firsts, mode="mean")  # (texts, dim)
+        mean_of_units = F.embedding_bag(every, tokens * inverse[:, None], firsts, mode="mean")
+        unit_mean = mean / torch.linalg.vector_norm(mean, dim=1, keepdim=True).clamp_min(1e-30)
+        # The mean of cos(mean, token) over the tokens of a sentence equals the dot product of two
+        # vectors: the mean scaled to norm 1, and the mean of the tokens scaled to norm 1.
+        self._intra += (unit_mean * mean_of_units).sum(dtype=torch.float64)
+        self._sentences += len(mean)
+        self._mean_total += unit_mean.sum(0)
+        self._mean_squares += unit_mean.square().sum(0)
+
+    def figures(self, layer: int, *, seed: int) -> LayerFigures:
+        """Compute the figures of all states added so far.
+
+        Args:
+            layer: Number of the layer.
+            seed: Seed of the random tokens that ``word_direction`` is compared with.
+        """
+        tokens = UnitSums(self._tokens, _array(self._unit_total), _array(self._unit_squares))
+        sentences = UnitSums(self._sentences, _array(self._mean_total), _array(self._mean_squares))
+        baseline = tokens.mean_cosine()
+        alike, intra = self._self_similarity(), float(self._intra) / self._sentences
+        one, random_one = self._word_directions(np.random.default_rng(seed))
+        spread = deviations(_array(self._products), _array(self._total), self._tokens)
+        single = torch.cat(self._single).cpu().numpy()
+        return LayerFigures(
+            layer=layer,
+            tokens=self._tokens,
+            token_cosine=baseline,
+            token_cosine_quantiles=dict(cosine_quantiles(single, QUANTILES)),
+            high_token_cosines=float((pair_cosines(single) >= HIGH).mean()),
+            sentence_cosine=sentences.mean_cosine(),
+            self_similarity=alike,
+            self_similarity_adjusted=None if alike is None else alike - baseline,
+            intra_sentence=intra,
+            intra_sentence_adjusted=intra - baseline,
+            word_direction=one,
+            word_direction_adjusted=None if one is None else one - random_one,
+            first_direction=first_direction(spread),
+            effective_rank=effective_rank(spread),
+            top_dimensions=tokens.dimension_shares(DIMENSIONS),
+            deviations=tuple(spread.tolist()),
+        )
+
+    def _self_similarity(self) -> float | None:
+        """Mean cosine of pairs of tokens of a word, averaged over the words."""
+        if not len(self._counts):
+            return None
+        n = self._counts
+        squares = np.square(_array(self._word_totals)).sum(axis=1)
+        return float(((squares - n) / (n * (n - 1))).mean())
+
+    def _word_directions(self, draw: np.random.Generator) -> tuple[float | None, float]:
+        """Return ``word_direction``, and the same share for tokens of random words."""
+        if not len(self._counts):
+            return None, 0.0
+        kept, sizes = self._kept.cpu().numpy(), np.minimum(self._counts, OCCURRENCES)
+        alone, mixed = [], []
+        for word, size in enumerate(sizes):
+            alone.append(explained_by_one(kept[word, :size]))
+            others = draw.choice(len(sizes), size, replace=len(sizes) < size)
+            mixed.append(explained_by_one(kept[others, draw.integers(sizes[others])]))
+        return float(np.mean(alone)), float(np.mean(mixed))
+
+
+def _array(tensor: Tensor) -> Array:
+    array: Array = tensor.cpu().numpy()
+    return array
+
 
 FEWEST_TEXTS = 5  # words that occur in fewer texts are not sampled
 _WORDS = 200  # largest number of sampled words

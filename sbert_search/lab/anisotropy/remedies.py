@@ -1,18 +1,23 @@
-"""Linear maps that make sentence vectors less anisotropic, and embedders that apply them."""
+"""Linear maps that make sentence vectors less anisotropic; embedders and models with them."""
 
 from __future__ import annotations
 
 import dataclasses
 import hashlib
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
+import torch
 
 from sbert_search.embed.delegation import DelegatingEmbedder
 from sbert_search.embed.protocol import TextEmbedder, TokenizedTexts, Vectors
 from sbert_search.errors import ConfigError, EvaluationError
 from sbert_search.evaluate.metrics.isotropy import Array
 from sbert_search.evaluate.metrics.isotropy import Vectors as FloatRows
+from sbert_search.lab.inputs import open_folder
+from sbert_search.models.bi_encoder import BiEncoder
+from sbert_search.models.heads import Dense, Normalize
 from sbert_search.models.loading.identity import ModelIdentity
 
 # Principal directions whose variance is below this share of the largest variance count as
@@ -169,3 +174,52 @@ class MappedEmbedder(DelegatingEmbedder):
         norms = np.linalg.norm(mapped, axis=1, keepdims=True)
         unit: Vectors = (mapped / np.where(norms > 0, norms, 1.0)).astype(np.float32)
         return unit
+
+
+def require_free(out: Path) -> None:
+    """Check before an analysis that the folder for the new model is absent or empty.
+
+    Raises:
+        ConfigError: The path is a file, or a folder that is not empty.
+    """
+    if out.exists() and not (out.is_dir() and not any(out.iterdir())):
+        raise ConfigError(f"{out} already exists; name a new folder for the model.")
+
+
+def save_with_map(model: str | Path | None, remedy: LinearMap, out: str | Path) -> None:
+    """Save a copy of a model that applies a linear map to its embeddings.
+
+    The copy is a folder for sentence-transformers. The map is a Dense module without activation.
+    If the model scales its embeddings to norm 1, so does the copy, by a Normalize module at the
+    end.
+
+    Args:
+        model: The model whose embeddings the map was fitted on.
+        remedy: The map.
+        out: Folder for the copy; it must not contain a model.
+
+    Raises:
+        ModelError: The model cannot be loaded, or the folder already contains a model.
+    """
+    folder, _ = open_folder(model)
+    old = BiEncoder.from_folder(folder)
+    dim_out, dim = remedy.weight.shape
+    dense = Dense(old.dim, dim_out, activation=torch.nn.Identity())
+    weight = torch.zeros(dim_out, old.dim, dtype=torch.float64)
+    # The map has no weights for the dimensions that truncate_dim cut off; they stay 0.
+    weight[:, :dim] = torch.from_numpy(remedy.weight.copy())
+    dense.linear.load_state_dict({"weight": weight, "bias": torch.from_numpy(remedy.bias)})
+    parts: list[Dense | Normalize] = [
+        part for part in old.head if isinstance(part, (Dense, Normalize))
+    ]
+    ends_in_norm = bool(parts) and isinstance(parts[-1], Normalize)
+    new = BiEncoder(
+        old.encoder,
+        old.tokenizer,
+        pooling=old.pooling,
+        head=[*parts, dense, *([Normalize()] if ends_in_norm else [])],
+        prompts=old.prompts,
+        default_prompt_name=old.default_prompt_name,
+        similarity=old.similarity,
+    )
+    new.save(out)

@@ -15,12 +15,15 @@ from sbert_search.base.files import replace_file
 from sbert_search.base.progress import note, progress
 from sbert_search.config import to_mapping
 from sbert_search.errors import EvaluationError, ModelError
-from sbert_search.lab.attention.figures import HeadFigures, Roles, head_figures, sum_text
-from sbert_search.lab.attention.maps import open_encoder
-from sbert_search.lab.attention.objectives import MaskedTokens, Objective, PairSimilarity
-from sbert_search.lab.attention.pruning import Pruning, prune
-from sbert_search.lab.opening import open_folder
-from sbert_search.lab.sampling import framing_ids, sample_texts
+from sbert_search.lab.attention.maps import HeadFigures, Roles, head_figures, open_encoder, sum_text
+from sbert_search.lab.attention.pruning import (
+    MaskedTokens,
+    Objective,
+    PairSimilarity,
+    Pruning,
+    prune,
+)
+from sbert_search.lab.inputs import framing_ids, open_folder, sample_texts
 from sbert_search.models.bi_encoder import BiEncoder
 from sbert_search.models.encoder.encoder import Encoder
 from sbert_search.models.encoder.packed import PackedTokens

@@ -1,25 +1,30 @@
-"""The attention of every layer and head for one text or pair of texts."""
+"""The attention of every layer and head for one text or pair; figures and a page of it.
+
+Source: Clark et al. 2019, What Does BERT Look At?, section 3 (arXiv:1906.04341).
+"""
 
 from __future__ import annotations
 
+import base64
 import io
 import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypedDict, Unpack
+from typing import NamedTuple, TypedDict, Unpack
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from sbert_search.base.device import resolve_device
 from sbert_search.base.files import replace_file
 from sbert_search.base.progress import note, warn
 from sbert_search.config import to_mapping
 from sbert_search.errors import ConfigError
-from sbert_search.lab.attention.figures import HeadFigures, Roles, head_figures, sum_text
-from sbert_search.lab.attention.page import make_page
-from sbert_search.lab.sampling import framing_ids
+from sbert_search.lab.inputs import framing_ids
+from sbert_search.lab.templates import fill_page
 from sbert_search.models.encoder.encoder import Encoder
 from sbert_search.models.encoder.packed import PackedTokens
 from sbert_search.models.encoder.weights import load_encoder
@@ -27,6 +32,136 @@ from sbert_search.models.loading.folder import load_tokenizer, read_folder
 from sbert_search.models.loading.resolve import resolve_model
 from sbert_search.text.tokens.specials import readable_tokens
 from sbert_search.text.tokens.tokenizer import TextTokenizer
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HeadFigures:
+    """Figures of one head: means over the tokens of texts.
+
+    Special tokens around a text, such as [CLS], are left out; unknown words ([UNK]) are not.
+
+    Attributes:
+        layer: Number of the layer, from 1.
+        head: Number of the head in its layer, from 1.
+        entropy: Entropy of the attention distribution of a token, in nats.
+        distance: Mean distance, in positions, between a token and the tokens that it attends to,
+            weighted by attention. Neighbours have the distance 1.
+        first: Share of attention on the special token before the text, such as [CLS].
+        separator: Share of attention on special tokens after a text, such as [SEP].
+        diagonal: Share of attention of a token on itself.
+        previous: Share of attention on the token to the left.
+        next: Share of attention on the token to the right.
+    """
+
+    layer: int
+    head: int
+    entropy: float
+    distance: float
+    first: float
+    separator: float
+    diagonal: float
+    previous: float
+    next: float
+
+
+NAMES = ("entropy", "distance", "first", "separator", "diagonal", "previous", "next")
+
+
+class Roles(NamedTuple):
+    """The roles of the tokens of a text or pair.
+
+    Attributes:
+        first: For each token, whether it is a special token before the text.
+        separator: For each token, whether it is another special token around a text.
+    """
+
+    first: tuple[bool, ...]
+    separator: tuple[bool, ...]
+
+    @classmethod
+    def of(cls, ids: Sequence[int], tokenizer: TextTokenizer, framing: set[int]) -> Roles:
+        """Find the roles of token ids; ``framing`` are the ids of special tokens around texts."""
+        before = len(tokenizer.single.before)
+        return cls(
+            tuple(place < before for place in range(len(ids))),
+            tuple(place >= before and token in framing for place, token in enumerate(ids)),
+        )
+
+    @property
+    def special(self) -> tuple[bool, ...]:
+        """For each token, whether it is a special token around a text."""
+        return tuple(a or b for a, b in zip(self.first, self.separator, strict=True))
+
+
+def sum_text(probabilities: Tensor, roles: Roles) -> Tensor:
+    """Sum the figures over the tokens of a text that are not special.
+
+    Args:
+        probabilities: Attention of one layer, float (heads, length, length); each row adds up to 1.
+        roles: The roles of the tokens.
+
+    Returns:
+        Float64 (heads, 7), in the order of `NAMES`.
+    """
+    device, length = probabilities.device, probabilities.shape[-1]
+    exact = probabilities.double()
+    places = torch.arange(length, device=device)
+    far = (places[:, None] - places).abs().double()
+    kinds = [torch.tensor(kind, dtype=torch.float64, device=device) for kind in roles]
+    by_token = torch.stack(
+        [
+            -torch.xlogy(exact, exact).sum(-1),
+            (exact * far).sum(-1),
+            exact @ kinds[0],
+            exact @ kinds[1],
+            exact.diagonal(dim1=-2, dim2=-1),
+            torch.nn.functional.pad(exact.diagonal(-1, -2, -1), (1, 0)),
+            torch.nn.functional.pad(exact.diagonal(1, -2, -1), (0, 1)),
+        ],
+        dim=-1,
+    )  # (heads, length, 7)
+    words = ~torch.tensor(roles.special, device=device)
+    return by_token[:, words].sum(1)
+
+
+def head_figures(sums: Tensor, tokens: int) -> tuple[HeadFigures, ...]:
+    """Divide sums, float (layers, heads, 7), by the number of tokens to get the figures."""
+    means = (sums / max(tokens, 1)).tolist()
+    return tuple(
+        HeadFigures(layer=layer, head=head, **dict(zip(NAMES, values, strict=True)))
+        for layer, heads in enumerate(means, 1)
+        for head, values in enumerate(heads, 1)
+    )
+
+
+_FILES = Path(__file__).parent / "page_files"
+STEPS = 65_535  # a probability p is stored as the 16-bit integer round(p * STEPS)
+
+
+def make_page(record: Mapping[str, object], probabilities: NDArray[np.float32]) -> str:
+    """Return a page that shows attention maps.
+
+    The content security policy of the page allows only its own style and script, by their hashes,
+    so that no token of the text can run code and nothing is fetched.
+
+    Args:
+        record: Result of `AttentionMaps.to_mapping`.
+        probabilities: Float32 (layers, heads, length, length), from 0 to 1.
+    """
+    steps = np.round(probabilities.astype(np.float64) * STEPS).astype("<u2")
+    data = {**record, "steps": STEPS, "values": base64.b64encode(steps.tobytes()).decode()}
+    return fill_page(
+        _read("attention.html"),
+        title=f"Attention of {record['model']}",
+        style=_read("attention.css"),
+        script=_read("attention.js"),
+        data=data,
+    )
+
+
+def _read(name: str) -> str:
+    return (_FILES / name).read_text(encoding="utf-8")
+
 
 PAGE_NUMBERS = 20_000_000  # largest number of probabilities on a page, which then has 55 MB
 

@@ -13,12 +13,15 @@ from sbert_search.evaluate.compare import read_runs
 from sbert_search.evaluate.manifest import EvaluationRecord
 from sbert_search.evaluate.retrieval import collection_files
 from sbert_search.evaluate.tasks import EvalTask
-from sbert_search.lab.errors.items import Analysed
-from sbert_search.lab.errors.record import ErrorReport
-from sbert_search.lab.errors.retrieval import analyze_queries
-from sbert_search.lab.errors.similarity import RANK_ERROR, analyze_pairs
+from sbert_search.lab.errors.items import (
+    RANK_ERROR,
+    Analysed,
+    WordReader,
+    analyze_pairs,
+    analyze_queries,
+)
+from sbert_search.lab.errors.report import ErrorReport
 from sbert_search.lab.errors.slices import slice_items
-from sbert_search.lab.errors.words import WordReader
 from sbert_search.models.loading.identity import sha256_of
 from sbert_search.records import Document
 from sbert_search.text.documents import CorpusReader

@@ -1,7 +1,10 @@
-"""Two layouts of documents in the plane: principal components, and t-SNE of nearest neighbours."""
+"""The nearest documents of each document, near-duplicates, and layouts in the plane."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
 from importlib.util import find_spec
 
 import numpy as np
@@ -9,7 +12,188 @@ from numpy.typing import NDArray
 
 from sbert_search.base.progress import Advance
 from sbert_search.errors import ConfigError
-from sbert_search.lab.map.neighbours import Neighbours
+from sbert_search.index.dense.exact import QUERY_BLOCK, TopK, exact_scores, scan
+from sbert_search.index.norms import largest_norm, least_score
+from sbert_search.index.storage.manifest import Metric
+from sbert_search.search.pairs import Pairs, at_most_one, clusters
+
+MOST_COPIES = 64  # if more vectors are equal, each different vector is searched only once
+_ROUNDING = 1e-5  # largest error of a float32 dot product, divided by both norms
+
+Floats = NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True)
+class Neighbours:
+    """The k nearest documents of each of n documents, best first.
+
+    Attributes:
+        at: Number of each neighbour among the n documents, int32 (n, k).
+        scores: Scores of the metric, higher is nearer, float32 (n, k); a cosine is at most 1.
+    """
+
+    at: NDArray[np.int32]
+    scores: Floats
+
+    def distances(self, metric: Metric) -> Floats:
+        """Mean distance of each document to its neighbours, float32 (n,).
+
+        The distance is 1 minus the cosine, the negative dot product or the Euclidean distance,
+        depending on the metric.
+        """
+        mean: Floats = self.scores.mean(axis=1, dtype=np.float64).astype(np.float32)
+        return 1 - mean if metric == "cosine" else -mean
+
+
+def nearest(
+    vectors: Floats, k: int, metric: Metric, advance: Advance = lambda n: None
+) -> Neighbours:
+    """Find the k nearest other documents of each document, as an exact search of an index does.
+
+    Documents with equal scores are in the order in which they were added.
+
+    Args:
+        vectors: Finite, float32 (n, dim); n must be above k.
+        k: Number of neighbours.
+        metric: How vectors are compared.
+        advance: Called with the number of documents of each block after it is done.
+    """
+    groups = _equal(vectors)
+    if max(map(len, groups)) > MOST_COPIES:
+        return _nearest_of_groups(vectors, groups, k, metric, advance)
+    n, max_norm = len(vectors), largest_norm(vectors)
+    rows = np.arange(n)
+    at, scores = np.empty((n, k), np.int32), np.empty((n, k), np.float32)
+    for start in range(0, n, QUERY_BLOCK):
+        block = slice(start, min(start + QUERY_BLOCK, n))
+        top = TopK.empty(block.stop - start, k + 1)
+        scan(vectors[block], vectors, top, rows, metric=metric, max_norm=max_norm)
+        itself = top.rows == rows[block, None]
+        # A document is not among its own k + 1 hits if k + 1 others rank before it: documents that
+        # were added earlier with an equal vector or, with the metric dot, documents with longer
+        # vectors. Then the last hit is left out instead of the document itself.
+        itself[~itself.any(axis=1), k] = True
+        at[block] = top.rows[~itself].reshape(-1, k)
+        scores[block] = top.scores[~itself].reshape(-1, k)
+        advance(block.stop - start)
+    return Neighbours(at, at_most_one(scores, metric))
+
+
+def _equal(vectors: Floats) -> list[NDArray[np.int64]]:
+    """Group the documents with equal vectors; groups and their documents are in ascending order."""
+    groups: dict[bytes, list[int]] = {}
+    for row, vector in enumerate(np.ascontiguousarray(vectors)):
+        groups.setdefault(blake2b(vector, digest_size=16).digest(), []).append(row)
+    return [np.array(rows, np.int64) for rows in groups.values()]
+
+
+def _nearest_of_groups(
+    vectors: Floats,
+    groups: Sequence[NDArray[np.int64]],
+    k: int,
+    metric: Metric,
+    advance: Advance,
+) -> Neighbours:
+    """Return the same as `nearest`, with one search for each different vector.
+
+    A search among many equal vectors would compute the score of each of them again in float64.
+    """
+    n, own = len(vectors), vectors[[rows[0] for rows in groups]]
+    max_norm, every = largest_norm(own), np.arange(len(groups))
+    at, scores = np.empty((n, k), np.int32), np.empty((n, k), np.float32)
+    for start in range(0, len(groups), QUERY_BLOCK):
+        block = every[start : start + QUERY_BLOCK]
+        # Each group has at least one document, so the best k + 1 documents are in the best k + 1
+        # groups.
+        top = TopK.empty(len(block), min(k + 1, len(groups)))
+        scan(own[block], own, top, every, metric=metric, max_norm=max_norm)
+        for place, hits, values in zip(block, top.rows, top.scores, strict=True):
+            parts = [groups[hit][: k + 1] for hit in hits]
+            found = np.concatenate(parts)
+            score = np.repeat(values, [len(part) for part in parts])
+            best = np.lexsort((found, -score))[: k + 1]
+            found, score = found[best], score[best]
+            for document in groups[place]:
+                others = np.flatnonzero(found != document)[:k]
+                at[document], scores[document] = found[others], score[others]
+        advance(sum(len(groups[place]) for place in block))
+    return Neighbours(at, at_most_one(scores, metric))
+
+
+def duplicate_groups(
+    vectors: Floats,
+    neighbours: Neighbours,
+    threshold: float,
+    metric: Metric,
+    advance: Advance = lambda n: None,
+) -> NDArray[np.int32]:
+    """Group near-duplicates: two documents whose score is at least ``threshold`` share a group.
+
+    A chain of such pairs is one group, so two documents of a group may have a lower score.
+
+    Args:
+        vectors: float32 (n, dim).
+        neighbours: Result of `nearest` for these vectors.
+        threshold: Lowest score of near-duplicates. Cosines may be lower by 1e-6, their rounding
+            error.
+        metric: Cosine or dot product.
+        advance: Called with the number of documents of each block after it is done.
+
+    Returns:
+        Number of each document's group, int32 (n,); -1: the document has no near-duplicate. The
+        largest group has the number 0; of groups of equal size, the one with the earliest document
+        comes first.
+    """
+    n, k = neighbours.at.shape
+    threshold = least_score(threshold, metric)
+    one, place = np.nonzero(neighbours.scores >= threshold)
+    other = neighbours.at[one, place].astype(np.int64)
+    found = Pairs(one, other, neighbours.scores[one, place])
+    labels = np.arange(n)
+    for group in clusters([found]):
+        labels[group] = group[0]
+    # If all k neighbours of a document reach the threshold, others may reach it too.
+    full = np.flatnonzero(neighbours.scores[:, k - 1] >= threshold)
+    advance(n - len(full))
+    for block, near in _all_near(vectors, full, threshold, metric):
+        for document, marks in zip(block.tolist(), near, strict=True):
+            joined = np.unique(labels[marks])
+            if len(joined) > 1:
+                labels[np.isin(labels, joined)] = min(joined[0], labels[document])
+        advance(len(block))
+    return _numbered(labels)
+
+
+def _all_near(
+    vectors: Floats, documents: NDArray[np.int64], threshold: float, metric: Metric
+) -> Iterator[tuple[NDArray[np.int64], NDArray[np.bool_]]]:
+    """Find all documents whose score with one of ``documents`` is at least ``threshold``.
+
+    Scores are dot products in float32. Scores near the threshold are computed again in float64, as
+    the exact search does.
+
+    Yields:
+        A block of ``documents``, int64 (n_block,); and, for each pair of a document of the block
+        and a document of the map, whether their score reaches the threshold, bool (n_block, n).
+    """
+    norms = np.sqrt(np.einsum("nd,nd->n", vectors, vectors))
+    for start in range(0, len(documents), QUERY_BLOCK):
+        block = documents[start : start + QUERY_BLOCK]
+        scores = vectors[block] @ vectors.T
+        slack = _ROUNDING * np.outer(norms[block], norms)
+        near = scores >= threshold
+        one, other = np.nonzero(np.abs(scores - np.float32(threshold)) <= slack)
+        near[one, other] = exact_scores(vectors[block], vectors, one, other, metric) >= threshold
+        yield block, near
+
+
+def _numbered(labels: NDArray[np.int64]) -> NDArray[np.int32]:
+    first, group, sizes = np.unique(labels, return_inverse=True, return_counts=True)
+    number = np.full(len(first), -1, np.int32)
+    several = np.flatnonzero(sizes > 1)
+    number[several[np.lexsort((first[several], -sizes[several]))]] = np.arange(len(several))
+    return number[group]
+
 
 EARLY_STEPS, LATE_STEPS = 250, 500  # openTSNE's defaults
 EXAGGERATION = 12.0  # factor of all attraction in the early steps
@@ -18,8 +202,6 @@ LATE_EXAGGERATION = 4.0  # separates the clusters of a large map and keeps the m
 STEPS = EARLY_STEPS + LATE_STEPS
 _REPORTED = 10  # steps between two reports of progress
 _START = 1e-4  # standard deviation of the x coordinates before the first step
-
-Floats = NDArray[np.float32]
 
 
 def require_layout_library() -> None:

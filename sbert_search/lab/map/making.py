@@ -14,23 +14,83 @@ from sbert_search.base import memory
 from sbert_search.base.progress import note, progress
 from sbert_search.errors import EvaluationError
 from sbert_search.index.index import Index
+from sbert_search.index.norms import normalised
 from sbert_search.index.settings import LexicalSettings
 from sbert_search.index.shards.index import open_index
 from sbert_search.index.snapshot import Snapshot
-from sbert_search.lab.map.clusters import default_clusters, divide
-from sbert_search.lab.map.columns import gather
+from sbert_search.lab.map.clusters import WordCounts, default_clusters, divide
 from sbert_search.lab.map.layout import (
     STEPS,
+    Neighbours,
+    duplicate_groups,
+    nearest,
     neighbour_layout,
     principal_axes,
     require_layout_library,
 )
-from sbert_search.lab.map.neighbours import Neighbours, duplicate_groups, nearest
-from sbert_search.lab.map.points import choose_documents, document_vectors
-from sbert_search.lab.map.record import CorpusMap, Floats, MarkedQuery
-from sbert_search.lab.map.settings import FEWEST_DOCUMENTS, MapKeywords, MapSettings
-from sbert_search.lab.map.words import WordCounts
+from sbert_search.lab.map.record import (
+    FEWEST_DOCUMENTS,
+    CorpusMap,
+    Floats,
+    MapKeywords,
+    MapSettings,
+    MarkedQuery,
+    gather,
+)
 from sbert_search.records import MetadataValue
+
+BLOCK = 4096  # documents whose passages are averaged at a time
+
+
+def choose_documents(snapshot: Snapshot, most: int, seed: int) -> NDArray[np.int64]:
+    """Return the rows of the first passages of live documents, ascending, int64 (n,).
+
+    Args:
+        snapshot: State of the index.
+        most: Maximum number of documents. If the index has more, a random sample of this size is
+            drawn, without repetition.
+        seed: Seed of the sample.
+    """
+    parts = [np.empty(0, np.int64)]
+    for i, segment in enumerate(snapshot.segments):
+        live, rows = snapshot.live_docs(i), segment.rows[segment.firsts]
+        parts.append(rows if live is None else rows[live])
+    docs = np.sort(np.concatenate(parts))
+    if len(docs) <= most:
+        return docs
+    return np.sort(np.random.default_rng(seed).choice(docs, most, replace=False))
+
+
+def document_vectors(snapshot: Snapshot, docs: NDArray[np.int64]) -> NDArray[np.float32]:
+    """Read one vector for each document: the mean of the vectors of its passages.
+
+    With the metric cosine, means are scaled to norm 1, as are all vectors of such an index.
+
+    Args:
+        snapshot: State of the index.
+        docs: Rows of the documents' first passages, ascending, int64 (n,).
+
+    Returns:
+        float32 (n, dim).
+    """
+    vectors = np.empty((len(docs), snapshot.settings.dim), np.float32)
+    for start in range(0, len(docs), BLOCK):
+        block = docs[start : start + BLOCK]
+        vectors[start : start + len(block)] = _means(snapshot, block)
+    return vectors
+
+
+def _means(snapshot: Snapshot, docs: NDArray[np.int64]) -> NDArray[np.float32]:
+    if snapshot.n_rows == snapshot.n_docs:
+        return snapshot.vectors(docs)
+    rows = snapshot.rows_of(docs)  # the rows of a document are consecutive
+    starts = np.searchsorted(rows, docs)
+    counts = np.diff(starts, append=len(rows))
+    means = np.add.reduceat(snapshot.vectors(rows).astype(np.float64), starts, axis=0)
+    means /= counts[:, None]
+    narrow: NDArray[np.float32] = means.astype(np.float32)
+    return normalised(narrow) if snapshot.settings.metric == "cosine" else narrow
+
 
 TEXT_CHARACTERS = 24_000_000  # characters of all texts on a page
 LONGEST_TEXT, LONGEST_TITLE = 1000, 100  # characters of a text and of a title on a page

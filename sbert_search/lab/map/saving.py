@@ -2,18 +2,211 @@
 
 from __future__ import annotations
 
+import base64
+import html
 import json
+import zlib
+from collections.abc import Iterator
+from importlib.resources import files
 from pathlib import Path
-from typing import IO, cast
+from typing import IO, Protocol, cast
 
+import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
 from sbert_search.base.files import replace_file, replacing
 from sbert_search.base.folders import require_apart
 from sbert_search.errors import ConfigError
-from sbert_search.lab.map.page import write_page
-from sbert_search.lab.map.record import CorpusMap
-from sbert_search.lab.map.table import summary, to_table
+from sbert_search.lab.map.record import CUT, CorpusMap, MapColumn, NumberColumn
+from sbert_search.lab.templates import hash_of
+
+NAMED = 3  # number of words in the name of a cluster
+
+
+def cluster_names(drawn: CorpusMap) -> list[str]:
+    """Return a name for each cluster: its words with the largest weights."""
+    return [", ".join(words[:NAMED]) for words in drawn.words]
+
+
+def to_table(drawn: CorpusMap) -> pa.Table:
+    """Make a table with a row for each document."""
+    names = pa.array(cluster_names(drawn))
+    return pa.table(
+        {
+            "doc_id": drawn.doc_ids,
+            "title": drawn.titles,
+            "x": drawn.layout[:, 0],
+            "y": drawn.layout[:, 1],
+            "pca_x": drawn.axes[:, 0],
+            "pca_y": drawn.axes[:, 1],
+            "cluster": drawn.cluster,
+            "cluster_name": names.take(pa.array(drawn.cluster)),
+            "distance": drawn.distances,
+            "duplicates": pa.array(drawn.group, mask=drawn.group < 0),
+        }
+    )
+
+
+def rows(drawn: CorpusMap) -> Iterator[dict[str, object]]:
+    """Yield the rows of `to_table`."""
+    for batch in to_table(drawn).to_batches(max_chunksize=1024):
+        yield from batch.to_pylist()
+
+
+def summary(drawn: CorpusMap, outliers: int = 20) -> dict[str, object]:
+    """Describe a map as one JSON object: settings, clusters, outliers, near-duplicates."""
+    sizes = [int((drawn.cluster == number).sum()) for number in range(len(drawn.words))]
+    settings = drawn.settings
+    return {
+        "index": drawn.index,
+        "model": drawn.model,
+        "metric": drawn.metric,
+        "documents": drawn.n_indexed,
+        "mapped": len(drawn),
+        "neighbours": drawn.neighbours.at.shape[1],
+        "duplicates_from": settings.duplicates if drawn.has_groups else None,
+        "seed": settings.seed,
+        "clusters": [
+            {"cluster": number, "documents": size, "words": words}
+            for number, (size, words) in enumerate(zip(sizes, drawn.words, strict=True))
+        ],
+        "outliers": [
+            {
+                "doc_id": drawn.doc_ids[at],
+                "title": drawn.titles[at],
+                "distance": float(drawn.distances[at]),
+            }
+            for at in drawn.outliers(outliers)
+        ],
+        "duplicates": [[drawn.doc_ids[at] for at in group] for group in drawn.groups()],
+        "columns_left_out": drawn.left_out,
+    }
+
+
+SHOWN_NEIGHBOURS = 10  # nearest documents that the page lists for each document
+OUTLIERS = 50  # outliers that the page lists
+SCRIPTS = (  # in this order, since later scripts use earlier scripts
+    "data.js", "colours.js", "filter.js", "places.js", "points.js", "details.js", "main.js",
+)  # fmt: skip
+
+# Kind of the values on the page, by the type of the column; for lists, by the type of the items.
+_KINDS = {
+    "string": "text",
+    "bool": "flag",
+    "int64": "integer",
+    "float64": "number",
+    "timestamp": "time",
+    "date": "date",
+}
+PAGE_FILES = files("sbert_search.lab.map") / "page_files"
+
+
+class Writable(Protocol):
+    """A binary file."""
+
+    def write(self, data: bytes, /) -> int:
+        """Write all of the data."""
+
+
+def write_page(drawn: CorpusMap, file: Writable) -> None:
+    """Write the page of a map.
+
+    The content security policy of the page allows only its own script and style, by their hashes,
+    and no connection to any host.
+    """
+    style, script = _read("page.css"), _script()
+    policy = (
+        f"default-src 'none'; script-src {hash_of(script)}; style-src {hash_of(style)}; "
+        "base-uri 'none'; form-action 'none'"
+    )
+    arrays, places = _packed(drawn)
+    parts = {  # in the order of the page
+        "policy": policy,
+        "title": html.escape(f"Map of {drawn.index}"),
+        "style": style,
+        "texts": _encoded(json.dumps(_texts(drawn, places)).encode()),
+        "arrays": _encoded(arrays),
+        "script": script,
+    }
+    rest = _read("page.html")
+    for name, value in parts.items():
+        before, rest = rest.split(f"{{{{{name}}}}}")
+        file.write(before.encode())
+        file.write(value.encode("utf-8", "backslashreplace"))
+    file.write(rest.encode())
+
+
+def _read(name: str) -> str:
+    return (PAGE_FILES / name).read_text(encoding="utf-8")
+
+
+def _script() -> str:
+    body = "\n".join(_read(name) for name in SCRIPTS)
+    return f'"use strict";\n(() => {{\n{body}}})();\n'
+
+
+def _encoded(data: bytes) -> str:
+    return base64.b64encode(zlib.compress(data, 6)).decode()
+
+
+def _texts(drawn: CorpusMap, places: dict[str, list[object]]) -> dict[str, object]:
+    """Return the data of the page except the arrays.
+
+    ``places`` has the type, the byte offset and the number of elements of each array.
+    """
+    return {
+        **summary(drawn, OUTLIERS),
+        "outliers": drawn.outliers(OUTLIERS),
+        "duplicates": None,
+        "groups": len(drawn.groups()),
+        "doc_ids": drawn.doc_ids,
+        "titles": drawn.titles,
+        "texts": drawn.texts,
+        "columns": [_description(column) for column in drawn.columns],
+        "queries": [{"text": q.text, "at": q.at, "scores": q.scores} for q in drawn.queries],
+        "arrays": places,
+    }
+
+
+def _description(column: MapColumn) -> dict[str, object]:
+    if isinstance(column, NumberColumn):
+        return {"name": column.name, "kind": column.kind}
+    item = column.kind.removeprefix("list[").removesuffix("]")
+    kind = _KINDS[item] if item == column.kind else "list"
+    cut = CUT if column.is_cut else 0
+    names = {"name": column.name, "kind": kind, "item": _KINDS[item]}
+    return {**names, "values": column.values, "cut": cut}
+
+
+def _packed(drawn: CorpusMap) -> tuple[bytes, dict[str, list[object]]]:
+    """Join the arrays of a page, each at a multiple of 8 bytes; return them and their places."""
+    shown = SHOWN_NEIGHBOURS
+    arrays: dict[str, NDArray[np.generic]] = {
+        "layout": drawn.layout,
+        "axes": drawn.axes,
+        "cluster": drawn.cluster,
+        "near": drawn.neighbours.at[:, :shown],
+        "scores": drawn.neighbours.scores[:, :shown],
+        "distance": drawn.distances,
+        "group": drawn.group,
+    }
+    for number, column in enumerate(drawn.columns):
+        if isinstance(column, NumberColumn):
+            arrays[f"numbers {number}"] = column.numbers
+        else:
+            arrays[f"starts {number}"] = column.starts
+            arrays[f"codes {number}"] = column.codes
+            arrays[f"missing {number}"] = column.missing
+    joined, places = bytearray(), dict[str, list[object]]()
+    for name, array in arrays.items():
+        data = np.ascontiguousarray(array, array.dtype.newbyteorder("<"))
+        places[name] = [f"{array.dtype.kind}{array.dtype.itemsize}", len(joined), array.size]
+        joined += data.tobytes()
+        joined += bytes(-len(joined) % 8)
+    return bytes(joined), places
+
 
 PAGE, SUMMARY, TABLE = "map.html", "map.json", "map.parquet"
 

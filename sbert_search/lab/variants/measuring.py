@@ -16,8 +16,15 @@ from sbert_search.evaluate.perplexity import evaluate_masked
 from sbert_search.evaluate.retrieval import evaluate_retrieval
 from sbert_search.evaluate.similarity import evaluate_sts
 from sbert_search.evaluate.tasks import Kind, distinct_tasks, find_task
-from sbert_search.lab.variants.pieces import Piece, Reading, Result
-from sbert_search.lab.variants.recipe import TEACHER, Tuning, VariantsRecipe, pretrain_recipe
+from sbert_search.lab.variants.recipe import (
+    TEACHER,
+    Piece,
+    Reading,
+    Result,
+    Tuning,
+    VariantsRecipe,
+    pretrain_recipe,
+)
 from sbert_search.models.bi_encoder import BiEncoder
 from sbert_search.models.encoder.weights import load_encoder
 from sbert_search.models.loading.folder import read_folder

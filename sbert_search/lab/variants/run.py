@@ -13,18 +13,23 @@ from sbert_search.base.processor import cpu
 from sbert_search.base.progress import duration, note
 from sbert_search.config import to_mapping, to_toml
 from sbert_search.errors import ConfigError
-from sbert_search.lab.variants.estimates import estimator, operations
 from sbert_search.lab.variants.measuring import Measuring
-from sbert_search.lab.variants.pieces import BUDGETS, Piece, Pieces, Result, at_budget, plan
 from sbert_search.lab.variants.recipe import (
+    BUDGETS,
     TEACHER,
+    Piece,
+    Pieces,
+    Result,
     VariantsRecipe,
+    at_budget,
+    estimator,
     load_variants,
+    operations,
+    plan,
     pretrain_recipe,
     with_data,
 )
-from sbert_search.lab.variants.report import write_variants
-from sbert_search.lab.variants.table import VariantsReport, collect
+from sbert_search.lab.variants.report import VariantsReport, collect, write_variants
 from sbert_search.train.loop.log import LOG
 
 

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from sbert_search.evaluate.metrics.isotropy import explained_by_one
-from sbert_search.lab.anisotropy.layer_sums import (
+from sbert_search.lab.anisotropy.layers import (
     OCCURRENCES,
     BatchTokens,
     LayerFigures,

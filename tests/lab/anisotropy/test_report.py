@@ -4,8 +4,11 @@ from xml.etree import ElementTree
 
 import pytest
 
-from sbert_search.lab.anisotropy.analyze import analyze_anisotropy
-from sbert_search.lab.anisotropy.report import AnisotropyReport, shown_dimensions
+from sbert_search.lab.anisotropy.analyze import (
+    AnisotropyReport,
+    analyze_anisotropy,
+    shown_dimensions,
+)
 from tests.lab.anisotropy.test_analyze import TEXTS
 from tests.models.tiny import tiny_bi_encoder
 

@@ -6,8 +6,7 @@ from sentence_transformers import SentenceTransformer
 
 from sbert_search.embed.embedder import Embedder
 from sbert_search.errors import ConfigError, ModelError
-from sbert_search.lab.anisotropy.remedies import LinearMap, whiten
-from sbert_search.lab.anisotropy.saving import require_free, save_with_map
+from sbert_search.lab.anisotropy.remedies import LinearMap, require_free, save_with_map, whiten
 from sbert_search.models.heads import Dense, Normalize
 from tests.models.tiny import TEXTS, tiny_bi_encoder
 

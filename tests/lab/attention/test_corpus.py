@@ -7,8 +7,7 @@ import torch
 
 from sbert_search.errors import CorpusError, EvaluationError
 from sbert_search.lab.attention.corpus import analyze_heads, head_figures_of_texts
-from sbert_search.lab.attention.figures import NAMES
-from sbert_search.lab.attention.maps import analyze_attention
+from sbert_search.lab.attention.maps import NAMES, analyze_attention
 from sbert_search.models.pretraining import MaskedLanguageModel
 from tests.lab.attention.test_pruning import TEXTS
 from tests.models.tiny import tiny_bi_encoder, tiny_encoder, tiny_tokenizer

@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sbert_search.lab.attention.figures import NAMES, Roles, head_figures, sum_text
+from sbert_search.lab.attention.maps import NAMES, Roles, head_figures, sum_text
 
 # [CLS] a b [SEP]: the figures are of the queries a and b.
 ROLES = Roles((True, False, False, False), (False, False, False, True))

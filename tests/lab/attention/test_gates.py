@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 import torch
 
-from sbert_search.lab.attention.gates import gated
+from sbert_search.lab.attention.pruning import gated
 from sbert_search.models.encoder.packed import PackedTokens
 from tests.models.encoder.small import DISENTANGLED, small_encoder
 

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 
 from sbert_search.errors import EvaluationError
 from sbert_search.evaluate.metrics.correlation import spearman
-from sbert_search.lab.attention.objectives import MaskedTokens, PairSimilarity
+from sbert_search.lab.attention.pruning import MaskedTokens, PairSimilarity
 from sbert_search.models.pretraining import MaskedLanguageModel
 from tests.lab.attention.test_pruning import PAIRS, TEXTS
 from tests.models.tiny import tiny_bi_encoder, tiny_encoder, tiny_tokenizer

@@ -5,7 +5,7 @@ import re
 
 import numpy as np
 
-from sbert_search.lab.attention.page import STEPS, make_page
+from sbert_search.lab.attention.maps import STEPS, make_page
 
 RECORD = {
     "model": "</title><script>alert(1)</script>",

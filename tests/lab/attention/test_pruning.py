@@ -4,9 +4,16 @@ import numpy as np
 import pytest
 import torch
 
-from sbert_search.lab.attention.gates import gated
-from sbert_search.lab.attention.objectives import MaskedTokens, Objective, PairSimilarity
-from sbert_search.lab.attention.pruning import Pruning, Removal, head_importance, prune
+from sbert_search.lab.attention.pruning import (
+    MaskedTokens,
+    Objective,
+    PairSimilarity,
+    Pruning,
+    Removal,
+    gated,
+    head_importance,
+    prune,
+)
 from sbert_search.models.pretraining import MaskedLanguageModel
 from tests.models.tiny import WORDS, tiny_bi_encoder, tiny_encoder, tiny_tokenizer
 

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from sbert_search.embed.embedder import Embedder
-from sbert_search.lab.commands.anisotropy import FEWEST, REMEDIES
+from sbert_search.lab.commands.models import FEWEST, REMEDIES
 from sbert_search.models.pretraining import MaskedLanguageModel
 from tests.cli.process import sbert_search
 from tests.lab.anisotropy.test_analyze import TEXTS

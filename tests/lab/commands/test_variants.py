@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from sbert_search.cli.main import run
-from sbert_search.lab.variants.pieces import Piece, Pieces
+from sbert_search.lab.variants.recipe import Piece, Pieces
 from tests.lab.variants.tiny import write_comparison
 
 

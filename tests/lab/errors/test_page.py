@@ -1,7 +1,7 @@
 import json
 import re
 
-from sbert_search.lab.errors.page import make_page
+from sbert_search.lab.errors.report import make_page
 from tests.lab.errors.test_record import REPORT
 
 

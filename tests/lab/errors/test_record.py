@@ -1,4 +1,4 @@
-from sbert_search.lab.errors.record import ErrorItem, ErrorReport, cut
+from sbert_search.lab.errors.report import ErrorItem, ErrorReport, cut
 from sbert_search.lab.errors.slices import ErrorSlice
 
 SLICE = ErrorSlice(

@@ -1,8 +1,6 @@
 import pytest
 
-from sbert_search.lab.errors.items import Analysed
-from sbert_search.lab.errors.retrieval import analyze_queries
-from sbert_search.lab.errors.words import WordReader
+from sbert_search.lab.errors.items import Analysed, WordReader, analyze_queries
 from sbert_search.records import Document, Query
 
 DOCUMENTS = [

@@ -1,7 +1,6 @@
 import pytest
 
-from sbert_search.lab.errors.similarity import analyze_pairs
-from sbert_search.lab.errors.words import WordReader
+from sbert_search.lab.errors.items import WordReader, analyze_pairs
 from sbert_search.records import TextPair
 
 PAIRS = [

@@ -1,7 +1,7 @@
 import pytest
 
 from sbert_search.errors import ConfigError
-from sbert_search.lab.errors.words import WordReader, coverage, overlap
+from sbert_search.lab.errors.items import WordReader, coverage, overlap
 
 
 def test_words_are_compared_without_inflection_and_stop_words() -> None:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from sbert_search.index.storage.manifest import ColumnType
-from sbert_search.lab.map.columns import NumberColumn, TextColumn, gather
+from sbert_search.lab.map.record import NumberColumn, TextColumn, gather
 from sbert_search.records import MetadataValue
 
 
@@ -87,8 +87,8 @@ def test_flags_and_lists_are_texts(
 def test_too_long_texts_are_cut_and_left_out_if_they_are_still_too_long(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("sbert_search.lab.map.columns.MOST_CHARACTERS", 10)
-    monkeypatch.setattr("sbert_search.lab.map.columns.CUT", 4)
+    monkeypatch.setattr("sbert_search.lab.map.record.MOST_CHARACTERS", 10)
+    monkeypatch.setattr("sbert_search.lab.map.record.CUT", 4)
     cut = column("list[string]", ["012345", "012389"], None, ["0123", "abc"])
     assert texts_of(cut) == [["0123"], [], ["0123", "abc"]]
     assert isinstance(cut, TextColumn)

@@ -7,11 +7,11 @@ from numpy.typing import NDArray
 from sbert_search.errors import ConfigError
 from sbert_search.lab.map.layout import (
     STEPS,
+    nearest,
     neighbour_layout,
     principal_axes,
     require_layout_library,
 )
-from sbert_search.lab.map.neighbours import nearest
 from tests.lab.map.conftest import clustered
 
 

@@ -13,7 +13,7 @@ from sbert_search.index.storage.manifest import Metric
 from sbert_search.lab.map import making
 from sbert_search.lab.map.making import map_index
 from sbert_search.lab.map.record import CorpusMap
-from sbert_search.lab.map.table import summary
+from sbert_search.lab.map.saving import summary
 from sbert_search.search.pairs import close_pairs, clusters
 from tests.lab.map.conftest import TOPICS, N, clustered, rows
 

@@ -5,7 +5,7 @@ import pytest
 from numpy.typing import NDArray
 
 from sbert_search.index.storage.manifest import Metric
-from sbert_search.lab.map.neighbours import MOST_COPIES, Neighbours, duplicate_groups, nearest
+from sbert_search.lab.map.layout import MOST_COPIES, Neighbours, duplicate_groups, nearest
 from tests.lab.map.conftest import clustered
 
 

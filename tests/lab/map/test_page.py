@@ -15,10 +15,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from sbert_search.lab.map.columns import NumberColumn
-from sbert_search.lab.map.page import PAGE_FILES, SCRIPTS, SHOWN_NEIGHBOURS, write_page
-from sbert_search.lab.map.record import CorpusMap
-from sbert_search.lab.map.table import to_table
+from sbert_search.lab.map.record import CorpusMap, NumberColumn
+from sbert_search.lab.map.saving import PAGE_FILES, SCRIPTS, SHOWN_NEIGHBOURS, to_table, write_page
 from tests.lab.map.conftest import N
 
 

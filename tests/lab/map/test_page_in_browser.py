@@ -14,8 +14,8 @@ import pytest
 
 from sbert_search.errors import QueryError
 from sbert_search.index.index import Index
+from sbert_search.lab.map.layout import Neighbours
 from sbert_search.lab.map.making import map_index
-from sbert_search.lab.map.neighbours import Neighbours
 from sbert_search.lab.map.record import CorpusMap
 from sbert_search.lab.map.saving import write_map
 from sbert_search.text.fields import FieldNames
@@ -148,7 +148,7 @@ def test_near_duplicates_that_were_not_looked_for_are_no_colour(
 def test_columns_whose_values_are_cut_are_named(
     browser: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sbert_search.lab.map.columns.MOST_CHARACTERS", 3000)
+    monkeypatch.setattr("sbert_search.lab.map.record.MOST_CHARACTERS", 3000)
     documents = [row | {"note": f"{n} {300 * 'y'}end"} for n, row in enumerate(rows(12))]
     index = Index.build(documents, out=tmp_path / "i", vectors=clustered(12))
     page = browser.new_page()

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from sbert_search.index.index import Index
-from sbert_search.lab.map.points import choose_documents, document_vectors
+from sbert_search.lab.map.making import choose_documents, document_vectors
 from sbert_search.records import Document
 from tests.lab.map.conftest import clustered, rows
 
@@ -45,7 +45,7 @@ def test_passages_are_averaged_and_the_mean_is_scaled_to_length_one(
     )
     snapshot = index.state
     assert snapshot.n_rows > snapshot.n_docs
-    monkeypatch.setattr("sbert_search.lab.map.points.BLOCK", 2)
+    monkeypatch.setattr("sbert_search.lab.map.making.BLOCK", 2)
     docs = choose_documents(snapshot, 100, 0)
     vectors = document_vectors(snapshot, docs)
     for doc, vector in zip(docs, vectors, strict=True):

@@ -10,8 +10,7 @@ import pytest
 
 from sbert_search.errors import ConfigError
 from sbert_search.lab.map.record import CorpusMap
-from sbert_search.lab.map.saving import require_folder, write_map
-from sbert_search.lab.map.table import summary, to_table
+from sbert_search.lab.map.saving import require_folder, summary, to_table, write_map
 
 
 def test_files_are_written_and_replaced(drawn: CorpusMap, tmp_path: Path) -> None:

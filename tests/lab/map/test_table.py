@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 
 from sbert_search.lab.map.record import CorpusMap
-from sbert_search.lab.map.table import cluster_names, rows, summary, to_table
+from sbert_search.lab.map.saving import cluster_names, rows, summary, to_table
 from tests.lab.map.conftest import N
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from sbert_search.index.settings import LexicalSettings
-from sbert_search.lab.map.words import WordCounts, class_weights
+from sbert_search.lab.map.clusters import WordCounts, class_weights
 
 NONE = LexicalSettings(language="none")
 

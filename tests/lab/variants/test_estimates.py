@@ -1,7 +1,13 @@
 import pytest
 
-from sbert_search.lab.variants.estimates import GUESSED, GUESSED_RATE, estimator, operations
-from sbert_search.lab.variants.pieces import Piece, Result
+from sbert_search.lab.variants.recipe import (
+    GUESSED,
+    GUESSED_RATE,
+    Piece,
+    Result,
+    estimator,
+    operations,
+)
 
 BERT, DEBERTA = Piece("pretrain", "bert", 0), Piece("pretrain", "deberta", 0)
 RAW = Piece("raw", "bert", 0, "tokens")

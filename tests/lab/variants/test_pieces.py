@@ -2,8 +2,15 @@ from pathlib import Path
 
 import pytest
 
-from sbert_search.lab.variants.pieces import Piece, Pieces, Reading, at_budget, plan
-from sbert_search.lab.variants.recipe import Tuning, VariantsRecipe
+from sbert_search.lab.variants.recipe import (
+    Piece,
+    Pieces,
+    Reading,
+    Tuning,
+    VariantsRecipe,
+    at_budget,
+    plan,
+)
 
 
 def readings(*seconds: float) -> list[Reading]:

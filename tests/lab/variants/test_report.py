@@ -3,17 +3,19 @@ from dataclasses import replace
 from pathlib import Path
 
 from sbert_search.base.machine import made_with
-from sbert_search.lab.variants.pieces import Reading
+from sbert_search.lab.variants.recipe import Reading
 from sbert_search.lab.variants.report import (
+    VariantsReport,
     draw_curves,
     draw_table,
+    figure,
+    figures_of,
     markdown,
     number,
     shown,
     table_of,
     write_variants,
 )
-from sbert_search.lab.variants.table import VariantsReport, figure, figures_of
 
 READING = Reading(step=4, tokens=2000, processor_seconds=1.5, figures={"mlm": 5.0})
 TABLE = figures_of(

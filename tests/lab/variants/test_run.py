@@ -13,10 +13,16 @@ from sbert_search.base.device import resolve_device
 from sbert_search.base.processor import cpu
 from sbert_search.errors import ConfigError
 from sbert_search.lab.variants.measuring import Measuring
-from sbert_search.lab.variants.pieces import Piece, Pieces, Reading, Result
-from sbert_search.lab.variants.recipe import load_variants, with_data
+from sbert_search.lab.variants.recipe import (
+    Piece,
+    Pieces,
+    Reading,
+    Result,
+    load_variants,
+    with_data,
+)
+from sbert_search.lab.variants.report import VariantsReport
 from sbert_search.lab.variants.run import analyze_variants
-from sbert_search.lab.variants.table import VariantsReport
 from sbert_search.train.loop.checkpoint import checkpoints
 from sbert_search.train.loop.log import LOG
 from tests.cli.process import command, environment

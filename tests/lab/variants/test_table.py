@@ -4,8 +4,8 @@ import pytest
 
 from sbert_search.base.machine import made_with
 from sbert_search.evaluate.metrics.significance import mean_interval
-from sbert_search.lab.variants.pieces import Piece, Result
-from sbert_search.lab.variants.table import collect, figure, figures_of
+from sbert_search.lab.variants.recipe import Piece, Result
+from sbert_search.lab.variants.report import collect, figure, figures_of
 
 
 def test_a_figure_over_seeds_by_hand() -> None:

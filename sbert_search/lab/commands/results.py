@@ -1,4 +1,4 @@
-"""`analyze map`: a two-dimensional map of an index."""
+"""`analyze errors` and `analyze map`: the errors of a run, and a map of an index."""
 
 from __future__ import annotations
 
@@ -10,9 +10,98 @@ import click
 from sbert_search.base.progress import note
 from sbert_search.cli.console import emit, say, show_table
 from sbert_search.cli.options.shared import Finite, shared_options
+from sbert_search.lab.commands.group import FOLDER, out_option
 
 if TYPE_CHECKING:
+    from sbert_search.lab.errors.report import ErrorReport
     from sbert_search.lab.map.record import CorpusMap
+
+
+PRINTED = 10  # number of worst items in the printed table
+
+
+@click.command()
+@click.argument("run", metavar="RUN", type=click.Path(exists=True, path_type=Path))
+@out_option
+@click.option(
+    "--data",
+    type=FOLDER,
+    default="data",
+    show_default=True,
+    help="Folder that the paths in the records start from, as for `eval`.",
+)
+@click.option(
+    "--metric",
+    metavar="NAME",
+    help="Metric of queries, such as MRR@10.  [default: the main metric of each task]",
+)
+@click.option(
+    "--worst",
+    type=click.IntRange(1, 10_000),
+    default=50,
+    show_default=True,
+    help="Number of worst items to describe.",
+)
+@click.option(
+    "--language",
+    default="english",
+    show_default=True,
+    metavar="NAME",
+    help="Language in which words are compared; none: no stemmer and no stop words.",
+)
+@shared_options("seed", "quiet", "json")
+def errors(
+    run: Path,
+    out: Path | None,
+    data: Path,
+    metric: str | None,
+    worst: int,
+    language: str,
+    seed: int,
+    as_json: bool,
+) -> None:
+    """Show the worst queries or pairs of RUN, and the slices where the model is worse.
+
+    RUN is a record that --out of `eval retrieval` or `eval sts` wrote, or the folder of such
+    records. The first table compares slices of the items with the others: by length, by words in
+    common, and by the rarest word. The second table lists the worst items. --out writes both as
+    JSON, SVG and a page with the texts.
+    """
+    from sbert_search.lab.errors.analyze import analyze_errors
+    from sbert_search.lab.errors.report import require_other_folder, write_errors
+
+    if out is not None:
+        require_other_folder(run, out)
+    reports = analyze_errors(
+        run, data=data, metric=metric, worst=worst, language=language, seed=seed
+    )
+    for report in reports:
+        _emit_errors(report) if as_json else _show_errors(report)
+    for path in write_errors(reports, out) if out else ():
+        note(f"wrote {path}")
+
+
+def _emit_errors(report: ErrorReport) -> None:
+    """Print a line with the figures and slices, then a line for each of the worst items."""
+    record = report.to_mapping()
+    items = record.pop("worst")
+    emit(record)
+    for item in items if isinstance(items, list) else ():
+        emit({"task": report.task, **item})
+
+
+def _show_errors(report: ErrorReport) -> None:
+    unit = "pairs" if report.kind == "sts" else "queries"
+    better = "higher" if report.higher_is_better else "lower"
+    say(
+        f"{report.model} on {report.task}: {report.items:,} {unit}, mean {report.metric} "
+        f"{report.mean:.4f} ({better} is better)"
+    )
+    if report.left_out:
+        say(f"{report.left_out:,} queries without a relevant document are left out.")
+    show_table(*report.slice_table())
+    show_table(*report.worst_table(PRINTED))
+
 
 SHOWN_OUTLIERS = 5
 
@@ -83,8 +172,7 @@ def map_(
     of each document are printed. Needs the extra analyze.
     """
     from sbert_search.lab.map.making import map_index
-    from sbert_search.lab.map.saving import require_folder, write_map
-    from sbert_search.lab.map.table import rows
+    from sbert_search.lab.map.saving import require_folder, rows, write_map
 
     require_folder(out, path, "--out")
     drawn = map_index(
@@ -103,12 +191,12 @@ def map_(
         for row in rows(drawn):
             emit(row)
     else:
-        _show(drawn)
+        _show_map(drawn)
     for file in written:
         note(f"wrote {file}")
 
 
-def _show(drawn: CorpusMap) -> None:
+def _show_map(drawn: CorpusMap) -> None:
     """Print clusters, near-duplicates (not for the metric euclidean), and outliers."""
     import numpy as np
 
