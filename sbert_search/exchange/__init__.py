@@ -8,13 +8,13 @@ from sbert_search.wings import Command, Wing
 
 if TYPE_CHECKING:
     from sbert_search.exchange.export import export_index as export_index
-    from sbert_search.exchange.importing.import_index import import_index as import_index
+    from sbert_search.exchange.import_index import import_index as import_index
     from sbert_search.exchange.plan import ExportReport as ExportReport
 
 WING = Wing(
     public={
         "sbert_search.exchange.export": ["export_index"],
-        "sbert_search.exchange.importing.import_index": ["import_index"],
+        "sbert_search.exchange.import_index": ["import_index"],
         "sbert_search.exchange.plan": ["ExportReport"],
     },
     commands={

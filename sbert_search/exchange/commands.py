@@ -125,7 +125,7 @@ def import_(
     of the types Flat or HNSW, or the folder of a Chroma client or a LanceDB database. No text is
     embedded. With --model, the index can be searched by text: name the model that made the vectors.
     """
-    from sbert_search.exchange.importing.import_index import import_index
+    from sbert_search.exchange.import_index import import_index
     from sbert_search.index.building.build import BuildSettings
 
     settings = with_overrides(BuildSettings(), ctx)

@@ -14,11 +14,10 @@ from sbert_search.base import files
 from sbert_search.base.folders import require_apart, require_possible_output
 from sbert_search.base.progress import shown_url
 from sbert_search.errors import ConfigError
-from sbert_search.exchange import faiss_flat, parquet_file
-from sbert_search.exchange.engines import milvus, opensearch, qdrant
+from sbert_search.exchange import file_targets, milvus, opensearch, qdrant
+from sbert_search.exchange.clients import require_url
 from sbert_search.exchange.plan import TARGETS, ExportPlan, ExportReport, Target
 from sbert_search.exchange.upload import Cursor, Receiver, collection_name, upload
-from sbert_search.exchange.url import require_url
 from sbert_search.index.index import Index
 from sbert_search.index.shards.index import open_index
 from sbert_search.index.storage import manifest as manifests
@@ -180,15 +179,15 @@ def _require_target(
 
 def _write_file(plan: ExportPlan, to: Target, out: Path, index: Path) -> tuple[list[Path], str]:
     """Write a Parquet or FAISS file; return the files and the code that searches them."""
-    written = [out] if to == "parquet" else [faiss_flat.sidecar(out), out]
+    written = [out] if to == "parquet" else [file_targets.sidecar(out), out]
     for file in written:
         require_possible_output(file, "--out")
         require_apart(file, [index], "--out")
     if to == "parquet":
-        parquet_file.write_parquet(plan, out)
-        return written, parquet_file.query_of(plan, out)
-    faiss_flat.write_faiss(plan, out)
-    return written, faiss_flat.query_of(plan, out)
+        file_targets.write_parquet(plan, out)
+        return written, file_targets.parquet_query(plan, out)
+    file_targets.write_faiss(plan, out)
+    return written, file_targets.faiss_query(plan, out)
 
 
 @contextlib.contextmanager

@@ -15,7 +15,7 @@ import pytest
 from sbert_search.base.files import use_disk
 from sbert_search.errors import ConfigError
 from sbert_search.exchange.export import export_index
-from sbert_search.exchange.faiss_flat import sidecar
+from sbert_search.exchange.file_targets import sidecar
 from sbert_search.exchange.plan import Target
 from sbert_search.index.index import Index
 from sbert_search.index.storage.manifest import Metric

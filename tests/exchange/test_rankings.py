@@ -17,8 +17,8 @@ import pytest
 from numpy.typing import NDArray
 
 from sbert_search.exchange.export import export_index
-from sbert_search.exchange.faiss_flat import sidecar
-from sbert_search.exchange.importing.import_index import import_index
+from sbert_search.exchange.file_targets import sidecar
+from sbert_search.exchange.import_index import import_index
 from sbert_search.exchange.plan import Target
 from sbert_search.index.index import Index
 from sbert_search.index.storage.manifest import Metric, VectorType

@@ -6,7 +6,7 @@ import pytest
 
 from sbert_search.base.progress import shown_url
 from sbert_search.errors import ConfigError
-from sbert_search.exchange.url import cannot_be_opened, require_url
+from sbert_search.exchange.clients import cannot_be_opened, require_url
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from sbert_search.errors import CorpusError
-from sbert_search.exchange.importing.import_index import import_index
+from sbert_search.exchange.import_index import import_index
 
 
 def written(path: Path, n_vectors: int) -> Path:

@@ -16,7 +16,7 @@ import pytest
 from sbert_search.embed.hashing import HashingEmbedder
 from sbert_search.errors import ConfigError, CorpusError, ModelMismatch
 from sbert_search.exchange.export import export_index
-from sbert_search.exchange.importing.import_index import import_index
+from sbert_search.exchange.import_index import import_index
 from sbert_search.exchange.plan import Target
 from sbert_search.index.building.model_check import as_embedder
 from sbert_search.index.building.parquet import embed_to_parquet

@@ -14,8 +14,9 @@ import pytest
 from lancedb.index import IvfFlat
 
 from sbert_search.errors import CorpusError
-from sbert_search.exchange.importing import chroma, lance
-from sbert_search.exchange.importing.import_index import import_index
+from sbert_search.exchange import sources as chroma
+from sbert_search.exchange import sources as lance
+from sbert_search.exchange.import_index import import_index
 from sbert_search.text.fields import FieldNames
 
 DRAW = np.random.default_rng(5)

@@ -14,8 +14,8 @@ from milvus_lite.server_manager import server_manager_instance
 from pymilvus import MilvusClient
 
 from sbert_search.errors import ConfigError, ExchangeError
-from sbert_search.exchange.engines.milvus import METRICS
 from sbert_search.exchange.export import export_index
+from sbert_search.exchange.milvus import METRICS
 from sbert_search.index.index import Index
 from sbert_search.index.storage.manifest import Metric
 from sbert_search.search.engine import SearchEngine

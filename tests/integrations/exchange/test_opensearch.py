@@ -110,7 +110,7 @@ def require_index_body(body: object) -> None:
 def test_the_files_hold_every_passage_once_in_parts_of_bounded_size(
     index: Index, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sbert_search.exchange.engines.opensearch.BULK_BYTES", 20_000)
+    monkeypatch.setattr("sbert_search.exchange.opensearch.BULK_BYTES", 20_000)
     report = export_index(index, "opensearch", tmp_path / "o")
     names = [path.name for path in report.files]
     assert names[:3] == ["index.json", "pipeline.json", "bulk-00000.ndjson"]

@@ -14,9 +14,9 @@ import qdrant_edge as edge
 from qdrant_client import QdrantClient, models
 
 from sbert_search.errors import ConfigError, ExchangeError
-from sbert_search.exchange.engines.qdrant import DISTANCES, PAYLOAD_INDEXES
-from sbert_search.exchange.engines.values import typed
 from sbert_search.exchange.export import export_index
+from sbert_search.exchange.passages import typed
+from sbert_search.exchange.qdrant import DISTANCES, PAYLOAD_INDEXES
 from sbert_search.index.index import Index
 from sbert_search.index.storage.manifest import Metric
 from sbert_search.search.engine import SearchEngine

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from sbert_search.exchange.engines.values import records, typed
-from sbert_search.exchange.extras import needs
-from sbert_search.exchange.passages import Passages
-from sbert_search.exchange.plan import ExportPlan
-from sbert_search.exchange.snippets import question_vector
-from sbert_search.exchange.url import cannot_be_opened
+from sbert_search.exchange.clients import cannot_be_opened, needs
+from sbert_search.exchange.passages import Passages, records, typed
+from sbert_search.exchange.plan import ExportPlan, question_vector
 from sbert_search.index.storage.manifest import Metric
 
 DISTANCES: Mapping[Metric, str] = {"cosine": "Cosine", "dot": "Dot", "euclidean": "Euclid"}

@@ -13,13 +13,10 @@ import pyarrow.parquet as pq
 
 from sbert_search.base.files import NewFile, write_new
 from sbert_search.errors import ExchangeError
-from sbert_search.exchange.engines.values import records, scalar
-from sbert_search.exchange.extras import needs
-from sbert_search.exchange.parquet_file import grouped
-from sbert_search.exchange.passages import Passages
-from sbert_search.exchange.plan import ID, VECTOR, ExportPlan
-from sbert_search.exchange.snippets import question_vector
-from sbert_search.exchange.url import cannot_be_opened
+from sbert_search.exchange.clients import cannot_be_opened, needs
+from sbert_search.exchange.file_targets import grouped
+from sbert_search.exchange.passages import Passages, records, scalar
+from sbert_search.exchange.plan import ID, VECTOR, ExportPlan, question_vector
 from sbert_search.index.storage.manifest import Metric
 
 METRICS: Mapping[Metric, str] = {"cosine": "COSINE", "dot": "IP", "euclidean": "L2"}

@@ -1,11 +1,32 @@
-"""Check URLs of servers."""
+"""Clients of other engines: packages that are not installed, and URLs of servers."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from urllib.parse import urlsplit
 
 from sbert_search.base.progress import shown_url
 from sbert_search.errors import ConfigError
+
+
+@contextmanager
+def needs(package: str, install: str) -> Iterator[None]:
+    """Return a context that turns a failed import into an error with the pip command to run.
+
+    Args:
+        package: Name of the package that is imported inside the context.
+        install: Requirement for ``pip install``, such as ``sbert-search[qdrant]``.
+
+    Raises:
+        ConfigError: The package is missing.
+    """
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        raise ConfigError(
+            f"The package {package} is not installed; run `python -m pip install '{install}'`."
+        ) from error
 
 
 def require_url(url: str) -> None:

@@ -10,11 +10,9 @@ from urllib.parse import urlsplit
 from sbert_search.base.files import NewFile, write_new
 from sbert_search.base.progress import shown_url
 from sbert_search.errors import ConfigError, ExchangeError
-from sbert_search.exchange.engines.values import records, typed
-from sbert_search.exchange.extras import needs
-from sbert_search.exchange.passages import Passages
-from sbert_search.exchange.plan import VECTOR, ExportPlan
-from sbert_search.exchange.snippets import QUESTION, question_vector
+from sbert_search.exchange.clients import needs
+from sbert_search.exchange.passages import Passages, records, typed
+from sbert_search.exchange.plan import QUESTION, VECTOR, ExportPlan, question_vector
 from sbert_search.index.storage.manifest import Metric
 
 SPACES: Mapping[Metric, str] = {"cosine": "cosinesimil", "dot": "innerproduct", "euclidean": "l2"}

@@ -1,25 +1,28 @@
-"""`import_index`: build an index from the vectors in a file or in another engine."""
+"""`import_index`: build an index from the vectors in files (FAISS, .npy) or in another engine."""
 
 from __future__ import annotations
 
-from collections.abc import MutableMapping
-from dataclasses import dataclass
+from collections.abc import Mapping, MutableMapping
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Unpack, cast
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sbert_search.base.progress import note, warn
 from sbert_search.embed.arguments import EmbedderOptions, ModelLike
 from sbert_search.embed.protocol import TextEmbedder
 from sbert_search.errors import ConfigError, CorpusError
-from sbert_search.exchange.importing.chroma import found_in_chroma
-from sbert_search.exchange.importing.faiss_index import found_in_faiss
-from sbert_search.exchange.importing.found import Asked, Found
-from sbert_search.exchange.importing.ids import with_ids
-from sbert_search.exchange.importing.lance import ENDING, found_in_lance
-from sbert_search.exchange.importing.parquet import found_in_parquet
+from sbert_search.exchange.sources import (
+    ENDING,
+    Asked,
+    Found,
+    found_in_chroma,
+    found_in_lance,
+    found_in_parquet,
+)
 from sbert_search.index.building.build import (
     BuildKeywords,
     BuildSettings,
@@ -28,9 +31,141 @@ from sbert_search.index.building.build import (
 )
 from sbert_search.index.building.model_check import as_embedder
 from sbert_search.index.building.parquet import require_recorded_model
+from sbert_search.index.dense.faiss_runtime import FaissIndex, import_faiss, limited_to_file
 from sbert_search.index.index import Index
+from sbert_search.index.storage.manifest import Metric
 from sbert_search.text.fields import FieldNames
+from sbert_search.text.ids import IdsLike, read_ids
 from sbert_search.text.vectors import RowVectors
+
+_ENDINGS = (".ids.parquet", ".ids.npy", ".ids.txt")
+
+
+def with_ids(found: Found, source: Path, asked: Asked) -> Found:
+    """Add ids to the vectors of a file, and texts and metadata if the file of ids has them.
+
+    The file of ids is ``asked.ids``. If this is None, it is a file beside ``source`` with the same
+    name and the ending ``.ids.parquet``, ``.ids.npy`` or ``.ids.txt``. Without a file of ids,
+    ``found`` is returned unchanged. A Parquet file is read as a source of documents. An ``.npy``
+    file has an array of ids, and any other file has one id in each line.
+
+    Args:
+        found: The contents of the file of vectors.
+        source: The file of vectors.
+        asked: The options that the user gave.
+
+    Raises:
+        CorpusError: The file of ids cannot be read.
+        ConfigError: The user gave an option that has no effect on the two files.
+    """
+    path = asked.ids or _beside(source)
+    if path is None or path.suffix.lower() != ".parquet":
+        asked.require_only(f"{source} without a Parquet file of ids", "--ids")
+    if path is None:
+        note(f"{source} has no file of ids beside it; the number of a vector from 0 is its id.")
+        return found
+    if path.suffix.lower() != ".parquet":
+        return replace(found, ids=_read(path))
+    rows = found_in_parquet(path, asked, has_vectors=True)
+    return replace(
+        found,
+        rows=rows.rows,
+        fields=rows.fields,
+        metadata_fields=rows.metadata_fields,
+        metric=found.metric if rows.metric is None else rows.metric,
+        dtype=rows.dtype,
+        recorded=rows.recorded,
+    )
+
+
+def _beside(source: Path) -> Path | None:
+    for ending in _ENDINGS:
+        for stem in (source.name, source.stem):
+            if (path := source.with_name(stem + ending)).is_file():
+                return path
+    return None
+
+
+def _read(path: Path) -> IdsLike:
+    if path.suffix.lower() != ".npy":
+        try:
+            with path.open("rb") as file:
+                return read_ids(file, str(path))
+        except OSError as error:
+            raise CorpusError(f"{path}: cannot be read: {error.strerror}.") from error
+    try:
+        ids = np.load(path, allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        raise CorpusError(f"{path}: cannot be read as an array of ids: {error}.") from error
+    if not isinstance(ids, np.ndarray):
+        ids.close()
+        raise CorpusError(f"{path}: an .npz archive; save the ids with numpy.save.")
+    if ids.ndim != 1 or ids.dtype.kind not in "iuU":
+        raise CorpusError(
+            f"{path}: an array of shape {ids.shape} and type {ids.dtype}; ids are one row of "
+            "integers or texts."
+        )
+    return ids.tolist() if ids.dtype.kind == "U" else ids
+
+
+def found_in_faiss(path: Path, asked: Asked) -> Found:
+    """Find the vectors, the metric and the ids of a FAISS file; the vectors are memory-mapped.
+
+    Raises:
+        CorpusError: The file cannot be read, is of a type that does not store vectors unchanged, or
+            has another metric than inner product and L2.
+        ConfigError: FAISS is not installed, or the user gave an option that has no effect on the
+            file.
+    """
+    faiss = import_faiss()
+    try:
+        with limited_to_file(path.stat().st_size):
+            whole = faiss.read_index(str(path), faiss.IO_FLAG_MMAP_IFC)
+    except RuntimeError as error:
+        reason = str(error).splitlines()[-1]
+        raise CorpusError(f"{path}: cannot be read as a FAISS index: {reason}") from error
+    index, ids = whole, None
+    if isinstance(whole, (faiss.IndexIDMap, faiss.IndexIDMap2)):
+        ids = faiss.vector_to_array(whole.id_map)
+        index = faiss.downcast_index(whole.index)
+    flat = faiss.downcast_index(index.storage) if isinstance(index, faiss.IndexHNSW) else index
+    if not isinstance(flat, faiss.IndexFlat):
+        raise CorpusError(
+            f"{path}: an index of type {type(index).__name__}, which does not store its vectors "
+            "as they were given. Import the vectors from which it was built, as .npy or Parquet."
+        )
+    metrics: Mapping[int, Metric] = {
+        faiss.METRIC_INNER_PRODUCT: "dot",
+        faiss.METRIC_L2: "euclidean",
+    }
+    if index.metric_type not in metrics:
+        raise CorpusError(
+            f"{path}: compares vectors by the FAISS metric {index.metric_type}; only inner "
+            "product and L2 can be imported."
+        )
+    vectors = RowVectors(_rows(faiss, flat), str(path))
+    found = Found(
+        vectors=vectors, ids=ids, metric=metrics[index.metric_type], keeps=(whole, index, flat)
+    )
+    if ids is None or asked.ids is not None:
+        return with_ids(found, path, asked)
+    asked.require_only(f"{path}, which has ids of its own")
+    return found
+
+
+def _rows(faiss: FaissIndex, flat: FaissIndex) -> NDArray[np.float32]:
+    """Return the vectors of an exact index, float32 (n, d), without a copy if they lie row by row.
+
+    Some subclasses of IndexFlat store them otherwise, for example in blocks (Panorama).
+    """
+    if not flat.ntotal:
+        return np.empty((0, flat.d), np.float32)
+    if type(flat) not in (faiss.IndexFlat, faiss.IndexFlatL2, faiss.IndexFlatIP):
+        vectors: NDArray[np.float32] = flat.reconstruct_n(0, flat.ntotal)
+        return vectors
+    view: NDArray[np.float32] = faiss.rev_swig_ptr(flat.get_xb(), flat.ntotal * flat.d)
+    return view.reshape(flat.ntotal, flat.d)
+
 
 _FAISS = (".faiss", ".index")
 _OF_COLUMNS = {"metadata_fields": "--metadata-fields", "column_types": "--column-type"}

@@ -1,1 +1,0 @@
-"""One module for each search engine: schema, upload, and example code that searches."""

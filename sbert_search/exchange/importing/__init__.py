@@ -1,1 +1,0 @@
-"""Building an index from vectors that a file or another engine holds."""

@@ -1,0 +1,376 @@
+"""Sources of vectors to import: Parquet files, and folders of Chroma and of LanceDB."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Protocol, cast, get_args
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from sbert_search.base.progress import note
+from sbert_search.errors import ConfigError, CorpusError
+from sbert_search.exchange.clients import needs
+from sbert_search.exchange.file_targets import DTYPE_KEY, METRIC_KEY
+from sbert_search.exchange.passages import OWN
+from sbert_search.exchange.plan import VECTOR
+from sbert_search.index.building.parquet import MODEL_KEY, recorded_model
+from sbert_search.index.storage.columns import PREFIX, unlike
+from sbert_search.index.storage.manifest import Metric, VectorType
+from sbert_search.text.fields import FieldNames
+from sbert_search.text.ids import IdsLike
+from sbert_search.text.spool import Sources
+from sbert_search.text.vectors import RowVectors
+
+FIELDS = ("--id-field", "--text-field", "--title-field")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Found:
+    """The vectors of a source, with their ids and, if the source has them, texts and metadata.
+
+    Attributes:
+        rows: Rows with ids, texts and metadata; None: the source has vectors and perhaps ids, but
+            no texts and metadata.
+        vectors: One vector for each row; None: the field ``fields.vector`` of ``rows`` has them.
+        ids: One id for each vector. Only used if ``rows`` is None. None: the id of a vector is its
+            number, from 0.
+        fields: Names of the fields of ``rows`` with the id, the text, the title and the vector.
+        metadata_fields: Fields of ``rows`` that become metadata columns; None: all fields that
+            have no other use.
+        metric: The metric of the source; None: the source does not state its metric.
+        dtype: The type of the vectors of the index that was exported; None: none is stated.
+        recorded: What the source records about the model that made the vectors: fields of a
+            `ModelIdentity`. Empty if the source records no model.
+        keeps: Objects that own resources of the source, such as a client or a mapped file. They
+            must not be freed before the index is built.
+    """
+
+    rows: Sources | None = None
+    vectors: RowVectors | None = None
+    ids: IdsLike | None = None
+    fields: FieldNames = FieldNames()  # noqa: RUF009 (frozen)
+    metadata_fields: tuple[str, ...] | None = None
+    metric: Metric | None = None
+    dtype: VectorType | None = None
+    recorded: Mapping[str, object] = field(default_factory=dict)
+    keeps: tuple[object, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Asked:
+    """The options of `import_index` that say what to read from a source.
+
+    Attributes:
+        ids: A file of ids; None: the ids that the source holds, else the file of ids beside it, if
+            there is one.
+        fields: Names of the fields with the id, the text, the title and the vector. A name that is
+            None is detected.
+        table: Name of the table or collection; None: the only one in the source.
+        metric: The metric of the new index; None: the metric of the source.
+    """
+
+    ids: Path | None = None
+    fields: FieldNames = FieldNames()  # noqa: RUF009 (frozen)
+    table: str | None = None
+    metric: Metric | None = None
+
+    def require_only(self, shown: str, *options: str) -> None:
+        """Refuse options that have no effect on a source.
+
+        Args:
+            shown: Name of the source in messages.
+            options: The options of the command `index import` that have an effect on the source,
+                such as ``--table``.
+
+        Raises:
+            ConfigError: The user gave an option that is not in ``options``.
+        """
+        values = {
+            "--ids": self.ids,
+            "--table": self.table,
+            "--id-field": self.fields.id,
+            "--text-field": self.fields.text,
+            "--title-field": self.fields.title,
+            "--vector-field": self.fields.vector,
+        }
+        for option, value in values.items():
+            if value is not None and option not in options:
+                raise ConfigError(f"{option} has no effect on {shown}; leave it out.")
+
+
+VECTOR_FIELDS = (VECTOR, "embedding", "embeddings", "vectors")
+DOCUMENT = "document"  # metadata column with the id of a passage's document
+_OWN_OF_EMBED = ("doc_id", "chunk", "text", "n_tokens", "lost_tokens")
+_BATCH_ROWS = 1024
+
+
+def found_in_parquet(path: Path, asked: Asked, *, has_vectors: bool = False) -> Found:
+    """Find the vectors, ids, texts and metadata of a Parquet file.
+
+    If this package wrote the file, and the file has documents of several passages, each passage
+    becomes a document. Its id is the ``doc_id`` in the file, ``#`` and the number of the passage,
+    such as ``d7#2``. The metadata column ``document`` has the ``doc_id``.
+
+    Args:
+        path: The file.
+        asked: Names of fields that the user gave.
+        has_vectors: Whether the caller has the vectors already, from another file.
+
+    Raises:
+        CorpusError: The file cannot be read, or has no column of vectors.
+        ConfigError: The user gave an option that has no effect on the file.
+    """
+    asked.require_only(str(path), "--ids" if has_vectors else "--vector-field", *FIELDS)
+    try:
+        schema = pq.read_schema(path)
+    except (OSError, pa.ArrowException) as error:
+        raise CorpusError(f"{path}: cannot be read as Parquet: {error}.") from error
+    stated = schema.metadata or {}
+    field = None if has_vectors else asked.fields.vector or vector_field(schema, str(path))
+    metric = stated.get(METRIC_KEY.encode(), b"").decode()
+    dtype = stated.get(DTYPE_KEY.encode(), b"").decode()
+    found = Found(
+        rows=[path],
+        fields=replace(asked.fields, vector=field),
+        metric=cast(Metric, metric) if metric in get_args(Metric) else None,
+        dtype=cast(VectorType, dtype) if dtype in get_args(VectorType) else None,
+        recorded=recorded_model(schema, field),
+    )
+    is_ours = MODEL_KEY.encode() in stated and "doc_id" in schema.names
+    if not is_ours or asked.fields.id is not None:
+        return found
+    own = OWN if METRIC_KEY.encode() in stated else _OWN_OF_EMBED  # embed states no metric
+    known = {*own, *asked.fields.texts, *filter(None, [field, asked.fields.title])}
+    metadata = [name for name in schema.names if name not in known]
+    if "chunk" not in schema.names or not _has_later_passages(path):
+        fields = replace(found.fields, id="doc_id")  # a metadata column may be called _id
+        return replace(found, fields=fields, metadata_fields=tuple(metadata))
+    note(f"{path} has documents of several passages; each passage becomes a document.")
+    names = unlike(metadata, {"_id", DOCUMENT})
+    named = _named(schema, names)
+    return replace(
+        found,
+        rows=pa.RecordBatchReader.from_batches(named, _passages(path, named)),
+        fields=replace(found.fields, id="_id"),
+        metadata_fields=(DOCUMENT, "chunk", *names.values()),
+    )
+
+
+def vector_field(schema: pa.Schema, shown: str) -> str:
+    """Return the name of the column of vectors.
+
+    Raises:
+        CorpusError: No column has lists of floats, or several have, and `VECTOR_FIELDS` names none
+            of them.
+    """
+    lists = [field.name for field in schema if _is_vector(field.type)]
+    known = [name for name in VECTOR_FIELDS if name in lists]
+    if known or len(lists) == 1:
+        return (known or lists)[0]
+    which = f"several: {', '.join(map(repr, lists))}" if lists else "none"
+    raise CorpusError(
+        f"{shown}: of the columns with lists of floats, which could be the vectors, there are "
+        f"{which}. Name the column with --vector-field."
+    )
+
+
+def _is_vector(kind: pa.DataType) -> bool:
+    is_list = pa.types.is_list(kind) or pa.types.is_large_list(kind)
+    if not is_list and not pa.types.is_fixed_size_list(kind):
+        return False
+    return bool(pa.types.is_floating(kind.value_type))
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[pq.ParquetFile]:
+    try:
+        with pq.ParquetFile(path) as file:
+            yield file
+    except (OSError, pa.ArrowException) as error:
+        raise CorpusError(f"{path}: cannot be read as Parquet: {error}.") from error
+
+
+def _has_later_passages(path: Path) -> bool:
+    with _opened(path) as file:
+        batches = file.iter_batches(columns=["chunk"])
+        return any(pc.max(batch.column(0)).as_py() for batch in batches if batch.num_rows)
+
+
+def _named(schema: pa.Schema, names: Mapping[str, str]) -> pa.Schema:
+    """Return the schema of a file whose passages become documents.
+
+    Args:
+        schema: The schema of the file.
+        names: The new name of each metadata column.
+    """
+    kept = [f.with_name(names.get(f.name, f.name)) for f in schema if f.name != "doc_id"]
+    own = [pa.field("_id", pa.large_string()), pa.field(DOCUMENT, pa.large_string())]
+    return pa.schema([*own, *kept])
+
+
+def _passages(path: Path, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    with _opened(path) as file:
+        kept = [at for at, name in enumerate(file.schema_arrow.names) if name != "doc_id"]
+        for batch in file.iter_batches(_BATCH_ROWS):
+            documents = batch.column("doc_id").cast(pa.large_string())
+            chunks = batch.column("chunk").cast(pa.large_string())
+            ids = pc.binary_join_element_wise(documents, chunks, pa.scalar("#", pa.large_string()))
+            rest = [batch.column(at) for at in kept]
+            yield pa.RecordBatch.from_arrays([ids, documents, *rest], schema=schema)
+
+
+_PAGE = 1000  # records read at a time
+_CHROMA_METRICS: Mapping[str, Metric] = {"cosine": "cosine", "ip": "dot", "l2": "euclidean"}
+_ID, _TEXT = "_id", "text"
+_TAKEN = re.compile(rf"(?:{re.escape(PREFIX)})*(?:{_ID}|{_TEXT}|{VECTOR})")
+
+
+def found_in_chroma(folder: Path, asked: Asked) -> Found:
+    """Find the ids, vectors, documents and metadata of a Chroma collection.
+
+    The records are read later, page by page, when the rows of the result are iterated over.
+
+    Raises:
+        ConfigError: chromadb is not installed, or the user gave an option that has no effect here.
+        CorpusError: The collection that the user named does not exist. Or the user named none, and
+            the folder does not hold exactly one. Or the user named no metric, and this package does
+            not know the metric of the collection.
+    """
+    asked.require_only(f"the Chroma folder {folder}", "--table", "--text-field", "--title-field")
+    with needs("chromadb", "chromadb"):
+        import chromadb
+    settings = chromadb.Settings(anonymized_telemetry=False)
+    client = chromadb.PersistentClient(str(folder), settings=settings)
+    names = sorted(each.name for each in client.list_collections())
+    name = chosen(asked.table, names, str(folder), "collection")
+    collection = client.get_collection(name, embedding_function=None)
+    # Reading `configuration` would log a warning, since no embedding function is passed.
+    space = (collection.configuration_json.get("hnsw") or {}).get("space", "")
+    metric = asked.metric or _CHROMA_METRICS.get(space)
+    if metric is None:
+        raise CorpusError(
+            f"{folder}: the collection {name!r} compares vectors by {space!r}, which this package "
+            "does not. Name another metric with --metric."
+        )
+
+    def rows() -> Iterator[dict[str, object]]:
+        for start in range(0, collection.count(), _PAGE):
+            page = collection.get(
+                include=["embeddings", "documents", "metadatas"], limit=_PAGE, offset=start
+            )
+            parts = (page["ids"], page["documents"], page["metadatas"], page["embeddings"])
+            for doc_id, text, metadata, vector in zip(*parts, strict=True):
+                yield {**_with_text(metadata or {}, text), _ID: doc_id, VECTOR: vector}
+
+    text_field = asked.fields.text or _TEXT
+    fields = FieldNames(id=_ID, text=text_field, title=asked.fields.title, vector=VECTOR)
+    return Found(rows=rows(), fields=fields, metric=metric, keeps=(client,))
+
+
+def _with_text(metadata: Mapping[str, object], text: str | None) -> dict[str, object]:
+    """Return the metadata of a record with its text in the field ``text``.
+
+    A metadata field named ``text``, ``_id`` or ``vector`` would collide with a field of the record,
+    so its name gets the prefix ``meta.``. A metadata field that is already called ``meta.text``
+    becomes ``meta.meta.text``, so that all names stay different. There is one exception: if the
+    record has no document, a string in the metadata field ``text`` becomes the text of the record.
+    """
+    if text is None and isinstance(own := metadata.get(_TEXT), str):
+        text, metadata = own, {name: metadata[name] for name in metadata if name != _TEXT}
+    renamed = {PREFIX + n if _TAKEN.fullmatch(n) else n: value for n, value in metadata.items()}
+    return {**renamed, _TEXT: text}
+
+
+def chosen(asked: str | None, names: list[str], shown: str, kind: str) -> str:
+    """Return the collection or table that the user named; if none was named, return the only one.
+
+    Args:
+        asked: The name that the user gave; None: the user gave none.
+        names: All names that exist.
+        shown: The folder, for messages.
+        kind: The word ``collection`` or ``table``, for messages.
+
+    Raises:
+        CorpusError: ``asked`` does not exist; or it is None, and ``names`` has not exactly one
+            name.
+    """
+    listed = ", ".join(map(repr, names)) or "none"
+    if asked is not None and asked not in names:
+        raise CorpusError(f"{shown}: no {kind} {asked!r}; there are: {listed}.")
+    if asked is None and len(names) != 1:
+        raise CorpusError(f"{shown}: name the {kind} with --table; there are: {listed}.")
+    return asked if asked is not None else names[0]
+
+
+ENDING = ".lance"
+
+
+class _Named(Protocol):
+    name: str
+    columns: Sequence[str]
+
+
+class _Statistics(Protocol):
+    distance_type: str | None
+
+
+class _Table(Protocol):
+    """The methods of a LanceDB table that are used here."""
+
+    def list_indices(self) -> Iterable[_Named]: ...
+
+    def index_stats(self, index_name: str, /) -> _Statistics | None: ...
+
+
+_LANCE_METRICS: Mapping[str, Metric] = {"cosine": "cosine", "dot": "dot", "l2": "euclidean"}
+
+
+def found_in_lance(folder: Path, asked: Asked) -> Found:
+    """Find the vectors, ids, texts and metadata of a table, which is read batch by batch.
+
+    The metric is that of the table's vector index. Without an index it is ``euclidean``, LanceDB's
+    default.
+
+    Raises:
+        ConfigError: lancedb is not installed, or the user gave an option that has no effect here.
+        CorpusError: There is no such table, it has no column of vectors, or its index compares
+            vectors by another metric and the user named none.
+    """
+    table_option = () if folder.suffix == ENDING else ("--table",)
+    asked.require_only(f"the LanceDB folder {folder}", *table_option, *FIELDS, "--vector-field")
+    if folder.suffix == ENDING:
+        folder, asked = folder.parent, replace(asked, table=folder.stem)
+    names = sorted(path.stem for path in folder.glob(f"*{ENDING}") if path.is_dir())
+    name = chosen(asked.table, names, str(folder), "table")
+    with needs("lancedb", "lancedb"):
+        import lancedb
+    table = lancedb.connect(str(folder)).open_table(name)
+    field = asked.fields.vector or vector_field(table.schema, f"{folder}: {name}")
+    batches = table.search().to_batches(_BATCH_ROWS)
+    return Found(
+        rows=pa.RecordBatchReader.from_batches(table.schema, batches),
+        fields=replace(asked.fields, vector=field),
+        metric=asked.metric or _metric_of(table, field, f"{folder}: {name}"),
+        keeps=(table,),
+    )
+
+
+def _metric_of(table: _Table, field: str, shown: str) -> Metric:
+    for index in table.list_indices():
+        if list(index.columns) != [field]:
+            continue
+        stats = table.index_stats(index.name)
+        distance = stats.distance_type if stats else None
+        if distance is None or distance not in _LANCE_METRICS:
+            raise CorpusError(
+                f"{shown}: the index compares vectors by {distance!r}, which this package does "
+                "not. Name another metric with --metric."
+            )
+        return _LANCE_METRICS[distance]
+    return "euclidean"
