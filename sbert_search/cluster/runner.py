@@ -25,8 +25,7 @@ from sbert_search.cluster.connection import (
 )
 from sbert_search.cluster.holders import ANSWER_S, Holders
 from sbert_search.cluster.placed import PlacedSnapshot
-from sbert_search.cluster.pool import Job, Pool
-from sbert_search.cluster.worker import OpenModel, Passages, Texts
+from sbert_search.cluster.pool import Job, OpenModel, Passages, Pool, Texts
 from sbert_search.embed.embedder import Embedder
 from sbert_search.embed.pipeline import EmbeddedBatch, OnTruncate, TruncatedTexts
 from sbert_search.embed.protocol import TextEmbedder

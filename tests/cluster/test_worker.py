@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from sbert_search.cluster import worker
-from sbert_search.cluster.worker import EmbeddingWorker, OpenModel, Texts
+from sbert_search.cluster import pool as worker
+from sbert_search.cluster.pool import EmbeddingWorker, OpenModel, Texts
 from sbert_search.embed.hashing import HashingEmbedder
 from sbert_search.embed.protocol import TextEmbedder, TokenizedTexts, Vectors
 from sbert_search.errors import ClusterError, CorpusError, ModelError

@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sbert_search.integrations.collection import Collection
-from sbert_search.integrations.conditions import Conditions, all_of, any_of, none_of
-from sbert_search.integrations.records import Record
+from sbert_search.integrations.records import Conditions, Record, all_of, any_of, none_of
 
 NAMES = ("n", "x", "s", "b", "l", "doc_id", "title", 'a"b.c', "absent")
 ROWS: list[dict[str, object]] = [

@@ -9,11 +9,11 @@ with extra("haystack"):
     from haystack.core.serialization import allow_deserialization_module
 
     from sbert_search.integrations.haystack.document_store import SbertSearchDocumentStore
-    from sbert_search.integrations.haystack.embedders import (
+    from sbert_search.integrations.haystack.models import (
         SbertSearchDocumentEmbedder,
+        SbertSearchRanker,
         SbertSearchTextEmbedder,
     )
-    from sbert_search.integrations.haystack.ranker import SbertSearchRanker
     from sbert_search.integrations.haystack.retrievers import (
         SbertSearchBM25Retriever,
         SbertSearchEmbeddingRetriever,

@@ -10,8 +10,7 @@ from haystack import component, default_from_dict, default_to_dict
 from haystack.dataclasses import Document
 from haystack.document_stores.types import FilterPolicy, apply_filter_policy
 
-from sbert_search.integrations.haystack.document_store import SbertSearchDocumentStore
-from sbert_search.integrations.haystack.readable import Filters
+from sbert_search.integrations.haystack.document_store import Filters, SbertSearchDocumentStore
 from sbert_search.search.options import SearchMode, SearchOptions
 
 RunFilters: TypeAlias = dict[str, Any] | None

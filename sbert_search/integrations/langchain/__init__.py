@@ -3,10 +3,14 @@
 from sbert_search.integrations.requirements import extra
 
 with extra("langchain"):
-    from sbert_search.integrations.langchain.document_index import SbertSearchDocumentIndex
-    from sbert_search.integrations.langchain.embeddings import SbertSearchEmbeddings
-    from sbert_search.integrations.langchain.reranker import SbertSearchReranker
-    from sbert_search.integrations.langchain.retriever import SbertSearchRetriever
+    from sbert_search.integrations.langchain.models import (
+        SbertSearchEmbeddings,
+        SbertSearchReranker,
+    )
+    from sbert_search.integrations.langchain.retriever import (
+        SbertSearchDocumentIndex,
+        SbertSearchRetriever,
+    )
     from sbert_search.integrations.langchain.vectorstore import SbertSearchVectorStore
 
 __all__ = [

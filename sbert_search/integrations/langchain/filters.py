@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 from sbert_search.config import unknown_name
 from sbert_search.errors import QueryError
-from sbert_search.integrations.conditions import Conditions, all_of, any_of, none_of
+from sbert_search.integrations.records import Conditions, all_of, any_of, none_of
 
 Filter: TypeAlias = str | Mapping[str, object]
 """A condition of the index, or a mapping of metadata names to values or operators."""

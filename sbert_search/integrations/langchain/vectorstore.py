@@ -17,10 +17,9 @@ from numpy.typing import NDArray
 from sbert_search.errors import ModelMismatch, QueryError
 from sbert_search.index.building.build import BuildKeywords
 from sbert_search.integrations.collection import Collection
-from sbert_search.integrations.conditions import Conditions
-from sbert_search.integrations.langchain.embeddings import SbertSearchEmbeddings
 from sbert_search.integrations.langchain.filters import Filter, where_of
-from sbert_search.integrations.records import Record, metadata_of
+from sbert_search.integrations.langchain.models import SbertSearchEmbeddings
+from sbert_search.integrations.records import Conditions, Record, metadata_of
 from sbert_search.records import Hit
 from sbert_search.search.options import SearchKeywords, SearchOptions
 from sbert_search.search.ordering import PairScorer

@@ -3,8 +3,7 @@
 from sbert_search.integrations.requirements import extra
 
 with extra("llamaindex"):
-    from sbert_search.integrations.llamaindex.embedding import SbertSearchEmbedding
-    from sbert_search.integrations.llamaindex.rerank import SbertSearchRerank
+    from sbert_search.integrations.llamaindex.models import SbertSearchEmbedding, SbertSearchRerank
     from sbert_search.integrations.llamaindex.vector_store import SbertSearchVectorStore
 
 __all__ = ["SbertSearchEmbedding", "SbertSearchRerank", "SbertSearchVectorStore"]

@@ -3,8 +3,11 @@
 from sbert_search.integrations.requirements import extra
 
 with extra("mteb"):
-    from sbert_search.integrations.mteb.models import SbertSearchCrossEncoder, SbertSearchEncoder
-    from sbert_search.integrations.mteb.search import SbertSearchModel
+    from sbert_search.integrations.mteb.models import (
+        SbertSearchCrossEncoder,
+        SbertSearchEncoder,
+        SbertSearchModel,
+    )
     from sbert_search.integrations.mteb.tasks import FolderTask
 
 __all__ = ["FolderTask", "SbertSearchCrossEncoder", "SbertSearchEncoder", "SbertSearchModel"]

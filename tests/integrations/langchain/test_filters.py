@@ -8,9 +8,8 @@ import pytest
 
 from sbert_search.errors import QueryError
 from sbert_search.integrations.collection import Collection
-from sbert_search.integrations.conditions import Conditions
 from sbert_search.integrations.langchain.filters import Filter, where_of
-from sbert_search.integrations.records import Record
+from sbert_search.integrations.records import Conditions, Record
 
 ROWS: list[dict[str, object]] = [
     {"n": 1, "s": "Tide", "l": ["a", "b"]},

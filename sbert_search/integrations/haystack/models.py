@@ -1,4 +1,4 @@
-"""An `Embedder` as Haystack's text embedder and document embedder."""
+"""An `Embedder` as Haystack's embedders of texts and documents; a `Reranker` as its ranker."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from haystack.dataclasses import Document
 
 from sbert_search.embed.embedder import open_embedder
 from sbert_search.embed.protocol import TextEmbedder
+from sbert_search.search.rerankers import Reranker
 
 
 class _Embedding:
@@ -109,3 +110,67 @@ def joined_text(document: Document, fields: list[str], separator: str) -> str:
     """Join the values of metadata fields and the content of a document."""
     values = [str(document.meta[name]) for name in fields if document.meta.get(name) is not None]
     return separator.join([*values, document.content or ""])
+
+
+@component
+class SbertSearchRanker:
+    """Orders documents by the scores of a cross-encoder.
+
+    Args:
+        model: A name or folder of a cross-encoder.
+        device: auto, cpu, cuda, cuda:N or mps.
+        top_k: Documents to keep.
+        meta_fields_to_embed: Names of metadata to put before the content.
+        embedding_separator: Text between the metadata and the content.
+    """
+
+    def __init__(
+        self,
+        model: str,
+        device: str = "auto",
+        top_k: int = 10,
+        meta_fields_to_embed: list[str] | None = None,
+        embedding_separator: str = "\n",
+    ) -> None:
+        if top_k < 1:
+            raise ValueError(f"top_k must be greater than 0, but got {top_k}")
+        self.model, self.device, self.top_k = model, device, top_k
+        self.meta_fields_to_embed = meta_fields_to_embed or []
+        self.embedding_separator = embedding_separator
+        self._reranker: Reranker | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the arguments of the component."""
+        return default_to_dict(
+            self,
+            model=self.model,
+            device=self.device,
+            top_k=self.top_k,
+            meta_fields_to_embed=self.meta_fields_to_embed,
+            embedding_separator=self.embedding_separator,
+        )
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> SbertSearchRanker:
+        """Make the component that `to_dict` describes."""
+        return default_from_dict(cls, data)
+
+    def warm_up(self) -> None:
+        """Open the model."""
+        if self._reranker is None:
+            self._reranker = Reranker(self.model, device=self.device)
+
+    @component.output_types(documents=list[Document])
+    def run(
+        self, query: str, documents: list[Document], top_k: int | None = None
+    ) -> dict[str, list[Document]]:
+        """Return the best documents with their scores, best first."""
+        self.warm_up()
+        assert self._reranker is not None
+        texts = [
+            joined_text(document, self.meta_fields_to_embed, self.embedding_separator)
+            for document in documents
+        ]
+        ranked = self._reranker.rank(query, texts, self.top_k if top_k is None else top_k)
+        kept = [replace(documents[hit["corpus_id"]], score=hit["score"]) for hit in ranked]
+        return {"documents": kept}
