@@ -70,22 +70,23 @@ def test_a_precision_for_all_commands_is_not_for_those_that_lack_it(
         assert run(["--show-config", *command, "--json"]) == 0
         return shown_rows(capsys)["precision"]
 
+    file.write_text('precision = "bf16"\n')
+    assert value("pretrain") == value("search") == ("bf16", "sbert-search.toml")
     file.write_text('precision = "fp16"\n')
-    assert value("fill-mask") == value("search") == ("fp16", "sbert-search.toml")
+    assert value("search") == ("fp16", "sbert-search.toml")
     assert value("pretrain") == value("train", "bi-encoder") == ("auto", "default")
     file.write_text('precision = "int8"\n')
     assert value("search") == value("eval", "sts") == ("int8", "sbert-search.toml")
-    assert value("fill-mask") == ("auto", "default")
-    assert value("eval", "mlm") == ("fp32", "default")
+    assert value("pretrain") == ("auto", "default")
     monkeypatch.setenv("SBERT_SEARCH_PRECISION", "fastest")
-    assert value("fill-mask") == ("auto", "default")
+    assert value("pretrain") == ("auto", "default")
     assert value("search") == ("fastest", "environment, SBERT_SEARCH_PRECISION")
     monkeypatch.setenv("SBERT_SEARCH_PRECISION", "int9")
-    assert run(["--show-config", "fill-mask"]) == 2
+    assert run(["--show-config", "pretrain"]) == 2
     monkeypatch.delenv("SBERT_SEARCH_PRECISION")
-    for text in ('[fill-mask]\nprecision = "int8"', '\nprecision = "int9"'):
+    for text in ('[pretrain]\nprecision = "int8"', '\nprecision = "int9"'):
         file.write_text(text)
-        assert run(["--show-config", "fill-mask"]) == 2
+        assert run(["--show-config", "pretrain"]) == 2
         assert "sbert-search.toml:2: precision: 'int" in capsys.readouterr().err
 
 
