@@ -85,7 +85,7 @@ def _body(hit: Hit) -> str:
 
 
 class FoundAnswer(Protocol):
-    """An answer in a text, such as a `prediction.results.TextAnswer`."""
+    """An answer in a text, such as a `TextAnswer`."""
 
     @property
     def text(self) -> str:
