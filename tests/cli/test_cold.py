@@ -126,6 +126,7 @@ def test_words_are_searched_without_any_model(built: Path, tmp_path: Path) -> No
     assert "Model" not in done.err
 
 
+@pytest.mark.thorough
 def test_a_search_notes_nothing_unless_asked(built: Path) -> None:
     done, _ = ask(built)
     assert done.err.startswith("MODULES")

@@ -87,6 +87,7 @@ def test_company_order_and_batch_size_change_nothing(
     np.testing.assert_allclose(alone, vectors, atol=1e-6)
 
 
+@pytest.mark.thorough
 def test_company_changes_no_minilm_vector_by_more_than_1e_6(minilm: Embedder) -> None:
     texts = ["cat", "A man is playing a flute.", "long " * 300, "Two dogs run. " * 20, ""]
     together = minilm.encode(texts)

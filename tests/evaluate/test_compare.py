@@ -234,6 +234,7 @@ def places(value: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
 DAMAGES: list[Any] = [None, "x", [], {}, True, -1, 0.5, 10**400, -(10**400), math.nan, math.inf]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_damage_is_named_or_harmless(tmp_path: Path, kind: str) -> None:
     sound = record("one", KINDS[kind], kind=kind)

@@ -16,6 +16,7 @@ from tests.world import World
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("name", "figure", "least"),
     [

@@ -65,6 +65,7 @@ def test_attention_is_that_of_transformers(world: World, tmp_path: Path) -> None
     assert first["tokens"][0] == "[CLS]"
 
 
+@pytest.mark.thorough
 def test_variants_of_encoders_are_compared_by_one_command(tmp_path: Path) -> None:
     classifier = "heads" in installed()
     recipe = write_comparison(tmp_path / "data", families=("bert",), classifier=classifier)

@@ -123,6 +123,7 @@ def test_holes_are_filled_by_draws_and_nothing_else_is_touched(seen: Seen, share
     assert (counts / len(drawn) - shares).abs().max() < 0.004
 
 
+@pytest.mark.thorough
 def test_a_draw_that_hits_the_original_counts_as_original(seen: Seen) -> None:
     assert torch.equal(seen.replaced, seen.shown != seen.original)
     hit = (~seen.replaced[seen.positions]).float().mean()

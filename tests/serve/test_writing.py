@@ -131,6 +131,7 @@ def assert_rows_of_requests_are_accepted(made: Mapping[str, Path], token_file: P
                 assert found(path, method, f"row by {method}")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("way", WAYS)
 def test_rows_and_files_of_plain_texts_are_accepted(
     way: str, made: dict[str, Path], tmp_path: Path

@@ -177,6 +177,7 @@ def test_an_export_that_the_machine_ended_is_no_fault_of_the_model(
     assert raised.value is error
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("exported")
 def test_other_settings_or_weights_have_no_graph_yet(folder: Path, tmp_path: Path) -> None:
     model = BiEncoder.load(folder)

@@ -294,6 +294,7 @@ def test_the_precision_of_an_index_is_kept_on_a_cpu(
     assert with_kept_choices(None, automatic, unmeasured)["batch_tokens"] == "auto"
 
 
+@pytest.mark.thorough
 def test_a_build_that_resumes_and_an_update_keep_the_measured_precision(
     tmp_path: Path, monkeypatch: Any
 ) -> None:

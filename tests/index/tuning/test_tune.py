@@ -69,6 +69,7 @@ def test_what_is_chosen_keeps_the_recall_and_the_prediction(store: IndexStore) -
     assert "held-out queries" in verdict(tuning)
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("two_families")
 def test_an_index_can_be_tuned_again_and_searched_exactly_again(
     store: IndexStore, monkeypatch: pytest.MonkeyPatch

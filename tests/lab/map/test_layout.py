@@ -50,6 +50,7 @@ def test_vectors_of_one_dimension_have_a_second_axis_of_zeros() -> None:
     np.testing.assert_allclose(axes, [[-2, 0], [-1, 0], [3, 0]], atol=1e-6)
 
 
+@pytest.mark.thorough
 def test_the_layout_keeps_neighbours_better_than_principal_axes() -> None:
     vectors = clustered(200, dim=24, n_topics=10)
     axes, steps = principal_axes(vectors), list[int]()

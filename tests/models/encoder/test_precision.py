@@ -59,6 +59,7 @@ def test_the_encoder_is_not_changed_and_all_precisions_are_timed() -> None:
         assert torch.equal(tensor, before[name])
 
 
+@pytest.mark.thorough
 def test_int8_is_timed_beside_the_faster_exact_precision() -> None:
     encoder = Encoder(SMALL).eval()
     tokens = PackedTokens.from_lists([[1, 2, 3], [4, 5, 6, 7]])

@@ -54,6 +54,7 @@ def test_reranking_counts_in_the_work_of_a_request(built: Path, reranker: Rerank
     assert work.inference_s > 0
 
 
+@pytest.mark.thorough
 def test_pairs_of_a_client_that_hung_up_are_not_scored(
     built: Path, reranker: Reranker, monkeypatch: pytest.MonkeyPatch
 ) -> None:

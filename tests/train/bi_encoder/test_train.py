@@ -100,6 +100,7 @@ def test_every_shipped_recipe_is_tried_here() -> None:
     assert set(RECIPES) == set(shipped_recipes("bi-encoder"))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", RECIPES)
 def test_a_recipe_ends_in_a_folder_that_the_library_loads(
     given: dict[str, Path], tmp_path: Path, name: str
@@ -301,6 +302,7 @@ def test_a_batch_in_parts_has_the_loss_of_the_whole(
     np.testing.assert_allclose(losses[0], losses[1], atol=1e-5)
 
 
+@pytest.mark.thorough
 def test_a_preset_is_made_afresh_with_a_tokenizer(given: dict[str, Path], tmp_path: Path) -> None:
     fresh = ["model=bert-tiny", 'pooling=["cls", "mean"]', "max_len=12"]
     with pytest.raises(ConfigError, match="set tokenizer="):
@@ -329,6 +331,7 @@ def test_vectors_are_scaled_to_length_1_or_not_as_asked(
     ]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("loss", ["all_triplets", "hardest_triplets", "semi_hard_triplets"])
 @pytest.mark.parametrize(
     ("labels", "size", "steps"),

@@ -69,6 +69,7 @@ def test_negatives_are_found_and_never_a_positive_of_the_anchor(
     assert set(found[2]) == set(PASSAGES) - {"a dog ran"}
 
 
+@pytest.mark.thorough
 def test_texts_of_the_group_and_positives_of_other_files_are_no_negatives(
     model: Path, tmp_path: Path
 ) -> None:

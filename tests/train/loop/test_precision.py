@@ -66,6 +66,7 @@ def test_auto_takes_the_faster_and_stores_the_figures(tmp_path: Path, faster: li
     assert all(torch.equal(named[name], measured[name]) for name in named)
 
 
+@pytest.mark.thorough
 def test_a_resumed_run_keeps_the_precision_of_its_checkpoint(
     tmp_path: Path, faster: list[str]
 ) -> None:
