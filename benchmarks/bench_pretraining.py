@@ -45,10 +45,9 @@ from sbert_search.models.pretraining import MaskedBatch, MaskedLanguageModel
 from sbert_search.text.tokens.tokenizer import TextTokenizer
 from sbert_search.text.tokens.vocabulary import SPECIAL_TOKENS, save_vocabulary
 from sbert_search.text.tokens.words import WordRules
-from sbert_search.train.loop.batching import Batches, BatchingConfig, Rows
 from sbert_search.train.loop.gradients import StepContext
 from sbert_search.train.loop.loop import choose_precision
-from sbert_search.train.loop.objective import Batch
+from sbert_search.train.loop.objective import Batch, Batches, BatchingConfig, Rows
 from sbert_search.train.loop.optim import OptimConfig
 from sbert_search.train.loop.schedule import RunState
 from sbert_search.train.loop.step import Stepper

@@ -25,9 +25,9 @@ from texts import documents, questions
 
 from sbert_search import Reranker
 from sbert_search.base.device import Precision
-from sbert_search.models.cross_encoder import CrossEncoder
 from sbert_search.models.encoder.weights import load_encoder
 from sbert_search.models.loading.resolve import resolve_model
+from sbert_search.models.sequence_classifier import CrossEncoder
 from sbert_search.text.tokens.tokenizer import TextTokenizer
 
 PRECISIONS: tuple[Precision, ...] = ("fp32", "bf16", "auto", "int8")

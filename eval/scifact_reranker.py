@@ -43,8 +43,8 @@ from sbert_search.config import to_mapping
 from sbert_search.embed.cache import CachedEmbedder
 from sbert_search.embed.embedder import Embedder
 from sbert_search.evaluate.cross_encoders import rerank
-from sbert_search.evaluate.fusion_selection import choose_fusion
 from sbert_search.evaluate.metrics.ranking import score_run
+from sbert_search.evaluate.retrieval import choose_fusion
 from sbert_search.index.index import Index
 from sbert_search.records import Qrels, Run
 from sbert_search.search.engine import SearchEngine

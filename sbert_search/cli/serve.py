@@ -195,8 +195,8 @@ def serve(
         raise ConfigError("--log-texts and --no-access-log exclude each other; leave one out.")
     from sbert_search.serve.access import read_tokens, require_safe_address
     from sbert_search.serve.access_log import AccessLog
-    from sbert_search.serve.opening import ServeSettings, open_served
     from sbert_search.serve.server import open_socket, run, url_of
+    from sbert_search.serve.state import ServeSettings, open_served
 
     tokens = read_tokens(token_file)
     require_safe_address(host, tokens, without_token=no_token)
@@ -267,7 +267,7 @@ def mcp(
     require_packages("mcp", "mcp", ("mcp", "starlette", "msgspec"))
     from sbert_search.serve import mcp as stdio
     from sbert_search.serve.access import AccessTokens
-    from sbert_search.serve.opening import ServeSettings, open_served
+    from sbert_search.serve.state import ServeSettings, open_served
 
     hardware = model_options(ctx)
     settings = ServeSettings(

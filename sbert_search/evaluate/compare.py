@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from sbert_search.config import from_mapping, read_toml
 from sbert_search.errors import EvaluationError
 from sbert_search.evaluate.manifest import Evaluation, EvaluationRecord, read_evaluation
+from sbert_search.evaluate.metrics.classification import CLASSES, class_count, compare_sums, summed
 from sbert_search.evaluate.metrics.correlation import ranks
 from sbert_search.evaluate.metrics.significance import (
     DRAWS,
@@ -25,7 +26,6 @@ from sbert_search.evaluate.metrics.significance import (
     compare_means,
     holm,
 )
-from sbert_search.evaluate.metrics.sums import CLASSES, class_count, compare_sums, summed
 
 ALPHA = 0.05
 CORRELATIONS: tuple[Correlation, ...] = ("spearman", "pearson")

@@ -14,8 +14,8 @@ from typing import TypedDict, TypeGuard
 from sbert_search.base.machine import Code, Machine, code, library_versions, machine
 from sbert_search.config import to_mapping
 from sbert_search.errors import EvaluationError
+from sbert_search.evaluate.metrics.classification import CLASSES, interval_of_sums, summed
 from sbert_search.evaluate.metrics.significance import mean_interval
-from sbert_search.evaluate.metrics.sums import CLASSES, interval_of_sums, summed
 from sbert_search.evaluate.tasks import EvalTask, Kind
 from sbert_search.models.loading.identity import ModelIdentity
 from sbert_search.records import Run

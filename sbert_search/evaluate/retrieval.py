@@ -1,4 +1,4 @@
-"""Evaluate retrieval on a judged collection with the public `Index` and `SearchEngine`.
+"""Evaluate retrieval on a judged collection, and select a fusion of rankings by judged queries.
 
 In some collections, such as ArguAna and Quora, queries are documents of the collection. Such a
 query finds itself first. BEIR and MTEB therefore leave out a document with the query's id
@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
+
+import numpy as np
 
 from sbert_search.config import to_mapping
 from sbert_search.embed.protocol import TextEmbedder
@@ -26,8 +28,10 @@ from sbert_search.index.building.build import BuildSettings, build_index
 from sbert_search.index.index import Index
 from sbert_search.index.shards.index import open_index
 from sbert_search.records import Qrels, Query, Run
+from sbert_search.search.candidates import candidates_of
 from sbert_search.search.engine import SearchEngine
 from sbert_search.search.options import MAX_RERANK_DEPTH, SearchOptions
+from sbert_search.search.ranking import Fusion, fuse
 from sbert_search.search.rerankers import BestWindow
 from sbert_search.text.labelled.retrieval import is_own_document, read_qrels, read_queries
 
@@ -283,3 +287,113 @@ def _counts(index: Index, qrels: Qrels) -> dict[str, int]:
         "passages": index.state.n_rows,
         "documents left out (bad rows)": build.counts.rejected if build else 0,
     }
+
+
+# The fusions that are compared: weighted sums with dense weights from 0 to 1 in steps of 0.1, and
+# reciprocal rank fusion.
+CANDIDATES = (
+    *(Fusion(dense_weight=tenths / 10) for tenths in range(11)),
+    Fusion(method="rrf", dense_weight=0.5),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class FusionChoice:
+    """The selected fusion and its scores.
+
+    Attributes:
+        fusion: The best fusion over all queries if ``held_out`` is above ``default``; otherwise the
+            default fusion, ``Fusion()``.
+        scores: Mean score of each fusion over all queries, by name of the fusion.
+        held_out: Cross-validated mean score, an estimate of the score on new queries. Each query is
+            scored with the fusion that is best on the folds without this query.
+        default: Mean score of the default fusion over all queries.
+        folds: For each fold, the name of the fusion that is best on the other folds.
+    """
+
+    fusion: Fusion
+    scores: Mapping[str, float]
+    held_out: float
+    default: float
+    folds: tuple[str, ...]
+
+
+def name_of(fusion: Fusion) -> str:
+    """Return the name of a fusion for a table."""
+    constant = f" k = {fusion.rrf_k}," if fusion.method == "rrf" else ""
+    return f"{fusion.method},{constant} dense {fusion.dense_weight:g}"
+
+
+def choose_fusion(
+    index: Index,
+    embedder: TextEmbedder,
+    queries: Sequence[Query],
+    qrels: Qrels,
+    *,
+    measure: str = "nDCG@10",
+    folds: int = 5,
+    seed: int = 0,
+) -> FusionChoice:
+    """Compare fusions by cross-validation; dense and lexical search run only once for each query.
+
+    Args:
+        index: The index, with lexical data.
+        embedder: The model of the index.
+        queries: Queries that have judgements. Do not pass the queries of a test set, whose scores
+            would then be too high.
+        qrels: The judgements of all queries.
+        measure: The metric to maximise.
+        folds: Number of parts into which the queries are split at random.
+        seed: Seed of the split.
+
+    Raises:
+        EvaluationError: There are fewer queries than folds, fewer than two folds, a query without
+            judgements, or an unknown metric; or ir-measures is not installed.
+        NoLexicalData: The index has no lexical data.
+    """
+    if len(queries) < 2:
+        raise EvaluationError(
+            f"The number of judged queries is {len(queries)}; choosing a fusion needs at least 2."
+        )
+    if not 2 <= folds <= len(queries):
+        raise EvaluationError(
+            f"folds is {folds}; it must be from 2 to the number of judged queries, {len(queries)}."
+        )
+    for query in queries:
+        if query.query_id not in qrels:
+            raise EvaluationError(f"The query {query.query_id!r} has no judgements; leave it out.")
+    score_run({}, {}, [measure])  # an unknown metric is refused before the searches
+    scores = _scores(index, embedder, queries, qrels, measure)  # (n_candidates, n_queries)
+    fold = np.random.default_rng(seed).permutation(len(queries)) % folds
+    best = [int(scores[:, fold != f].mean(axis=1).argmax()) for f in range(folds)]
+    names = [name_of(fusion) for fusion in CANDIDATES]
+    means = scores.mean(axis=1)
+    held_out = float(scores[np.array(best)[fold], np.arange(len(queries))].mean())
+    default = float(means[CANDIDATES.index(Fusion())])
+    return FusionChoice(
+        fusion=CANDIDATES[int(means.argmax())] if held_out > default else Fusion(),
+        scores=dict(zip(names, means.tolist(), strict=True)),
+        held_out=held_out,
+        default=default,
+        folds=tuple(names[i] for i in best),
+    )
+
+
+def _scores(
+    index: Index, embedder: TextEmbedder, queries: Sequence[Query], qrels: Qrels, measure: str
+) -> np.ndarray:
+    """Compute the score of each query with each fusion, (n_candidates, n_queries)."""
+    snapshot, depth = index.state, Fusion().depth
+    own = own_documents(index, queries, qrels)
+    texts = [query.text for query in queries]
+    found = list(candidates_of(snapshot, texts, embedder.encode_query(texts), depth))
+    values = []
+    for fusion in CANDIDATES:
+        run = {}
+        for query, candidates in zip(queries, found, strict=True):
+            ranking = fuse(candidates, fusion)
+            ids = snapshot.doc_ids(ranking.docs)
+            run[query.query_id] = {doc_id: -float(rank) for rank, doc_id in enumerate(ids)}
+        per_query = score_run(without_own(run, own), qrels, [measure])[measure]
+        values.append([per_query[query.query_id] for query in queries])
+    return np.array(values)

@@ -18,7 +18,7 @@ from sbert_search.cli.options.shared import (
     narrow_precision,
     shared_options,
 )
-from sbert_search.cli.train.run import train_by_recipe, training_command
+from sbert_search.cli.train import train_by_recipe, training_command
 
 if TYPE_CHECKING:
     from sbert_search.base.device import Precision

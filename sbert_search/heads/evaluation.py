@@ -12,8 +12,9 @@ import numpy as np
 
 from sbert_search.errors import EvaluationError
 from sbert_search.evaluate.manifest import Evaluation, Stopwatch, make_manifest
-from sbert_search.evaluate.metrics.correlation import pearson, spearman
-from sbert_search.evaluate.metrics.heads import (
+from sbert_search.evaluate.metrics.classification import (
+    CLASSES,
+    COUNTS,
     EntityScores,
     accuracy,
     answer_f1,
@@ -25,7 +26,7 @@ from sbert_search.evaluate.metrics.heads import (
     scores_by_type,
     sentence_counts,
 )
-from sbert_search.evaluate.metrics.sums import CLASSES, COUNTS
+from sbert_search.evaluate.metrics.correlation import pearson, spearman
 from sbert_search.evaluate.tasks import EvalTask, TaskColumns, check_files
 from sbert_search.heads.calibration import expected_calibration_error, probabilities
 from sbert_search.heads.labelled_spans import read_questions, read_tagged_tokens

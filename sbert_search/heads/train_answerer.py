@@ -18,7 +18,7 @@ from sbert_search.base.device import resolve_device
 from sbert_search.base.distributed import Ranks
 from sbert_search.base.seed import seed_all
 from sbert_search.errors import CorpusError
-from sbert_search.evaluate.metrics.heads import answer_f1, exact_match
+from sbert_search.evaluate.metrics.classification import answer_f1, exact_match
 from sbert_search.heads import adversarial
 from sbert_search.heads.labelled_spans import read_questions
 from sbert_search.heads.training import (
@@ -31,15 +31,14 @@ from sbert_search.heads.training import (
 from sbert_search.heads.training_rows import WindowConfig, WindowInputs, WindowRows
 from sbert_search.heads.windows import Window
 from sbert_search.models.loading.resolve import resolve_model
-from sbert_search.models.losses.logits import span_cross_entropy
+from sbert_search.models.logit_losses import span_cross_entropy
 from sbert_search.models.side_file import SideFile, read_side_file, write_side_file
 from sbert_search.models.token_classifier import QuestionAnswerer, best_spans
 from sbert_search.records import Question
 from sbert_search.text.tokens.batching import TOKENS_AT_ONCE, token_batches
 from sbert_search.train.data.token_table import TokenTable
-from sbert_search.train.loop.batching import Batches, Rows
 from sbert_search.train.loop.loop import Result
-from sbert_search.train.loop.objective import Batch, Losses, Objective, Sum
+from sbert_search.train.loop.objective import Batch, Batches, Losses, Objective, Rows, Sum
 from sbert_search.train.loop.schedule import DevMetrics, fingerprint_of
 from sbert_search.train.loop.step import Penalties
 from sbert_search.train.run import Training, starting, train_and_publish

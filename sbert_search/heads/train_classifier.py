@@ -40,7 +40,7 @@ from sbert_search.heads.training_rows import (
 )
 from sbert_search.models.encoder.packed import PackedTokens
 from sbert_search.models.loading.resolve import resolve_model
-from sbert_search.models.losses.logits import (
+from sbert_search.models.logit_losses import (
     class_cross_entropy,
     several_classes_cross_entropy,
     squared_error,
@@ -50,9 +50,16 @@ from sbert_search.models.side_file import Pooling, SideFile, read_side_file, wri
 from sbert_search.records import LabelledText
 from sbert_search.text.labelled.texts import LabelKind, classes_of, read_labelled_texts
 from sbert_search.train.data.token_table import TokenTable
-from sbert_search.train.loop.batching import Batches, BatchingConfig, Rows
 from sbert_search.train.loop.loop import Result
-from sbert_search.train.loop.objective import Batch, Losses, Objective, Sum
+from sbert_search.train.loop.objective import (
+    Batch,
+    Batches,
+    BatchingConfig,
+    Losses,
+    Objective,
+    Rows,
+    Sum,
+)
 from sbert_search.train.loop.schedule import DevMetrics, fingerprint_of
 from sbert_search.train.loop.step import Penalties
 from sbert_search.train.run import Training, starting, train_and_publish

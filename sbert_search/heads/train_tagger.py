@@ -33,7 +33,7 @@ from sbert_search.heads.training import (
 )
 from sbert_search.heads.training_rows import WordInputs, WordRows, predict_emissions, tag_metrics
 from sbert_search.models.loading.resolve import resolve_model
-from sbert_search.models.losses.logits import class_cross_entropy
+from sbert_search.models.logit_losses import class_cross_entropy
 from sbert_search.models.side_file import SideFile, read_side_file, write_side_file
 from sbert_search.models.token_classifier import TokenClassifier
 from sbert_search.records import TaggedTokens
@@ -46,9 +46,8 @@ from sbert_search.tag_schemes import (
     tag_names,
     tags_of,
 )
-from sbert_search.train.loop.batching import Batches, Rows
 from sbert_search.train.loop.loop import Result
-from sbert_search.train.loop.objective import Batch, Losses, Objective, Sum
+from sbert_search.train.loop.objective import Batch, Batches, Losses, Objective, Rows, Sum
 from sbert_search.train.loop.schedule import DevMetrics, fingerprint_of
 from sbert_search.train.loop.step import Penalties
 from sbert_search.train.run import Training, starting, train_and_publish

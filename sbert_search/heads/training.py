@@ -23,8 +23,8 @@ from sbert_search.models.sequence_classifier import SequenceClassifier
 from sbert_search.text.labelled.texts import LabelKind
 from sbert_search.text.tokens.batching import TOKENS_AT_ONCE, token_batches
 from sbert_search.train.data.token_table import TokenTable
-from sbert_search.train.loop.batching import Rows
 from sbert_search.train.loop.loop import TrainConfig
+from sbert_search.train.loop.objective import Rows
 from sbert_search.train.loop.schedule import FEWEST_ROWS
 
 T = TypeVar("T")

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from sbert_search.base.progress import warn
 from sbert_search.errors import ConfigError, CorpusError, TrainingError
-from sbert_search.evaluate.metrics.heads import (
+from sbert_search.evaluate.metrics.classification import (
     accuracy,
     confusion,
     entity_scores,
@@ -31,7 +31,7 @@ from sbert_search.tag_schemes import OUTSIDE
 from sbert_search.text.labelled.texts import LabelKind
 from sbert_search.text.tokens.batching import TOKENS_AT_ONCE, token_batches
 from sbert_search.train.data.token_table import TokenTable
-from sbert_search.train.loop.batching import Rows
+from sbert_search.train.loop.objective import Rows
 
 _AT_ONCE = 4096  # texts tokenised at once
 

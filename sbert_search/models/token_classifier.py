@@ -16,7 +16,6 @@ from torch import Tensor, nn
 
 from sbert_search.errors import ModelError
 from sbert_search.models.bi_encoder import check_tokenizer
-from sbert_search.models.crf import LinearChainCrf
 from sbert_search.models.encoder.encoder import Encoder
 from sbert_search.models.encoder.layouts import LAYOUTS
 from sbert_search.models.encoder.packed import PackedTokens
@@ -36,7 +35,7 @@ from sbert_search.models.side_file import (
     write_side_file,
     write_side_tensors,
 )
-from sbert_search.models.token_heads import fill_fresh
+from sbert_search.models.token_heads import LinearChainCrf, fill_fresh
 from sbert_search.tag_schemes import Scheme, detect_scheme, split_tag
 from sbert_search.text.tokens.tokenizer import TextTokenizer
 

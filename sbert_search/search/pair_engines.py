@@ -25,7 +25,6 @@ from sbert_search.embed.engines.protocol import (
 )
 from sbert_search.embed.protocol import Vectors
 from sbert_search.errors import ModelError
-from sbert_search.models.cross_encoder import CrossEncoder
 from sbert_search.models.encoder.packed import PackedTokens
 from sbert_search.models.loading.folder import ModelDescription, ModelFolder
 from sbert_search.models.loading.interchange import LibraryPairScorer, load_cross_encoder
@@ -34,6 +33,7 @@ from sbert_search.models.loading.native_support import (
     require_sane,
     why_no_native_pairs,
 )
+from sbert_search.models.sequence_classifier import CrossEncoder
 from sbert_search.text.tokens.tokenizer import EncodedPairs, TextTokenizer
 
 if TYPE_CHECKING:

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
     from sbert_search.base.device import Precision
     from sbert_search.embed.engines.protocol import EngineName
-    from sbert_search.models.cross_encoder import CrossEncoder
     from sbert_search.models.loading.publish import PushOptions
+    from sbert_search.models.sequence_classifier import CrossEncoder
     from sbert_search.text.tokens.tokenizer import EncodedPairs, TextTokenizer
 
 

@@ -1,15 +1,28 @@
-"""What a server serves: indexes, models, tokens and limits, with their metrics."""
+"""What a server serves: indexes, models, tokens and limits, with their metrics; opening them."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
+import itertools
+import re
+from collections.abc import AsyncIterator, Container, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
 from time import time
 
-from sbert_search.serve.access import AccessTokens, ServerLimits
-from sbert_search.serve.embedder import ServedEmbedder
+from sbert_search.base.threads import end_idle_workers
+from sbert_search.embed.arguments import EmbedderOptions
+from sbert_search.embed.engines.protocol import pair_engine
+from sbert_search.embed.protocol import TextEmbedder
+from sbert_search.errors import ConfigError
+from sbert_search.index.index import Index
+from sbert_search.index.shards.index import open_index
+from sbert_search.search.engine import SearchEngine, ShardRunner
+from sbert_search.search.rerankers import BestWindow, Reranker, require_one_label
+from sbert_search.serve.access import AccessTokens, ServerLimits, is_loopback
+from sbert_search.serve.embedder import ServedEmbedder, WarmEmbedder
 from sbert_search.serve.indexes import NO_RERANKER, ServedIndex
 from sbert_search.serve.metrics import Metrics
 from sbert_search.serve.problems import Problem, invalid
@@ -168,3 +181,194 @@ async def _reload(index: ServedIndex) -> None:
     while True:
         await asyncio.sleep(RELOAD_S)
         await index.reload()
+
+
+_LOCAL_HOSTS = ("localhost", "127.0.0.1", "[::1]")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServeSettings:
+    """What to serve, and how.
+
+    Attributes:
+        indexes: Folders of indexes, by the names that requests use.
+        models: Names or folders of embedding models, besides those of the indexes.
+        rerankers: Names or folders of cross-encoders; searches use the first one.
+        rerank_windows: Maximum number of windows that a search scores of a text that is too long
+            for the reranker.
+        index_model: Folder or name of the model of the indexes; None: the one that each index
+            names.
+        options: How to open models.
+        quick: Whether the models of indexes embed with their exported ONNX graph until torch is
+            loaded; see `WarmEmbedder`.
+        allow_inexact: As for `SearchEngine`.
+        tokens: The tokens of clients.
+        limits: Limits of requests.
+        writable: Whether clients with a writing token may change indexes.
+        wait_s: Seconds that an update waits for another process that writes.
+        host: The address that the server will bind.
+        origins: Origins of web pages that may read answers.
+        mcp: Whether the tools of the Model Context Protocol are served.
+        runner: Searches the shards of the indexes; None: this process does.
+    """
+
+    indexes: Mapping[str, Path]
+    models: Sequence[str] = ()
+    rerankers: Sequence[str] = ()
+    rerank_windows: int = 4
+    index_model: str | None = None
+    options: EmbedderOptions = field(default_factory=EmbedderOptions)
+    quick: bool = True
+    allow_inexact: bool = False
+    tokens: AccessTokens
+    limits: ServerLimits = field(default_factory=ServerLimits)
+    writable: bool = False
+    wait_s: float = 5.0
+    host: str = "127.0.0.1"
+    origins: Sequence[str] = ()
+    mcp: bool = False
+    runner: ShardRunner | None = None
+
+
+def open_served(settings: ServeSettings) -> Served:
+    """Open indexes and models.
+
+    Raises:
+        ConfigError: There is nothing to serve, a setting is wrong, or a model for reranking has
+            several labels.
+        IndexStoreError: An index cannot be opened.
+        ModelError: A model cannot be opened.
+        ModelMismatch: A model is not the one that built its index.
+    """
+    if not (settings.indexes or settings.models or settings.rerankers):
+        raise ConfigError("There is nothing to serve; name an index, or a model with --embed.")
+    if settings.writable and "write" not in settings.tokens.rights.values():
+        raise ConfigError(
+            "--writable needs a token that may write: a line `TOKEN write` in --token-file."
+        )
+    metrics = Metrics()
+    embedders: dict[str, ServedEmbedder] = {}
+    rerankers: dict[str, ServedReranker] = {}
+    for name in settings.rerankers:
+        shown = _free_name(name, rerankers)
+        opened = _open_reranker(name, settings.options)
+        rerankers[shown] = ServedReranker(shown, opened, settings.limits, metrics)
+    reranker = next(iter(rerankers.values()), None)
+    indexes: dict[str, ServedIndex] = {}
+    for name, path in settings.indexes.items():
+        index = open_index(path, wait_s=settings.wait_s)
+        index.require_finished()
+        model = None
+        if index.identity.is_model:
+            model = _model_of(index, embedders, settings, metrics)
+        engine = partial(SearchEngine, runner=settings.runner, allow_inexact=settings.allow_inexact)
+        plain = engine(index, model)
+        reranking = None
+        if reranker is not None:
+            windows = BestWindow(reranker, settings.rerank_windows)
+            reranking = engine(index, model, windows)
+        indexes[name] = ServedIndex(
+            name, index, model, plain, reranking, metrics, settings.allow_inexact
+        )
+    for model_name in settings.models:
+        from sbert_search.embed.embedder import open_embedder
+
+        embedder = open_embedder(model_name, **settings.options)
+        if any(_is_same(embedder, served) for served in embedders.values()):
+            continue
+        shown = _free_name(model_name, embedders)
+        embedders[shown] = ServedEmbedder(shown, embedder, settings.limits, metrics)
+    end_idle_workers()  # OpenMP threads of this thread would slow the threads of the models
+    # A web page can reach a loopback address under a host name of its own (DNS rebinding). Without
+    # tokens, only the check of the header Host keeps it out.
+    local = is_loopback(settings.host) and not settings.tokens
+    return Served(
+        indexes,
+        embedders,
+        rerankers,
+        settings.tokens,
+        settings.limits,
+        metrics,
+        writable=settings.writable,
+        hosts=(*_LOCAL_HOSTS, settings.host, f"[{settings.host}]") if local else (),
+        origins=[_origin(text) for text in settings.origins],
+        mcp=settings.mcp,
+    )
+
+
+def _origin(text: str) -> str:
+    """Return an origin as browsers send it.
+
+    Raises:
+        ConfigError: The text is no origin.
+    """
+    origin = text.removesuffix("/").lower()
+    port = ":443" if origin.startswith("https:") else ":80"
+    origin = origin.removesuffix(port)  # browsers leave the default port out
+    if not re.fullmatch(r"https?://[^/?#*@\s]+", origin):
+        raise ConfigError(
+            f"--cors-origin {text} is no origin of a web page; write it as https://example.org or "
+            "http://localhost:3000."
+        )
+    return origin
+
+
+def short_name(model: str) -> str:
+    """Return the last part of a model's name or path, since answers must show no path."""
+    return Path(model).name or model
+
+
+def _free_name(model: str, taken: Container[str]) -> str:
+    """Return the short name of a model, with a number if another model has that name."""
+    name = short_name(model)
+    numbered = (f"{name}-{n}" for n in itertools.count(2))
+    return next(each for each in itertools.chain([name], numbered) if each not in taken)
+
+
+def _is_same(one: TextEmbedder, other: TextEmbedder) -> bool:
+    """Whether a request that names one of the models may be answered by the other one."""
+    same_name = short_name(one.identity.name) == short_name(other.identity.name)
+    return same_name and not one.identity.differences(other.identity)
+
+
+def _model_of(
+    index: Index,
+    known: dict[str, ServedEmbedder],
+    settings: ServeSettings,
+    metrics: Metrics,
+) -> ServedEmbedder:
+    """Return the model of an index; it is opened once for all indexes with this model."""
+    for served in known.values():
+        if not index.identity.differences(served.identity):
+            return served
+    name = _free_name(settings.index_model or index.identity.name, known)
+    embedder = _open_model(index, settings)
+    known[name] = ServedEmbedder(name, embedder, settings.limits, metrics)
+    return known[name]
+
+
+def _open_model(index: Index, settings: ServeSettings) -> TextEmbedder:
+    open_full = partial(
+        index.matching_embedder,
+        settings.index_model,
+        allow_inexact=settings.allow_inexact,
+        **settings.options,
+    )
+    if not settings.quick:
+        return open_full()
+    embedder = open_full(quick=True)
+    if embedder.identity.engine != "onnx":
+        return embedder
+    return WarmEmbedder(embedder, open_full)
+
+
+def _open_reranker(name: str, options: EmbedderOptions) -> Reranker:
+    reranker = Reranker(
+        name,
+        device=options.get("device", "auto"),
+        engine=pair_engine(options.get("engine", "native")),
+        precision=options.get("precision", "auto"),
+        calibrate=options.get("calibrate"),
+    )
+    require_one_label(reranker)
+    return reranker

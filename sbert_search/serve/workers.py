@@ -25,8 +25,8 @@ from sbert_search.base.progress import Reporting, note, report_as, reporting, wa
 from sbert_search.errors import ConfigError
 from sbert_search.serve.access_log import AccessLog
 from sbert_search.serve.metrics import Metrics, Sample, Values
-from sbert_search.serve.opening import ServeSettings, open_served
 from sbert_search.serve.server import NOTICE_S, run, url_of
+from sbert_search.serve.state import ServeSettings, open_served
 
 EXCHANGE_S = 1.0  # seconds between two messages of a worker
 HUNG_S = 60.0  # a ready worker that sends nothing for this many seconds is killed and replaced

@@ -20,7 +20,6 @@ from sbert_search.base.progress import note
 from sbert_search.errors import CorpusError
 from sbert_search.text.formats.columnar import read_arrow, read_parquet
 from sbert_search.text.formats.compressed import XzStream, ZstdStream
-from sbert_search.text.formats.delimited import read_delimited
 from sbert_search.text.formats.files import (
     CODE,
     KINDS,
@@ -31,7 +30,7 @@ from sbert_search.text.formats.files import (
     read_files,
 )
 from sbert_search.text.formats.json_array import read_json
-from sbert_search.text.formats.lines import read_jsonl, read_text_lines
+from sbert_search.text.formats.lines import read_delimited, read_jsonl, read_text_lines
 from sbert_search.text.formats.rows import (
     NO_BUDGET,
     RawRow,

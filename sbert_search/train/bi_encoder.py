@@ -30,8 +30,12 @@ from sbert_search.train.bi_encoder_losses import (
 )
 from sbert_search.train.data.examples import FORMS_BY_TARGET, DataConfig, Example, read_examples
 from sbert_search.train.data.left_out import without_copies, without_false_negatives
-from sbert_search.train.data.mining import MiningConfig, mine_negatives
-from sbert_search.train.data.teachers import embed_by_teacher, score_by_teacher
+from sbert_search.train.data.mining import (
+    MiningConfig,
+    embed_by_teacher,
+    mine_negatives,
+    score_by_teacher,
+)
 from sbert_search.train.data.text_dataset import (
     RowTokens,
     TextBatches,

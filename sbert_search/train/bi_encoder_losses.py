@@ -15,7 +15,7 @@ from torch.nn.functional import cross_entropy
 
 from sbert_search.errors import ConfigError
 from sbert_search.models.bi_encoder import BiEncoder
-from sbert_search.models.losses.embeddings import (
+from sbert_search.models.embedding_losses import (
     CONCATENATIONS,
     Distance,
     all_triplets,

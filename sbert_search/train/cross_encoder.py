@@ -20,9 +20,9 @@ from sbert_search.errors import ConfigError, CorpusError
 from sbert_search.evaluate.cross_encoders import MEASURES, rerank
 from sbert_search.evaluate.metrics.correlation import METRICS, GoldScores
 from sbert_search.evaluate.metrics.ranking import mean
-from sbert_search.models.cross_encoder import CrossEncoder
 from sbert_search.models.loading.resolve import resolve_model
-from sbert_search.models.losses.logits import list_net, list_softmax, pairwise_logistic
+from sbert_search.models.logit_losses import list_net, list_softmax, pairwise_logistic
+from sbert_search.models.sequence_classifier import CrossEncoder
 from sbert_search.search.rerankers import Reranker
 from sbert_search.text.labelled.candidates import judged_candidates
 from sbert_search.text.tokens.tokenizer import TextTokenizer

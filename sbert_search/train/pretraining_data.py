@@ -24,8 +24,7 @@ from sbert_search.text.tokens.pretokenize import write_token_shards
 from sbert_search.text.tokens.segments import SegmentSettings
 from sbert_search.text.tokens.shards import TokenShards
 from sbert_search.text.tokens.tokenizer import TextTokenizer
-from sbert_search.train.loop.batching import Batches, BatchingConfig, Rows
-from sbert_search.train.loop.objective import Batch
+from sbert_search.train.loop.objective import Batch, Batches, BatchingConfig, Rows
 from sbert_search.train.loop.schedule import DevMetrics
 from sbert_search.train.pretraining_objectives import PretrainingObjective, Unit
 

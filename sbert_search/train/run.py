@@ -24,12 +24,11 @@ from sbert_search.models.loading.identity import sha256_of
 from sbert_search.models.loading.publish import USE, USE_POOLED
 from sbert_search.models.side_file import read_side_file
 from sbert_search.text.sources import classify, content_sha256
-from sbert_search.train.loop.batching import Batches
 from sbert_search.train.loop.checkpoint import read_checkpoint
 from sbert_search.train.loop.log import LOG, LogLine, read_log
 from sbert_search.train.loop.loop import Result, TrainConfig
 from sbert_search.train.loop.loop import train as run_loop
-from sbert_search.train.loop.objective import InBatchObjective, Objective
+from sbert_search.train.loop.objective import Batches, InBatchObjective, Objective
 from sbert_search.train.loop.resume import (
     differences,
     effective,

@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 import pytest
 
-from sbert_search.cli.examples import EXAMPLES
+from sbert_search.cli.lazy_group import EXAMPLES
 from sbert_search.cli.main import cli
 from sbert_search.wings import commands as wing_commands
 from tests.cli.lines import NEED_AN_EXTRA, NEVER_END, commands

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sbert_search.cli.train.run import summary
+from sbert_search.cli.train import summary
 from sbert_search.train.recipe import Kind, shipped_recipes
 from tests.cli.process import sbert_search
 

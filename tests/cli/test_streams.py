@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from sbert_search.cli import main
-from sbert_search.cli.streams import DEBUG
+from sbert_search.cli.main import DEBUG
 from tests.cli.process import ROOT, Done, command, environment, in_a_process, sbert_search
 
 NASTY = "caf\xe9 \x1b[31mred\x1b[2J \x9b1m \u2028 [/b] :smile: \u65e5"

@@ -15,7 +15,7 @@ import torch
 from click.testing import CliRunner, Result
 from torch import nn
 
-from sbert_search.cli.train.run import train_by_recipe, training_command
+from sbert_search.cli.train import train_by_recipe, training_command
 from sbert_search.errors import CheckpointError, ConfigError
 from sbert_search.train.loop import loop
 from sbert_search.train.loop.loop import TrainConfig

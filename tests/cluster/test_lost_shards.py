@@ -12,9 +12,8 @@ from sbert_search.embed.hashing import HashingEmbedder
 from sbert_search.errors import ClusterError
 from sbert_search.index.shards.index import ShardedIndex
 from sbert_search.serve.access import AccessTokens
-from sbert_search.serve.opening import ServeSettings, open_served
 from sbert_search.serve.problems import Problem
-from sbert_search.serve.state import Served
+from sbert_search.serve.state import Served, ServeSettings, open_served
 from tests.cluster.processes import LocalCluster, LocalRunner
 from tests.index.shards.test_index import some_rows
 from tests.serve.mcp.test_tools import call

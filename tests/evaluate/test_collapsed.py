@@ -21,7 +21,7 @@ from sbert_search.evaluate.report import remarks
 from sbert_search.evaluate.retrieval import evaluate_retrieval
 from sbert_search.evaluate.similarity import evaluate_sts, evaluate_triplets
 from sbert_search.evaluate.tasks import EvalTask, Kind
-from sbert_search.models.cross_encoder import CrossEncoder
+from sbert_search.models.sequence_classifier import CrossEncoder
 from sbert_search.search.options import SearchOptions
 from sbert_search.search.rerankers import Reranker
 from tests.models.tiny import tiny_cross_encoder

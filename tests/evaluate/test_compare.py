@@ -12,9 +12,9 @@ import pytest
 from sbert_search.errors import EvaluationError, SbertSearchError
 from sbert_search.evaluate.compare import compare_runs
 from sbert_search.evaluate.manifest import read_evaluation
+from sbert_search.evaluate.metrics.classification import COUNTS
 from sbert_search.evaluate.metrics.correlation import spearman
 from sbert_search.evaluate.metrics.significance import compare_means
-from sbert_search.evaluate.metrics.sums import COUNTS
 from sbert_search.evaluate.report import draw
 
 Change = Callable[[dict[str, Any]], object]

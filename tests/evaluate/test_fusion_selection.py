@@ -11,7 +11,7 @@ import pytest
 from sbert_search.embed.hashing import HashingEmbedder
 from sbert_search.embed.protocol import Vectors
 from sbert_search.errors import EvaluationError
-from sbert_search.evaluate.fusion_selection import CANDIDATES, choose_fusion
+from sbert_search.evaluate.retrieval import CANDIDATES, choose_fusion
 from sbert_search.index.index import Index
 from sbert_search.records import Query
 from sbert_search.search.ranking import Fusion

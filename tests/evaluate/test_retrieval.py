@@ -15,12 +15,16 @@ from sbert_search.errors import (
     QueryError,
 )
 from sbert_search.evaluate.compare import ExpectedScore, ExpectedScores, judge
-from sbert_search.evaluate.fusion_selection import choose_fusion, name_of
 from sbert_search.evaluate.manifest import Evaluation, read_evaluation
 from sbert_search.evaluate.metrics.ranking import score_run
 from sbert_search.evaluate.metrics.significance import mean_interval
 from sbert_search.evaluate.report import draw, markdown, remarks, write_reports
-from sbert_search.evaluate.retrieval import collection_files, evaluate_retrieval
+from sbert_search.evaluate.retrieval import (
+    choose_fusion,
+    collection_files,
+    evaluate_retrieval,
+    name_of,
+)
 from sbert_search.evaluate.tasks import EvalTask
 from sbert_search.index.index import Index
 from sbert_search.index.settings import LexicalSettings

@@ -5,8 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from sbert_search.evaluate.metrics.heads import confusion, macro_f1, matthews
-from sbert_search.evaluate.metrics.sums import class_count, summed
+from sbert_search.evaluate.metrics.classification import (
+    class_count,
+    confusion,
+    macro_f1,
+    matthews,
+    summed,
+)
 
 GOLD = [0, 1, 2, 2, 1, 0, 2]
 PREDICTED = [0, 2, 2, 2, 1, 1, 0]

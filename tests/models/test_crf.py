@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from sbert_search.models.crf import ChainScores, LinearChainCrf
+from sbert_search.models.token_heads import ChainScores, LinearChainCrf
 from sbert_search.tag_schemes import Scheme, first_fault, tag_names
 
 

@@ -10,7 +10,7 @@ from torch import nn
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from sbert_search.errors import ModelError, WeightsError
-from sbert_search.models.cross_encoder import CrossEncoder
+from sbert_search.models.sequence_classifier import CrossEncoder
 from sbert_search.search.rerankers import Reranker
 from tests.models.tiny import PAIRS, tiny_cross_encoder, tiny_encoder, tiny_tokenizer
 

@@ -8,10 +8,9 @@ from typing import Any
 import torch
 
 from sbert_search.models.bi_encoder import BiEncoder
-from sbert_search.models.cross_encoder import CrossEncoder
 from sbert_search.models.encoder.config import EncoderConfig
 from sbert_search.models.encoder.encoder import Encoder
-from sbert_search.models.sequence_classifier import SequenceClassifier
+from sbert_search.models.sequence_classifier import CrossEncoder, SequenceClassifier
 from sbert_search.models.side_file import SideFile
 from sbert_search.models.token_classifier import QuestionAnswerer, TokenClassifier
 from sbert_search.records import LabelKind

@@ -15,7 +15,7 @@ from sentence_transformers.sentence_transformer.losses.triplet import TripletDis
 from torch import Tensor, nn
 from torch.nn.functional import cosine_similarity, cross_entropy, linear
 
-from sbert_search.models.losses.embeddings import (
+from sbert_search.models.embedding_losses import (
     Distance,
     all_triplets,
     angle_similarity,

@@ -17,7 +17,7 @@ from sentence_transformers.sentence_transformer.modules import Pooling
 
 from sbert_search.embed.embedder import Embedder
 from sbert_search.errors import ModelError
-from sbert_search.models.cross_encoder import CrossEncoder as OurCrossEncoder
+from sbert_search.models.sequence_classifier import CrossEncoder as OurCrossEncoder
 from sbert_search.search.rerankers import Reranker
 from tests.models.tiny import PAIRS, TEXTS
 from tests.parity.folders import (

@@ -12,7 +12,7 @@ from sentence_transformers.cross_encoder import losses as theirs
 from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy, mse_loss
 
-from sbert_search.models.losses.logits import list_net, pairwise_logistic
+from sbert_search.models.logit_losses import list_net, pairwise_logistic
 
 SIZES = [4, 2, 7]
 N = sum(SIZES)

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from torch.utils.data import BatchSampler, SequentialSampler
 
 from sbert_search.models.bi_encoder import BiEncoder
-from sbert_search.models.losses.embeddings import multiple_negatives_ranking
+from sbert_search.models.embedding_losses import multiple_negatives_ranking
 from sbert_search.train import bi_encoder as train
 from sbert_search.train.data.text_dataset import TextBatches
 from sbert_search.train.loop.log import read_log

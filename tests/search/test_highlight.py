@@ -10,8 +10,8 @@ from sbert_search.embed.hashing import HashingEmbedder
 from sbert_search.embed.protocol import TextEmbedder, TokenizedTexts, Vectors
 from sbert_search.index.index import Index
 from sbert_search.index.snapshot import Snapshot
-from sbert_search.search import highlight
-from sbert_search.search.highlight import best_sentences
+from sbert_search.search import hits as highlight
+from sbert_search.search.hits import best_sentences
 
 TEXTS = [
     "Water turns the wheel of the mill.",

@@ -15,8 +15,8 @@ from starlette.types import ASGIApp
 
 from sbert_search.serve.access import AccessTokens, ServerLimits
 from sbert_search.serve.app import build_app
-from sbert_search.serve.opening import ServeSettings, open_served
 from sbert_search.serve.server import GuardedProtocol, open_socket
+from sbert_search.serve.state import ServeSettings, open_served
 
 
 @contextmanager

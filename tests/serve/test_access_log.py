@@ -13,8 +13,7 @@ from starlette.types import Message
 from sbert_search.serve.access import AccessTokens
 from sbert_search.serve.access_log import AccessLog
 from sbert_search.serve.endpoint import Call, Endpoint, Operation, Reply
-from sbert_search.serve.opening import ServeSettings, open_served
-from sbert_search.serve.state import Served
+from sbert_search.serve.state import Served, ServeSettings, open_served
 from tests.cli.process import sbert_search
 from tests.serve.live import WRITE, Live, live_server
 

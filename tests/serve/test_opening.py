@@ -14,7 +14,7 @@ from sbert_search.embed.arguments import EmbedderOptions
 from sbert_search.errors import ConfigError
 from sbert_search.index.index import Index
 from sbert_search.serve.access import AccessTokens
-from sbert_search.serve.opening import ServeSettings, open_served
+from sbert_search.serve.state import ServeSettings, open_served
 from tests.models.tiny import TEXTS, tiny_bi_encoder, tiny_cross_encoder
 
 FP32 = EmbedderOptions(device="cpu", precision="fp32")

@@ -20,7 +20,7 @@ from sbert_search.index.index import Index
 from sbert_search.serve import server
 from sbert_search.serve.access import AccessTokens, ServerLimits
 from sbert_search.serve.app import build_app
-from sbert_search.serve.opening import ServeSettings, open_served
+from sbert_search.serve.state import ServeSettings, open_served
 from tests.cli.process import in_a_process, sbert_search
 from tests.serve.live import READ, WRITE, Live, live_server
 

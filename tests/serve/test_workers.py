@@ -15,8 +15,8 @@ import pytest
 
 from sbert_search.serve import workers
 from sbert_search.serve.access import AccessTokens
-from sbert_search.serve.opening import ServeSettings
 from sbert_search.serve.server import open_socket
+from sbert_search.serve.state import ServeSettings
 from tests.cli.process import sbert_search
 from tests.serve.live import Live, live_server
 

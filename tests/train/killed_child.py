@@ -12,10 +12,9 @@ from typing import Any
 import torch
 
 from sbert_search.train import pretrain as pretraining
-from sbert_search.train.loop.batching import Batches, Rows
 from sbert_search.train.loop.checkpoint import checkpoints
 from sbert_search.train.loop.loop import train
-from sbert_search.train.loop.objective import Batch
+from sbert_search.train.loop.objective import Batch, Batches, Rows
 from sbert_search.train.pretraining_data import make_batches
 from sbert_search.train.recipe import load_recipe
 from tests.train.real import (

@@ -8,15 +8,14 @@ from torch import Tensor, nn
 from torch.nn.functional import linear
 
 from sbert_search.base.seed import generator
+from sbert_search.models.embedding_losses import multiple_negatives_ranking
 from sbert_search.models.encoder.config import EncoderConfig
 from sbert_search.models.encoder.encoder import Encoder
 from sbert_search.models.encoder.packed import PackedTokens
 from sbert_search.models.encoder.weights import save_encoder
-from sbert_search.models.losses.embeddings import multiple_negatives_ranking
-from sbert_search.models.losses.token import IGNORED, token_cross_entropy
-from sbert_search.train.loop.batching import Batches, Rows
+from sbert_search.models.token_losses import IGNORED, token_cross_entropy
 from sbert_search.train.loop.loop import TrainConfig
-from sbert_search.train.loop.objective import Batch, Losses
+from sbert_search.train.loop.objective import Batch, Batches, Losses, Rows
 
 VOCAB, MASK = 200, 4
 

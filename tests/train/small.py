@@ -10,13 +10,19 @@ from torch import Tensor, nn
 
 from sbert_search.base.tensors import write_tensors
 from sbert_search.config import from_mapping, with_overrides
-from sbert_search.models.losses.embeddings import multiple_negatives_ranking
-from sbert_search.models.losses.token import IGNORED, token_cross_entropy
-from sbert_search.train.loop.batching import Batches, Rows
+from sbert_search.models.embedding_losses import multiple_negatives_ranking
+from sbert_search.models.token_losses import IGNORED, token_cross_entropy
 from sbert_search.train.loop.checkpoint import newest_checkpoint
 from sbert_search.train.loop.log import LogLine, read_log
 from sbert_search.train.loop.loop import TrainConfig
-from sbert_search.train.loop.objective import Batch, InBatchObjective, Losses, Objective
+from sbert_search.train.loop.objective import (
+    Batch,
+    Batches,
+    InBatchObjective,
+    Losses,
+    Objective,
+    Rows,
+)
 
 VOCAB, DIM = 40, 16
 

@@ -196,7 +196,7 @@ def fusion(
     DIR is an index and DATA a BEIR folder with queries and relevance judgements. Measure the
     chosen fusion on other queries, since its score on the queries of DATA is too high.
     """
-    from sbert_search.evaluate.fusion_selection import choose_fusion, name_of
+    from sbert_search.evaluate.retrieval import choose_fusion, name_of
     from sbert_search.index.shards.index import open_index
     from sbert_search.text.labelled.retrieval import read_qrels, read_queries
 

@@ -222,8 +222,8 @@ def load_sentence_transformer(path: Path) -> SentenceTransformer:
 def load_cross_encoder(path: Path) -> CrossEncoder:
     """Load a cross-encoder from a folder, as `load_sentence_transformer` does.
 
-    As in `models.cross_encoder.CrossEncoder`, the logits are divided by the temperature in the
-    folder's ``sbert_search.json`` before the activation is applied.
+    As in `models.sequence_classifier.CrossEncoder`, the logits are divided by the temperature in
+    the folder's ``sbert_search.json`` before the activation is applied.
 
     Raises:
         ModelError: The library cannot load the folder, or its file ``sbert_search.json`` is

@@ -23,7 +23,7 @@ from sbert_search.config import to_mapping
 from sbert_search.errors import CorpusError
 from sbert_search.records import Document
 from sbert_search.text.documents import CorpusReader
-from sbert_search.text.tokens.sentences import split_sentences
+from sbert_search.text.tokens.chunking import split_sentences
 from sbert_search.text.tokens.shards import (
     NAME,
     Shard,

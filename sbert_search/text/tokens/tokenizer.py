@@ -16,7 +16,7 @@ from tokenizers import AddedToken, Encoding, Tokenizer, normalizers, pre_tokeniz
 from sbert_search.base import files
 from sbert_search.errors import CorpusError, ModelError
 from sbert_search.text.tokens.chunking import PIECE_CHARS, WHOLE_WORDS, Chunking, Spans, pieces
-from sbert_search.text.tokens.settings import SETTINGS, read_settings, refuse_slow_patterns
+from sbert_search.text.tokens.vocabulary import SETTINGS, read_settings, refuse_slow_patterns
 
 _FILES = (
     "tokenizer.json",

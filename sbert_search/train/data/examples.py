@@ -25,7 +25,7 @@ from sbert_search.text.labelled.pairs import (
 )
 from sbert_search.text.labelled.retrieval import read_qrels, read_queries
 from sbert_search.text.sources import classify, field_names
-from sbert_search.text.tokens.sentences import split_sections
+from sbert_search.text.tokens.chunking import split_sections
 
 _MIN_WORDS = 5  # per sentence
 

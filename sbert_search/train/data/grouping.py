@@ -15,7 +15,7 @@ from itertools import chain, repeat
 import numpy as np
 from numpy.typing import NDArray
 
-from sbert_search.train.loop.batching import BatchingConfig, Rows
+from sbert_search.train.loop.objective import BatchingConfig, Rows
 
 TOGETHER = 2  # texts of a class that come into a step together
 

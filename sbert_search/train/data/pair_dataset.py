@@ -17,17 +17,16 @@ from torch import Tensor
 from sbert_search.base.progress import warn
 from sbert_search.base.seed import generator
 from sbert_search.errors import ConfigError, CorpusError
-from sbert_search.models.cross_encoder import CrossEncoder
 from sbert_search.models.encoder.packed import PackedTokens
-from sbert_search.models.losses.logits import ordered_pairs
+from sbert_search.models.logit_losses import ordered_pairs
+from sbert_search.models.sequence_classifier import CrossEncoder
 from sbert_search.text.labelled.candidates import Candidates, judged_candidates, labelled_candidates
 from sbert_search.text.labelled.pairs import COLUMNS, MissingColumnError
 from sbert_search.text.labelled.retrieval import folded
 from sbert_search.text.sources import classify, field_names
 from sbert_search.train.data.examples import DataConfig, Example, read_examples
 from sbert_search.train.data.text_dataset import RowTokens, TextBatches, TextRows
-from sbert_search.train.loop.batching import BatchingConfig, Rows
-from sbert_search.train.loop.objective import Batch
+from sbert_search.train.loop.objective import Batch, BatchingConfig, Rows
 
 PairTask = Literal["classes", "scores", "relevance"]
 

@@ -25,8 +25,7 @@ from sbert_search.text.tokens.tokenizer import TextTokenizer
 from sbert_search.train.data.examples import Example
 from sbert_search.train.data.grouping import TOGETHER, TextKeys, class_steps, without_duplicates
 from sbert_search.train.data.token_table import TokenTable
-from sbert_search.train.loop.batching import Batches, BatchingConfig, Rows, plan_epoch
-from sbert_search.train.loop.objective import Batch
+from sbert_search.train.loop.objective import Batch, Batches, BatchingConfig, Rows, plan_epoch
 
 NO_TEXT = -1  # fills the text ids of rows with fewer texts than the longest
 

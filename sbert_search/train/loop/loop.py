@@ -21,7 +21,6 @@ from sbert_search.config import MAX_SEED, to_mapping, to_toml
 from sbert_search.errors import ConfigError
 from sbert_search.models.encoder.encoder import Encoder
 from sbert_search.models.encoder.precision import training_precision
-from sbert_search.train.loop.batching import Batches, BatchingConfig
 from sbert_search.train.loop.checkpoint import (
     Checkpoint,
     CheckpointConfig,
@@ -32,7 +31,7 @@ from sbert_search.train.loop.checkpoint import (
 )
 from sbert_search.train.loop.failure_checks import diverged_error, interrupts, no_gradient_error
 from sbert_search.train.loop.gradients import StepContext
-from sbert_search.train.loop.objective import InBatchObjective, Objective
+from sbert_search.train.loop.objective import Batches, BatchingConfig, InBatchObjective, Objective
 from sbert_search.train.loop.optim import OptimConfig, optimizer_tensors
 from sbert_search.train.loop.report import Report, ReportConfig
 from sbert_search.train.loop.resume import (

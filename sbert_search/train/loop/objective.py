@@ -1,10 +1,14 @@
-"""The interface between the loop and a task: batches of tensors, and losses of a model on them."""
+"""The interface between the loop and a task: steps of rows, batches of tensors, and losses.
+
+For given data and settings, the steps depend only on the seed and the epoch. All ranks, the
+processes that train together, therefore plan the same steps.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Protocol, runtime_checkable
+from typing import Literal, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -12,6 +16,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from sbert_search.base.device import to_device
+from sbert_search.base.seed import generator
+from sbert_search.errors import ConfigError, TrainingError
 
 Sum = tuple[Tensor, Tensor | int]
 """A sum over rows, pairs or tokens, and the number of its terms; both add up over batches."""
@@ -86,3 +92,131 @@ class InBatchObjective(Protocol):
 
     def loss(self, embeddings: Tensor, targets: Tensor | None) -> Losses:
         """Compute the loss of all embeddings of a step, over micro-batches and ranks, in fp32."""
+
+
+Rows = NDArray[np.int64]
+"""Row numbers, (n,)."""
+Unit = Literal["rows", "tokens"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BatchingConfig:
+    """How rows are grouped into steps."""
+
+    unit: Unit = "rows"  # unit of size and micro_size
+    size: int = 32  # rows or tokens of one optimizer step, over all ranks
+    micro_size: int | None = None  # rows or tokens of a forward pass; None: one pass a step
+    window: int = 64  # steps whose rows are sorted by length together; 1 sorts within a step
+
+    def __post_init__(self) -> None:
+        for name in ("size", "micro_size", "window"):
+            if (getattr(self, name) or 1) < 1 or getattr(self, name) == 0:
+                raise ConfigError(
+                    f"batching.{name} is {getattr(self, name)}; it must be at least 1."
+                )
+
+
+class Batches:
+    """The data of a run: which rows each step has, and how a batch is made of them.
+
+    A subclass overrides `plan` to group rows in another way, such as without duplicates.
+    """
+
+    def __init__(
+        self,
+        lengths: NDArray[np.integer] | list[int],
+        collate: Callable[[Rows, int], Batch],
+        config: BatchingConfig,
+        *,
+        seed: int,
+        fingerprint: str,
+    ) -> None:
+        """Take the lengths of the rows, and a function that makes a batch of rows.
+
+        Args:
+            lengths: Number of tokens of each row, in all its texts without padding, (n,).
+            collate: Makes the batch of given rows in an epoch. It must be a pure function: its
+                random draws come from `base.seed.generator` of (seed, purpose, epoch, row).
+            config: How to group the rows.
+            seed: Seed of the order.
+            fingerprint: Checksum of the data. To resume exactly, it must be that of the checkpoint.
+
+        Raises:
+            TrainingError: There are no rows.
+        """
+        self.lengths = np.asarray(lengths, dtype=np.int64)
+        self.collate, self.config, self.seed, self.fingerprint = collate, config, seed, fingerprint
+        self._planned: tuple[int, list[Rows]] = (-1, [])
+        if not len(self.lengths):
+            raise TrainingError("There are no rows to train on; check the recipe's data files.")
+
+    def plan(self, epoch: int) -> list[Rows]:
+        """Group all rows into the steps of an epoch."""
+        order = generator(self.seed, "order", epoch)
+        return plan_epoch(self.lengths, self.config, order)
+
+    def n_steps(self, epoch: int) -> int:
+        """Count the steps of an epoch."""
+        return len(self._steps(epoch))
+
+    def rows(self, epoch: int, index: int) -> Rows:
+        """Return all rows of one step of an epoch; each rank takes a part of them."""
+        return self._steps(epoch)[index]
+
+    def micro_batches(self, rows: Rows, size: int | None = None) -> list[Rows]:
+        """Split a rank's rows of a step into micro-batches, one forward pass each.
+
+        Args:
+            rows: The rows of this rank.
+            size: Size of a micro-batch; None: the configured one.
+        """
+        size = size or self.config.micro_size
+        return [rows] if size is None else cut(rows, self.lengths, self.config.unit, size)
+
+    def _steps(self, epoch: int) -> list[Rows]:
+        if self._planned[0] != epoch:
+            self._planned = (epoch, self.plan(epoch))
+        return self._planned[1]
+
+
+def plan_epoch(lengths: Rows, config: BatchingConfig, order: np.random.Generator) -> list[Rows]:
+    """Shuffle the rows, sort them by length within windows, cut them into steps, shuffle the steps.
+
+    Rows of similar length are put into one step, because attention is fast for texts of equal
+    length. Rows are sorted within windows of shuffled rows. If all rows were sorted together, a
+    step would have almost the same rows in every epoch. If the last step is less than half full,
+    its rows join the step before it, so that no step is much smaller than the others.
+
+    Args:
+        lengths: Number of tokens of each row, (n,).
+        config: Size of a step and of a window.
+        order: Random generator of this epoch.
+
+    Returns:
+        The rows of each step.
+    """
+    shuffled = order.permutation(len(lengths))
+    windows = cut(shuffled, lengths, config.unit, config.size * config.window)
+    in_order = np.concatenate([rows[np.argsort(lengths[rows], kind="stable")] for rows in windows])
+    steps = cut(in_order, lengths, config.unit, config.size)
+    tail = len(steps[-1]) if config.unit == "rows" else int(lengths[steps[-1]].sum())
+    if len(steps) > 1 and 2 * tail < config.size:
+        steps[-2:] = [np.concatenate(steps[-2:])]
+    return [steps[i] for i in order.permutation(len(steps))]
+
+
+def cut(rows: Rows, lengths: Rows, unit: Unit, size: int) -> list[Rows]:
+    """Cut rows, in their order, into groups of at most `size` rows or tokens.
+
+    A row of more than `size` tokens is a group of its own.
+    """
+    if unit == "rows":
+        return [rows[start : start + size] for start in range(0, len(rows), size)]
+    ends = np.cumsum(lengths[rows])
+    groups, start = [], 0
+    while start < len(rows):
+        before = ends[start - 1] if start else 0
+        stop = max(int(np.searchsorted(ends, before + size, side="right")), start + 1)
+        groups.append(rows[start:stop])
+        start = stop
+    return groups

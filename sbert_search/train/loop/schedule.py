@@ -17,7 +17,7 @@ from sbert_search.errors import ConfigError
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
-    from sbert_search.train.loop.batching import Batches
+    from sbert_search.train.loop.objective import Batches
 
 
 ScheduleKind = Literal["linear", "cosine", "constant"]

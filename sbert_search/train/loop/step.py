@@ -15,7 +15,6 @@ from torch import Tensor, nn
 from sbert_search.base.memory import FreedMemory
 from sbert_search.base.progress import warn
 from sbert_search.errors import TrainingError
-from sbert_search.train.loop.batching import Batches, Rows, cut
 from sbert_search.train.loop.failure_checks import non_finite_error, not_finite, out_of_memory
 from sbert_search.train.loop.gradients import (
     LossTotals,
@@ -24,7 +23,7 @@ from sbert_search.train.loop.gradients import (
     add_gradients,
     add_in_batch_gradients,
 )
-from sbert_search.train.loop.objective import Batch, InBatchObjective, Objective
+from sbert_search.train.loop.objective import Batch, Batches, InBatchObjective, Objective, Rows, cut
 from sbert_search.train.loop.optim import (
     OptimConfig,
     TableSteps,

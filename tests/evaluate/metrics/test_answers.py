@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sbert_search.evaluate.metrics.heads import answer_f1, exact_match, normalize_answer
+from sbert_search.evaluate.metrics.classification import answer_f1, exact_match, normalize_answer
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from sklearn import metrics as sk
 
-from sbert_search.evaluate.metrics.heads import (
+from sbert_search.evaluate.metrics.classification import (
     accuracy,
     confusion,
     f1,

@@ -10,7 +10,11 @@ from seqeval.metrics import f1_score, precision_score, recall_score
 from seqeval.metrics.sequence_labeling import get_entities
 from seqeval.scheme import BILOU, IOB2
 
-from sbert_search.evaluate.metrics.heads import entity_scores, scores_by_type, sentence_counts
+from sbert_search.evaluate.metrics.classification import (
+    entity_scores,
+    scores_by_type,
+    sentence_counts,
+)
 from sbert_search.tag_schemes import Scheme, entities, tag_names
 
 Sentences = list[list[str]]

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from sbert_search.evaluate.metrics.heads import f1
+from sbert_search.evaluate.metrics.classification import compare_sums, f1, interval_of_sums
 from sbert_search.evaluate.metrics.significance import compare_means
-from sbert_search.evaluate.metrics.sums import compare_sums, interval_of_sums
 
 Floats = NDArray[np.float64]
 

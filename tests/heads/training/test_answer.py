@@ -15,7 +15,7 @@ from transformers import AutoModelForQuestionAnswering
 
 from sbert_search.config import from_mapping
 from sbert_search.errors import ConfigError, CorpusError
-from sbert_search.evaluate.metrics.heads import answer_f1
+from sbert_search.evaluate.metrics.classification import answer_f1
 from sbert_search.heads.predictor import Predictor
 from sbert_search.heads.train_answerer import (
     ALWAYS,

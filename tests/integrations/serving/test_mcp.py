@@ -27,8 +27,8 @@ from sbert_search.serve.access import AccessTokens
 from sbert_search.serve.endpoint import Call
 from sbert_search.serve.mcp import McpRoute
 from sbert_search.serve.mcp_tools import TOOLS, AnyTool, McpMessage
-from sbert_search.serve.opening import ServeSettings, open_served
 from sbert_search.serve.queue import Work
+from sbert_search.serve.state import ServeSettings, open_served
 from tests.serve.live import READ, Answer, Live, live_server
 
 T = TypeVar("T")

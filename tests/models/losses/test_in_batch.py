@@ -3,7 +3,7 @@ import math
 import pytest
 import torch
 
-from sbert_search.models.losses.embeddings import multiple_negatives_ranking
+from sbert_search.models.embedding_losses import multiple_negatives_ranking
 
 
 def test_a_hand_worked_batch() -> None:

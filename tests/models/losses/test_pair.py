@@ -3,7 +3,7 @@ import math
 import pytest
 import torch
 
-from sbert_search.models.losses.embeddings import (
+from sbert_search.models.embedding_losses import (
     all_distances,
     concatenate,
     contrastive,

@@ -3,7 +3,7 @@ import math
 import pytest
 import torch
 
-from sbert_search.models.losses.embeddings import angle_similarity, cosent, online_contrastive
+from sbert_search.models.embedding_losses import angle_similarity, cosent, online_contrastive
 
 
 def test_cosent_counts_pairs_against_their_order() -> None:

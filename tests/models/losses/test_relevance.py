@@ -3,7 +3,7 @@ import math
 import pytest
 import torch
 
-from sbert_search.models.losses.logits import (
+from sbert_search.models.logit_losses import (
     list_net,
     list_softmax,
     ordered_pairs,

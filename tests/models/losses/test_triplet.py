@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from sbert_search.models.losses.embeddings import (
+from sbert_search.models.embedding_losses import (
     Distance,
     all_distances,
     all_triplets,

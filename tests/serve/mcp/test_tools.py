@@ -15,10 +15,9 @@ from sbert_search.index.index import Index
 from sbert_search.search.engine import SearchEngine
 from sbert_search.serve.access import AccessTokens, ServerLimits
 from sbert_search.serve.mcp_tools import MAX_COLUMNS, TOOLS, described_indexes
-from sbert_search.serve.opening import ServeSettings, open_served
 from sbert_search.serve.problems import Problem
 from sbert_search.serve.queue import Work
-from sbert_search.serve.state import Served
+from sbert_search.serve.state import Served, ServeSettings, open_served
 
 
 @pytest.fixture(scope="module")

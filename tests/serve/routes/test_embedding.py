@@ -15,10 +15,10 @@ from sbert_search.embed.embedder import Embedder
 from sbert_search.serve.access import AccessTokens, ServerLimits
 from sbert_search.serve.endpoint import Call
 from sbert_search.serve.model_schemas import TokenizeRequest
-from sbert_search.serve.opening import ServeSettings, open_served
 from sbert_search.serve.problems import Problem
 from sbert_search.serve.queue import Work
 from sbert_search.serve.routes.embedding import tokenize
+from sbert_search.serve.state import ServeSettings, open_served
 from tests.models.tiny import TEXTS
 from tests.serve.live import Live
 

@@ -9,12 +9,11 @@ import pytest
 
 from sbert_search.serve.access import AccessTokens, ServerLimits
 from sbert_search.serve.endpoint import Call
-from sbert_search.serve.opening import ServeSettings, open_served
 from sbert_search.serve.problems import Problem
 from sbert_search.serve.queue import Work
 from sbert_search.serve.routes.searching import answer_search, similar
 from sbert_search.serve.search_schemas import SearchRequest, SimilarResponse
-from sbert_search.serve.state import Served
+from sbert_search.serve.state import Served, ServeSettings, open_served
 
 
 def served_with(built: Path, k: int, items: int = 100) -> Served:

@@ -5,7 +5,7 @@ import io
 
 import pytest
 
-from sbert_search.text.formats.delimited import read_delimited
+from sbert_search.text.formats.lines import read_delimited
 from sbert_search.text.formats.rows import RawRow
 
 

@@ -8,8 +8,8 @@ import pytest
 from tokenizers import Regex, normalizers, pre_tokenizers
 
 from sbert_search.errors import ModelError
-from sbert_search.text.tokens.settings import repeats_repeats
 from sbert_search.text.tokens.tokenizer import TextTokenizer
+from sbert_search.text.tokens.vocabulary import repeats_repeats
 from tests.models.tiny import tiny_tokenizer
 
 PUBLISHED = (

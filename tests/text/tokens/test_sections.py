@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from sbert_search.text.documents import CorpusReader
-from sbert_search.text.tokens.sentences import split_sections
+from sbert_search.text.tokens.chunking import split_sections
 
 ARTICLE = """A hill in the north. It is low.
 History.

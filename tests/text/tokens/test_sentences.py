@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sbert_search.text.tokens.sentences import split_sentences
+from sbert_search.text.tokens.chunking import split_sentences
 
 
 @pytest.mark.parametrize(

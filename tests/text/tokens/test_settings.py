@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from sbert_search.errors import ModelError
-from sbert_search.text.tokens.settings import read_settings
+from sbert_search.text.tokens.vocabulary import read_settings
 
 
 def test_settings_are_a_json_object(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from sbert_search.errors import ConfigError
-from sbert_search.models.losses.embeddings import multiple_negatives_ranking
+from sbert_search.models.embedding_losses import multiple_negatives_ranking
 from sbert_search.train.bi_encoder_losses import BatchObjective, LossConfig
 
 

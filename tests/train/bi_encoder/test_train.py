@@ -17,17 +17,17 @@ from sentence_transformers import SentenceTransformer
 from torch import nn
 
 from sbert_search.base.distributed import Ranks
-from sbert_search.cli.train.group import train
+from sbert_search.cli.train import train
 from sbert_search.embed.embedder import Embedder
 from sbert_search.errors import CheckpointError, ConfigError, ModelError, TrainingError
 from sbert_search.index.index import Index
 from sbert_search.models.bi_encoder import BiEncoder
-from sbert_search.models.cross_encoder import CrossEncoder
 from sbert_search.models.heads import Dense
+from sbert_search.models.sequence_classifier import CrossEncoder
 from sbert_search.train import bi_encoder as bi_encoder_train
 from sbert_search.train.bi_encoder import BiEncoderRecipe, open_model, train_bi_encoder
 from sbert_search.train.data.examples import Example
-from sbert_search.train.data.teachers import score_by_teacher
+from sbert_search.train.data.mining import score_by_teacher
 from sbert_search.train.data.text_dataset import arrange
 from sbert_search.train.loop.log import read_log
 from sbert_search.train.loop.schedule import BudgetConfig

@@ -15,7 +15,7 @@ import torch
 from sbert_search.config import from_mapping
 from sbert_search.errors import ConfigError, CorpusError, TrainingError
 from sbert_search.models.bi_encoder import BiEncoder
-from sbert_search.models.cross_encoder import CrossEncoder
+from sbert_search.models.sequence_classifier import CrossEncoder
 from sbert_search.search.rerankers import Reranker
 from sbert_search.text.labelled.candidates import Candidates, judged_candidates
 from sbert_search.text.labelled.retrieval import write_run

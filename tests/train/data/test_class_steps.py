@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from sbert_search.base.seed import generator
 from sbert_search.train.data.grouping import class_steps
-from sbert_search.train.loop.batching import BatchingConfig, Rows, Unit
+from sbert_search.train.loop.objective import BatchingConfig, Rows, Unit
 
 
 def steps_of(

@@ -11,7 +11,7 @@ from sbert_search.errors import TrainingError
 from sbert_search.train.data.examples import Example
 from sbert_search.train.data.left_out import without_copies, without_false_negatives
 from sbert_search.train.data.text_dataset import RowTokens, TextBatches, arrange, check_targets
-from sbert_search.train.loop.batching import BatchingConfig
+from sbert_search.train.loop.objective import BatchingConfig
 from tests.models.tiny import tiny_tokenizer
 
 SPELLINGS = ("the cat", "The Cat", " the  cat ", "a dog", "A DOG", "the mat", "sun", "red sun")

@@ -20,7 +20,7 @@ from sbert_search.train.data.text_dataset import (
     arrange,
     check_targets,
 )
-from sbert_search.train.loop.batching import BatchingConfig
+from sbert_search.train.loop.objective import BatchingConfig
 from tests.models.tiny import tiny_tokenizer
 
 WORDS = [f"cat{'s' * n} dog" for n in range(60)]

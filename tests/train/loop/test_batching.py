@@ -3,7 +3,7 @@ import pytest
 
 from sbert_search.base.seed import generator
 from sbert_search.errors import ConfigError, TrainingError
-from sbert_search.train.loop.batching import Batches, BatchingConfig, Unit, cut, plan_epoch
+from sbert_search.train.loop.objective import Batches, BatchingConfig, Unit, cut, plan_epoch
 from tests.train.small import settings, token_batches
 
 LENGTHS = np.random.default_rng(0).integers(1, 100, 1000)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from sbert_search.base.distributed import Ranks
-from sbert_search.models.losses.embeddings import multiple_negatives_ranking
+from sbert_search.models.embedding_losses import multiple_negatives_ranking
 from sbert_search.train.loop.gradients import StepContext, add_in_batch_gradients
 from sbert_search.train.loop.objective import Batch, Losses
 from tests.train.small import PairObjective, TokenModel, pair_batches, settings

@@ -7,10 +7,9 @@ import torch
 from sbert_search.base.files import use_disk
 from sbert_search.config import to_mapping
 from sbert_search.errors import CheckpointError, ConfigError, TrainingError
-from sbert_search.train.loop.batching import Batches, Rows
 from sbert_search.train.loop.checkpoint import checkpoints, newest_checkpoint, save_checkpoint
 from sbert_search.train.loop.loop import Result, train
-from sbert_search.train.loop.objective import Batch
+from sbert_search.train.loop.objective import Batch, Batches, Rows
 from sbert_search.train.loop.resume import differences, refuse_restart, restore
 from sbert_search.train.loop.schedule import DevMetrics
 from tests.faults import FAULTS, FULL, Fault, FaultDisk, Killed

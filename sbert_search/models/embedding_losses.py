@@ -3,7 +3,9 @@
 A row of a batch is one training example. The loss of a batch is the mean of the values of its rows.
 Each value of a loss of pairs or triplets depends on one row only. If a batch is split into parts,
 or over the processes of distributed training, the sums of the values of the parts therefore add up
-to the sum of the values of the batch.
+to the sum of the values of the batch. The caller runs the model. In distributed training it also
+gathers the embeddings of all processes for the losses that compare the rows of a batch with each
+other.
 
 Sources: Schroff et al. 2015, FaceNet (arXiv:1503.03832); Hermans et al. 2017, In Defense of the
 Triplet Loss (arXiv:1703.07737), for triplets that are formed from the labels of a batch.

@@ -1,1 +1,0 @@
-"""The commands that train: ``sbert-search pretrain`` and ``sbert-search train``."""
