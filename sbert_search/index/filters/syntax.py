@@ -13,6 +13,8 @@ import pyarrow.compute as pc
 import sqlglot
 from sqlglot import exp
 
+from sbert_search.base.cache import typed_lru_cache
+from sbert_search.base.progress import warn
 from sbert_search.config import unknown_name
 from sbert_search.errors import QueryError
 from sbert_search.index.filters.comparisons import INT64, Value
@@ -305,6 +307,7 @@ _ITEMS: Mapping[str, ColumnType] = {
 NUMBERS = {"int64", "float64"}
 
 _NUMBER = re.compile(r"(?P<int>[0-9]+)|([0-9]+\.?|[0-9]*\.[0-9]+)(e[-+]?[0-9]+)?", re.IGNORECASE)
+_WRITTEN_TIME = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9]{2}:[0-9]{2}")
 _TIME_EXAMPLES = {"date": "2024-12-31", "timestamp": "2024-12-31T23:59:59"}
 
 
@@ -332,10 +335,23 @@ def read_literal(node: exp.Expr, kind: ColumnType, text: FilterText) -> Value:
     try:
         if kind == "date":
             return date.fromisoformat(written)
-        return _time(written) if kind == "timestamp" else written
+        if kind == "timestamp":
+            return _time(written)
     except (ValueError, OverflowError):
         example = _TIME_EXAMPLES[kind]
         text.refuse(node, f"{shortened(written)!r} is not a {kind}; write it as {example}")
+    if _WRITTEN_TIME.match(written) and node.parent and (column := node.parent.find(exp.Column)):
+        _warn_of_times(column.name)
+    return written
+
+
+@typed_lru_cache(256)  # a server warns of a column once
+def _warn_of_times(column: str) -> None:
+    warn(
+        f"The text column {shortened(column)!r} is compared with a time as text, so that the same "
+        f"time written in another way, such as with another offset from UTC, is another value. "
+        f"To compare times, build the index with --column-type {shortened(column)}=timestamp."
+    )
 
 
 def _number(node: exp.Expr, kind: ColumnType, text: FilterText) -> int | float:

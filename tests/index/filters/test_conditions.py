@@ -436,3 +436,25 @@ def test_a_name_with_two_meanings_is_refused(tmp_path: Path) -> None:
     with pytest.raises(QueryError, match=r"meta\.title' is a metadata column, and also"):
         matching(store.snapshot, "meta.title = 't'")
     assert matching(store.snapshot, "own.title = ''") == {"a"}
+
+
+@pytest.mark.parametrize(
+    ("name", "where"),
+    [("lang", "'{}' <= lang"), ("my col", "\"my col\" IN ('x', '{}')"), ("tags", "'{}' IN tags")],
+)
+def test_a_time_that_is_compared_as_text_is_one_warning(
+    snapshot: Snapshot, name: str, where: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for value in ("2025-02-03T12:45:46Z", "2025-02-03 12:45"):
+        snapshot.filter_mask(where.format(value))
+    shown = capsys.readouterr().err
+    assert shown.count("compared with a time as text") == 1, shown
+    assert f"--column-type {name}=timestamp" in shown
+
+
+def test_dates_as_text_and_times_as_times_are_no_warning(
+    snapshot: Snapshot, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for where in ("title >= '2025-02-03'", "seen > '2025-02-03T12:45:46Z'", "title = 'T12:45'"):
+        snapshot.filter_mask(where)
+    assert capsys.readouterr().err == ""
