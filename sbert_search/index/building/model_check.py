@@ -183,9 +183,15 @@ def require_same_model(settings: StoreSettings, embedder: TextEmbedder) -> None:
     stored = ModelIdentity.from_mapping(settings.identity)
     given = embedder.identity
     if differing := differences(stored, given):
+        if stored.name == given.name:
+            what = f"{stored.name} with other files or settings"
+            remedy = "Pass it with those of the index, as Embedder(..., prompts=...) does"
+        else:
+            what = f"{stored.name}, and {given.name} is another model"
+            remedy = f"Use {stored.name}"
         raise ModelMismatch(
-            f"The index was built with {stored.name}, and {given.name} is another model "
-            f"({'; '.join(differing)}). Use {stored.name}, or build another index."
+            f"The index was built with {what} ({'; '.join(differing)}). {remedy}, or build another "
+            "index."
         )
 
 
