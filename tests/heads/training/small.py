@@ -49,5 +49,5 @@ def asked_devices(monkeypatch: pytest.MonkeyPatch, module: str) -> list[str]:
         asked.append(name)
         return torch.device("cpu")
 
-    monkeypatch.setattr(f"sbert_search.heads.training.{module}.resolve_device", resolve)
+    monkeypatch.setattr(f"sbert_search.heads.{module}.resolve_device", resolve)
     return asked
