@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import chromadb
@@ -14,8 +13,7 @@ import pytest
 from lancedb.index import IvfFlat
 
 from sbert_search.errors import CorpusError
-from sbert_search.exchange import sources as chroma
-from sbert_search.exchange import sources as lance
+from sbert_search.exchange import sources
 from sbert_search.exchange.import_index import import_index
 from sbert_search.text.fields import FieldNames
 
@@ -110,18 +108,18 @@ def test_a_lance_table_comes_over_whole(metric: str | None, tmp_path: Path) -> N
         assert np.allclose(stored, VECTORS[:5] / unit, atol=1e-6)
 
 
-@pytest.mark.parametrize("module", [chroma, lance])
+@pytest.mark.parametrize("engine", ["CHROMA", "LANCE"])
 def test_a_metric_that_is_named_takes_the_place_of_an_unknown_one(
-    module: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if module is chroma:
+    if engine == "CHROMA":
         write_chroma(tmp_path / "s", "l2")
     else:
         vectors = pa.FixedSizeListArray.from_arrays(pa.array(VECTORS.reshape(-1)), 8)
         table = pa.table({"id": IDS, "text": TEXTS, "vector": vectors})
         made = lancedb.connect(str(tmp_path / "s")).create_table("notes", table)
         made.create_index("vector", config=IvfFlat(distance_type="l2", num_partitions=2))
-    monkeypatch.setattr(module, "_METRICS", {})
+    monkeypatch.setattr(sources, f"_{engine}_METRICS", {})
     with pytest.raises(CorpusError, match=r"by 'l2', .* Name another metric with --metric\."):
         import_index(tmp_path / "s")
     assert import_index(tmp_path / "s", metric="dot").state.settings.metric == "dot"
