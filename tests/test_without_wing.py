@@ -2,6 +2,14 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
+import pytest
+
+from sbert_search import wings
+from sbert_search.errors import ConfigError
+from sbert_search.index.building.read_settings import ReadSettings
 from sbert_search.wings import installed
 from tests.without_wing import PAGES, ROOT, without_pages
 
@@ -21,3 +29,27 @@ def test_pages_leave_the_navigation_and_sections_with_their_last_page() -> None:
     after = "nav:\n  - A: a.md\n  - D: d/a.md\n"
     assert without_pages(before, ["b/index.md", "b/c.md"]) == after
     assert without_pages(after, ["a.md"]) == "nav:\n  - D: d/a.md\n"
+
+
+def test_what_an_absent_wing_would_add_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert wings.part("answerer") is not None
+    monkeypatch.setattr(wings, "installed", dict)
+    assert wings.part("answerer") is None
+    with pytest.raises(ConfigError, match=r"^--answer is not possible: .* has no answerer\.$"):
+        wings.required_part("answerer", "--answer")
+    with pytest.raises(ConfigError, match="no predicted columns"):
+        _ = ReadSettings(classify={"kind": "folder"}).predicted
+    assert ReadSettings().predicted.hashes == {}
+
+
+@pytest.mark.thorough
+def test_commands_search_and_serve_without_any_wing() -> None:
+    """The core's options and commands, in a copy of the files without the wings."""
+    tests = (
+        "tests/cli/test_search.py",
+        "tests/cli/test_examples.py",
+        "tests/serve/test_workers.py",
+    )
+    command = [sys.executable, "-m", "tests.without_wing", "all", "--", "-n0", *tests]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout[-3000:]
