@@ -181,7 +181,7 @@ class Turns:
         return getattr(self._local, "depth", 0)
 
     def _await_turn(self, *, first: bool = False, timeout_s: float = -1) -> bool:
-        """Wait for a turn, and return whether this thread has got one.
+        """Wait for a turn; return whether this thread got one.
 
         Args:
             first: Whether to queue before all other waiting threads.

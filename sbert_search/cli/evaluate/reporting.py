@@ -1,4 +1,4 @@
-"""Options of the `eval` commands that run tasks; run them, print scores and write reports."""
+"""What `eval` commands share: their options, running a task, printing scores, writing reports."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where documents are embedded and shards are searched: in this process, or where a wing offers."""
+"""Choose where texts are embedded and shards searched: in this process, or on a cluster."""
 
 from __future__ import annotations
 

@@ -231,7 +231,7 @@ class SbertSearchModel:
 
     @property
     def _scorer(self) -> object:
-        """Identity of a reranker of this package, or the class name of another; None: none."""
+        """Identity of our reranker, or the class name of another; None without a reranker."""
         if isinstance(self.reranker, BestWindow):
             return [self.reranker.identity.to_mapping(), self.reranker.most]
         if isinstance(self.reranker, Reranker):
