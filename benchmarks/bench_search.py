@@ -37,9 +37,9 @@ from sbert_search.index.settings import IndexSpec
 from sbert_search.records import Query
 from sbert_search.search.candidates import candidates_of, matching_documents, nearest_documents
 from sbert_search.search.engine import SearchEngine
+from sbert_search.search.fusion import Candidates, fuse
 from sbert_search.search.hits import read_hits
-from sbert_search.search.options import MODES
-from sbert_search.search.ranking import Candidates, Fusion, fuse
+from sbert_search.search.options import MODES, Fusion
 
 K = 10
 BATCH = 100  # queries

@@ -34,8 +34,7 @@ from sbert_search.evaluate.metrics.significance import holm
 from sbert_search.evaluate.report import write_reports
 from sbert_search.evaluate.retrieval import evaluate_retrieval
 from sbert_search.evaluate.tasks import EvalTask, find_task
-from sbert_search.search.options import SearchMode, SearchOptions
-from sbert_search.search.ranking import Fusion
+from sbert_search.search.options import Fusion, SearchMode, SearchOptions
 from sbert_search.search.rerankers import BestWindow, Reranker
 
 TASKS = ("scifact", "cranfield", "lisa", "npl")

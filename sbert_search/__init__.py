@@ -70,11 +70,11 @@ if TYPE_CHECKING:  # for type checkers and editors; a test compares the names wi
     from sbert_search.base.progress import ProgressCallback as ProgressCallback
     from sbert_search.base.progress import ProgressDisplay as ProgressDisplay
     from sbert_search.base.progress import set_progress as set_progress
-    from sbert_search.search.boosts import Boost as Boost
     from sbert_search.search.engine import SearchEngine as SearchEngine
     from sbert_search.search.facets import Facet as Facet
     from sbert_search.search.facets import FacetRange as FacetRange
-    from sbert_search.search.ranking import Fusion as Fusion
+    from sbert_search.search.options import Boost as Boost
+    from sbert_search.search.options import Fusion as Fusion
     from sbert_search.search.options import SearchOptions as SearchOptions
     from sbert_search.search.rerankers import Reranker as Reranker
     from sbert_search.search.results import Hits as Hits
@@ -128,12 +128,10 @@ _NAMES_IN = {
     "records": ["Document", "Hit", "HitAnswer", "Query", "RowCounts", "StageScore"],
     "base.progress": ["Progress", "ProgressCallback", "ProgressDisplay", "set_progress"],
     "search.engine": ["SearchEngine"],
-    "search.options": ["SearchOptions"],
+    "search.options": ["Boost", "Fusion", "SearchOptions"],
     "search.rerankers": ["Reranker"],
     "search.results": ["Hits"],
-    "search.boosts": ["Boost"],
     "search.facets": ["Facet", "FacetRange"],
-    "search.ranking": ["Fusion"],
     "train.bi_encoder": ["BiEncoderRecipe", "train_bi_encoder"],
     "train.cross_encoder": ["CrossEncoderRecipe", "train_cross_encoder"],
     "train.pretrain": ["PretrainRecipe", "pretrain"],

@@ -14,24 +14,25 @@ import click
 
 from sbert_search.base.progress import note, warn
 from sbert_search.cli.console import emit, facet_record, hit_record, say, show_facet, show_hits
-from sbert_search.cli.options.ranking import (
+from sbert_search.cli.options.runner import search_runner, search_runner_options
+from sbert_search.cli.options.search import (
     answer_options,
     order_options,
     ranking_options,
     search_options,
 )
-from sbert_search.cli.options.runner import search_runner, search_runner_options
 from sbert_search.cli.options.shared import (
     HEAD_PRECISIONS,
-    Finite,
     given,
     index_embedder_options,
+    options_of,
     refuse_typed,
     shared_options,
     typed,
 )
 from sbert_search.cli.options.source import model_options
 from sbert_search.errors import NoLexicalData
+from sbert_search.search.options import SearchOptions
 from sbert_search.wings import required_part
 
 if TYPE_CHECKING:
@@ -41,7 +42,6 @@ if TYPE_CHECKING:
     from sbert_search.index.index import Index
     from sbert_search.search.engine import SearchEngine, ShardRunner
     from sbert_search.search.facets import Facet
-    from sbert_search.search.options import SearchOptions
     from sbert_search.search.results import Hits
 
 
@@ -70,10 +70,7 @@ def _single_without_collections(function: Callable[..., None]) -> Callable[..., 
 @click.command()
 @click.argument("path", metavar="DIR", type=click.Path(path_type=Path))
 @click.argument("query", required=False)
-@click.option("-k", default=10, show_default=True, help="Number of documents to return.")
-@click.option(
-    "--where", metavar="EXPR", help="Filter, such as \"year >= 2019 AND kind = 'class'\"."
-)
+@options_of(SearchOptions, "k", "where", k="-k")
 @click.option(
     "--operators/--plain",
     default=None,
@@ -85,27 +82,7 @@ def _single_without_collections(function: Callable[..., None]) -> Callable[..., 
     is_flag=True,
     help="Return passages: several may come from one document, and -k counts passages.",
 )
-@click.option(
-    "--full-text",
-    is_flag=True,
-    help="Return the whole text of a document with several passages, not only its best passage.",
-)
-@click.option(
-    "--fuzzy",
-    type=click.IntRange(0, 2),
-    default=0,
-    show_default=True,
-    help="Number of edits by which words may differ from those of the query, in lexical and hybrid "
-    "search.",
-)
-@click.option("--offset", default=0, help="Number of best documents to leave out.")
-@click.option(
-    "--min-score",
-    type=Finite(),
-    help="Lowest score of a document that is returned. In hybrid it is 0.4 times the cosine plus "
-    "0.6 times the share of the highest BM25 score that the query can have, unless --dense-weight "
-    "says otherwise.",
-)
+@options_of(SearchOptions, "full_text", "fuzzy", "offset", "min_score")
 @click.option(
     "--like",
     multiple=True,

@@ -30,8 +30,8 @@ from sbert_search.index.shards.index import open_index
 from sbert_search.records import Qrels, Query, Run
 from sbert_search.search.candidates import candidates_of
 from sbert_search.search.engine import SearchEngine
-from sbert_search.search.options import MAX_RERANK_DEPTH, SearchOptions
-from sbert_search.search.ranking import Fusion, fuse
+from sbert_search.search.fusion import fuse
+from sbert_search.search.options import MAX_RERANK_DEPTH, Fusion, SearchOptions
 from sbert_search.search.rerankers import BestWindow
 from sbert_search.text.labelled.retrieval import is_own_document, read_qrels, read_queries
 

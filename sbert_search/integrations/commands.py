@@ -9,7 +9,7 @@ import click
 
 from sbert_search.cli.console import emit, show_table
 from sbert_search.cli.evaluate.reporting import FOLDER
-from sbert_search.cli.options.ranking import ranking_options, search_options
+from sbert_search.cli.options.search import ranking_options, search_options
 from sbert_search.cli.options.shared import refuse_typed, shared_options
 from sbert_search.errors import ConfigError
 

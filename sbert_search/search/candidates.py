@@ -17,7 +17,7 @@ from sbert_search.index.lexical.analyzer import NearWords, TermReader, term_read
 from sbert_search.index.norms import equal_as_ones
 from sbert_search.index.snapshot import Snapshot
 from sbert_search.index.storage.rows import StoredPassage
-from sbert_search.search.ranking import (
+from sbert_search.search.fusion import (
     Candidates,
     Ranking,
     blocks_of,

@@ -16,7 +16,7 @@ from sbert_search.index.dense.query_plan import RowMask
 from sbert_search.index.snapshot import Snapshot
 from sbert_search.index.storage.rows import DistinctValues, Ordered
 from sbert_search.records import ScalarValue
-from sbert_search.search.ranking import Ranking
+from sbert_search.search.fusion import Ranking
 from sbert_search.search.words import Marks, documents_of
 
 _ORDERED = ("int64", "float64", "date", "timestamp")

@@ -20,8 +20,8 @@ from sbert_search.index.norms import normalised
 from sbert_search.index.snapshot import Snapshot
 from sbert_search.records import Hit, HitAnswer
 from sbert_search.search.candidates import best_passages, informative_words
+from sbert_search.search.fusion import Ranking
 from sbert_search.search.options import SearchOptions
-from sbert_search.search.ranking import Ranking
 from sbert_search.search.retrieval import Retrieved
 from sbert_search.text.tokens.chunking import split_sentences
 

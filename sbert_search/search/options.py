@@ -1,17 +1,23 @@
-"""The options of a search, checked before any model is loaded."""
+"""The options of a search, checked before any model is loaded.
+
+Each option is declared once, as a field of `SearchOptions` or `Fusion`: the command line and the
+HTTP server take name, type, bounds, default and help from here.
+"""
 
 from __future__ import annotations
 
 import math
+import re
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from datetime import date, datetime
 from numbers import Real
-from typing import TYPE_CHECKING, Literal, TypedDict, Unpack, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict, Unpack, cast, get_args
 
-from sbert_search.config import is_integer, unknown_name
+from sbert_search.config import unknown_name
+from sbert_search.declared import Bounds, check, declared
 from sbert_search.errors import QueryError
-from sbert_search.search.boosts import Boost
-from sbert_search.search.ranking import Fusion
 
 if TYPE_CHECKING:
     from sbert_search.index.snapshot import Snapshot
@@ -20,9 +26,142 @@ SearchMode = Literal["auto", "dense", "lexical", "hybrid"]
 MODES: tuple[SearchMode, ...] = get_args(SearchMode)
 Syntax = Literal["operators", "plain"]
 SYNTAXES: tuple[Syntax, ...] = get_args(Syntax)
-MAX_RERANK_DEPTH = 10_000
+FusionMethod = Literal["weighted", "rrf"]
+BoostKind = Literal["log", "linear", "recency"]
+KINDS: tuple[BoostKind, ...] = get_args(BoostKind)
+MAX_RERANK_DEPTH = 10_000  # the reranker reads the text of each document
 CANDIDATES = 100  # documents that boosts and diversity reorder without a reranker
-MAX_FUZZY = 2
+
+_Share = Annotated[float, Bounds(0, 1)]
+_WRITTEN = re.compile(r"(?P<column>.+):(?P<kind>[a-z]+):(?P<weight>[^:]+?)(:(?P<days>[^:]+))?")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Fusion:
+    """Settings of the fusion of dense and lexical search; the defaults need no tuning.
+
+    Attributes:
+        method: How hybrid scores a document: by its cosine and the share of the highest BM25 score
+            that the query can have (weighted), or by its ranks (rrf, reciprocal rank fusion).
+            ``weighted``: ``dense_weight * dense + (1 - dense_weight) * lexical``, where ``dense``
+            is the cosine of query and document, and ``lexical`` is the BM25 score, divided by the
+            most that BM25 can give to the query; see `dense_part` and `lexical_part`. A score
+            depends on the query and the document, not on the other documents found.
+            ``rrf``: weighted sum of ``1 / (rrf_k + rank)``; a stage (dense or lexical search) adds
+            0 for a document that it does not rank within ``depth``. These scores depend on the
+            other documents, and so on filters.
+        dense_weight: Weight of the cosine in the score of hybrid, 0 to 1; the share of the highest
+            BM25 score has the rest.
+        depth: Number of best documents of each stage that are candidates. Further documents follow
+            them in blocks: those that a stage ranks within 4 times ``depth``, then within 16 times,
+            and so on, each block by its scores.
+        rrf_k: The constant k of reciprocal rank fusion; a larger k weighs ranks more evenly.
+        rerank_weight: Weight of the reranker's score in the final order, 0 to 1; the score before
+            reranking has the rest. Below 1, the score of a `Reranker` counts as a probability (the
+            sigmoid of its logit).
+        score_range: The lowest and the highest score that a reranker of another kind gives; needed
+            if ``rerank_weight`` is below 1, since its scores are scaled by this range to 0..1.
+
+    Raises:
+        QueryError: The method is unknown, a number has the wrong type or is out of range, or
+            ``score_range`` is not two ascending finite numbers.
+    """
+
+    method: FusionMethod = "weighted"
+    dense_weight: _Share = 0.4
+    depth: Annotated[int, Bounds(1)] = 100
+    rrf_k: Annotated[int, Bounds(1)] = 60
+    rerank_weight: _Share = 1.0
+    score_range: tuple[float, float] | None = None
+
+    def __post_init__(self) -> None:
+        check(self, QueryError)
+        given: object = self.score_range
+        values = list(given) if isinstance(given, list | tuple) else []
+        numbers = [float(value) for value in values if isinstance(value, Real)]
+        if given is not None and not (
+            len(numbers) == len(values) == 2
+            and all(map(math.isfinite, numbers))
+            and numbers[0] < numbers[1]
+        ):
+            raise QueryError(
+                f"score_range is {given!r}; pass the lowest and the highest score of the reranker, "
+                "such as (0, 1)."
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Boost:
+    """Raises or lowers the scores of documents by a value in their metadata.
+
+    ``weight * f(value)`` is added to the score of each candidate. The scores are those of hybrid
+    search; in dense and lexical search, their dense or lexical part alone (see `Fusion`), so that 1
+    is the best score there too. After a reranker, its scores are used, of a `Reranker` as
+    probabilities. The score of a document without a value does not change.
+
+    Attributes:
+        column: A metadata column of numbers, or for ``recency`` of dates or times.
+        weight: Weight of the value; below 0, documents with a high value are lowered.
+        kind: ``log``: f is ln(1 + value), for counts such as views; values below 0 count as 0.
+            ``linear``: f is the value itself. ``recency``: f is 0.5 ** (age / half-life), which is
+            1 for a document of age 0 and 0.5 for a document as old as the half-life; a time in the
+            future counts as now.
+        half_life_days: The half-life in days; ``recency`` needs it.
+        now: The time from which ages are measured, in UTC if it names no zone; None: the time of
+            the search.
+
+    Raises:
+        QueryError: The kind is unknown, a number is not finite, ``half_life_days`` is missing or
+            not above 0, ``now`` is no date or time, or ``half_life_days`` or ``now`` is given for
+            another kind than ``recency``.
+    """
+
+    column: str
+    weight: float = 0.1
+    kind: BoostKind = "log"
+    half_life_days: float | None = None
+    now: datetime | None = None
+
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS:
+            raise QueryError(unknown_name(self.kind, self.kind, KINDS, "kind of boost"))
+        largest = sys.float_info.max  # an integer may be larger, and no float can represent it
+        if not (isinstance(self.weight, Real) and -largest <= self.weight <= largest):
+            raise QueryError(
+                f"The weight of a boost is {self.weight!r:.100}; it must be a finite number."
+            )
+        days = self.half_life_days
+        if self.kind != "recency":
+            if days is not None or self.now is not None:
+                raise QueryError(
+                    f"half_life_days and now are for a boost by recency, not by {self.kind}."
+                )
+        elif not (isinstance(days, Real) and 0 < days <= sys.float_info.max):
+            raise QueryError(
+                f"half_life_days is {days!r:.100}; recency needs a number of days above 0."
+            )
+        elif not isinstance(self.now, date | None):
+            raise QueryError(f"now is {self.now!r}; pass a datetime.")
+
+    @classmethod
+    def parse(cls, text: str) -> Boost:
+        """Read a boost written as ``COLUMN:KIND:WEIGHT`` or ``COLUMN:recency:WEIGHT:DAYS``.
+
+        Raises:
+            QueryError: The text has another form, or a value is wrong.
+        """
+        match = _WRITTEN.fullmatch(text)
+        try:
+            weight = float(match["weight"]) if match else math.nan
+            days = float(match["days"]) if match and match["days"] else None
+        except ValueError:
+            match = None
+        if match is None:
+            raise QueryError(
+                f"{text!r} is not a boost; write COLUMN:log:WEIGHT, COLUMN:linear:WEIGHT or "
+                "COLUMN:recency:WEIGHT:DAYS, such as views:log:0.2 or published:recency:0.5:30."
+            )
+        return cls(match["column"], weight, cast("BoostKind", match["kind"]), days)
 
 
 class SearchKeywords(TypedDict, total=False):
@@ -51,49 +190,49 @@ class SearchOptions:
 
     Attributes:
         k: Number of documents to return. If fewer documents match, all of them are returned.
-        mode: ``dense`` compares vectors; ``lexical`` compares words (BM25) and needs no model;
-            ``hybrid`` does both and fuses the two rankings; ``auto`` is hybrid if the index has
-            lexical data, which it has by default, else dense. If the index has lexical data but no
-            model, ``auto`` is lexical for a query without a vector.
-        where: A filter over the metadata, such as ``year >= 2019 AND kind = 'class'``.
-        fusion: How ``hybrid`` fuses its rankings, and how much a reranker's score counts.
-        rerank_depth: Documents that the reranker scores, the candidates. Further documents follow
+        mode: Compare vectors (dense), words (lexical), or both (hybrid); auto: both if the index
+            has lexical data, else vectors. ``lexical`` is BM25 and needs no model; ``hybrid`` fuses
+            the two rankings. If an index with lexical data has no model, ``auto`` is lexical for a
+            query without a vector.
+        where: Filter over the metadata, such as ``year >= 2019 AND kind = 'class'``.
+        fusion: How hybrid fuses its rankings, and how much a reranker's score counts.
+        rerank_depth: Number of hits to rerank. These are the candidates; further documents follow
             them in the order of retrieval, with their scores of retrieval. Without a reranker this
             has no effect.
-        offset: Number of the best documents to leave out, for further pages of results.
-        min_score: Lowest `Hit.score` of a document that is returned. With boosts, this is the
-            boosted score; else the score of the reranker if there is one; else the fused score in
-            hybrid search; else the score of the mode. The scores of the modes have different
-            ranges, so name the mode too. Cosines are rounded; 1 finds equal vectors all the same,
-            and in a float16 index more than 0.999 means 0.999. None: no limit.
-        syntax: ``operators``: ``"exact phrase"``, ``+must`` and ``-not`` in a query are filters,
-            which need lexical data in the index; ``plain``: a query is only text. None:
+        offset: Number of best documents to leave out, for further pages of results.
+        min_score: Lowest score of a document that is returned. With boosts, this is the boosted
+            score; else the score of the reranker if there is one; else the fused score in hybrid
+            search; else the score of the mode. The scores of the modes have different ranges, so
+            name the mode too. Cosines are rounded; 1 finds equal vectors all the same, and in a
+            float16 index more than 0.999 means 0.999. None: no limit.
+        syntax: Whether "exact phrase", +must and -not in a query are filters (operators), or the
+            query is only text (plain). Operators need lexical data in the index. None:
             ``operators``, but ``plain`` for `SearchEngine.run` and `SearchEngine.rankings`, whose
             queries are those of evaluations.
-        fuzzy: Number of edits, 0 to 2, by which words of documents may differ from words of the
-            query in lexical and hybrid search, and from ``+must`` words in every mode. An edit
-            inserts, deletes or replaces a character or swaps two neighbours; the first character
-            must be equal. Words of up to five characters have at most one edit; those of one or
-            two characters and those with digits must be equal.
         boost: Numbers or dates in the metadata that raise documents; see `Boost`. Boosts reorder
             the candidates: the documents that the reranker scores or, without a reranker, the first
             100 documents. Further documents follow them in the order of retrieval.
-        diversity: How much to avoid hits that resemble better hits, from 0 (not at all) to 1. The
-            hits are chosen from the candidates by maximal marginal relevance (Carbonell & Goldstein
-            1998) over the stored vectors.
-        group_by: A metadata column. The result then has k groups, or all groups if there are fewer.
-            A group has the best documents of one value of the column; the best group is first. A
-            document without a value is a group of its own. ``offset`` counts groups. A reranker,
-            boosts and diversity order the candidates. If the candidates do not fill the groups,
-            further documents follow the candidates in the order of retrieval.
-        group_size: Number of documents of each group.
+        diversity: Avoid hits that resemble better hits, from 0 (not at all) to 1. The hits are
+            chosen from the candidates by maximal marginal relevance (Carbonell & Goldstein 1998)
+            over the stored vectors.
+        group_by: Return the best documents of each value of this column. The result then has k
+            groups, or all groups if there are fewer; the best group is first. A document without a
+            value is a group of its own. ``offset`` counts groups. A reranker, boosts and diversity
+            order the candidates. If the candidates do not fill the groups, further documents follow
+            the candidates in the order of retrieval.
+        group_size: Number of documents of each group; k counts groups.
         group: Whether a hit is a document, found by its best passage. False: a hit is a passage, k
             counts passages, and several hits may come from one document. Lexical search then reads
             the ``fusion.depth`` best documents, or k if that is more, and scores their passages.
-        answer_depth: Number of hits, from the best hit of a page on, in which a model for questions
-            looks for an answer; see ``reader`` of `SearchEngine`.
-        full_text: Whether `Hit.text` is the whole text of a document with several passages, and not
-            only its best passage.
+        full_text: Return the whole text of a document with several passages, not only its best
+            passage.
+        fuzzy: Number of edits by which words may differ from those of the query, in lexical and
+            hybrid search. In every mode, words with + may differ by as much. An edit inserts,
+            deletes or replaces a character or swaps two neighbours; the first character must be
+            equal. Words of up to five characters have at most one edit; those of one or two
+            characters and those with digits must be equal.
+        answer_depth: Number of hits to read for an answer, from the best hit of a page on. See
+            ``reader`` of `SearchEngine`.
 
     Raises:
         QueryError: The mode or the syntax is unknown, ``fusion``, ``boost``, ``group_by`` or a
@@ -103,77 +242,33 @@ class SearchOptions:
             ``group_by``, or ``group_by`` with ``group=False``.
     """
 
-    k: int = 10
+    k: Annotated[int, Bounds(1)] = 10
     mode: SearchMode = "auto"
-    where: str | None = None
-    fusion: Fusion = Fusion()  # noqa: RUF009 (frozen)
-    rerank_depth: int = 100
-    offset: int = 0
+    where: Annotated[str | None, Bounds(metavar="EXPR")] = None
+    fusion: Fusion = Fusion()
+    rerank_depth: Annotated[int, Bounds(0, MAX_RERANK_DEPTH)] = 100
+    offset: Annotated[int, Bounds(0)] = 0
     min_score: float | None = None
     syntax: Syntax | None = None
     boost: Boost | Sequence[Boost] = ()
-    diversity: float = 0.0
-    group_by: str | None = None
-    group_size: int = 1
+    diversity: _Share = 0.0
+    group_by: Annotated[str | None, Bounds(metavar="COLUMN")] = None
+    group_size: Annotated[int, Bounds(1)] = 1
     group: bool = True
     full_text: bool = False
-    fuzzy: int = 0
-    answer_depth: int = 5
+    fuzzy: Annotated[int, Bounds(0, 2)] = 0
+    answer_depth: Annotated[int, Bounds(0)] = 5
 
     def __post_init__(self) -> None:
-        if self.mode not in MODES:
-            raise QueryError(unknown_name(self.mode, self.mode, MODES, "search mode"))
-        if self.syntax is not None and self.syntax not in SYNTAXES:
-            raise QueryError(unknown_name(self.syntax, self.syntax, SYNTAXES, "query syntax"))
-        self._check_numbers()
-        if self.k < 1:
-            raise QueryError(f"k is {self.k}; ask for at least 1 hit.")
-        for name in ("offset", "answer_depth"):
-            if (value := getattr(self, name)) < 0:
-                raise QueryError(f"{name} is {value}; it must not be negative.")
-        if self.min_score is not None and math.isnan(self.min_score):
-            raise QueryError("min_score is NaN; pass a number.")
-        if not 0 <= self.fuzzy <= MAX_FUZZY:
-            raise QueryError(f"fuzzy is {self.fuzzy}; it must be 0, 1 or 2 edits.")
-        if not 0 <= self.rerank_depth <= MAX_RERANK_DEPTH:
-            raise QueryError(
-                f"rerank_depth is {self.rerank_depth:,}; it must be from 0 to "
-                f"{MAX_RERANK_DEPTH:,}, since the reranker reads the text of each of them."
-            )
-        self._check_boosts()
-        self._check_order()
-
-    def _check_numbers(self) -> None:
-        for name in ("k", "offset", "fuzzy", "rerank_depth", "group_size", "answer_depth"):
-            value: object = getattr(self, name)
-            if type(value) is not int and not is_integer(value):  # the latter is slow
-                raise QueryError(f"{name} is {value!r}; pass an integer.")
+        check(self, QueryError)
         if not isinstance(self.fusion, Fusion):
             raise QueryError(f"fusion is {self.fusion!r}; pass Fusion(METHOD).")
-        for name in ("min_score", "diversity"):
-            value = getattr(self, name)
-            if type(value) is float or (name == "min_score" and value is None):
-                continue
-            if not isinstance(value, Real):
-                raise QueryError(f"{name} is {value!r}; pass a number.")
-
-    def _check_boosts(self) -> None:
         given: object = self.boost
         boosts = tuple(given) if isinstance(given, list | tuple) else (given,)
         for boost in boosts:
             if not isinstance(boost, Boost):
                 raise QueryError(f"boost is {boost!r}; pass Boost(COLUMN, WEIGHT) or several.")
         object.__setattr__(self, "boost", boosts)
-
-    def _check_order(self) -> None:
-        if not isinstance(self.where, str | None):
-            raise QueryError(f"where is {self.where!r}; pass a filter as a text, or None.")
-        if not isinstance(self.group_by, str | None):
-            raise QueryError(f"group_by is {self.group_by!r}; pass the name of a column.")
-        if not 0 <= self.diversity <= 1:
-            raise QueryError(f"diversity is {self.diversity}; it must be from 0 to 1.")
-        if self.group_size < 1:
-            raise QueryError(f"group_size is {self.group_size}; it must be at least 1.")
         if self.group_size > 1 and self.group_by is None:
             raise QueryError(f"group_size is {self.group_size}, but group_by names no column.")
         if self.group_by is not None and not self.group:
@@ -220,27 +315,13 @@ class SearchOptions:
             QueryError: As for `SearchOptions`.
             TypeError: There is no such option.
         """
-        for name in keywords.keys() - SearchKeywords.__annotations__.keys():
-            known = ("k", *SearchKeywords.__annotations__)
+        known = declared(SearchOptions)
+        for name in keywords.keys() - known.keys():
             raise TypeError(unknown_name(name, name, known, "search option"))
-        return SearchOptions(
-            k=self.k if k is None else k,
-            mode=keywords.get("mode", self.mode),
-            where=keywords.get("where", self.where),
-            fusion=keywords.get("fusion", self.fusion) or Fusion(),
-            rerank_depth=keywords.get("rerank_depth", self.rerank_depth),
-            offset=keywords.get("offset", self.offset),
-            min_score=keywords.get("min_score", self.min_score),
-            syntax=keywords.get("syntax", self.syntax),
-            boost=keywords.get("boost", self.boost),
-            diversity=keywords.get("diversity", self.diversity),
-            group_by=keywords.get("group_by", self.group_by),
-            group_size=keywords.get("group_size", self.group_size),
-            group=keywords.get("group", self.group),
-            full_text=keywords.get("full_text", self.full_text),
-            fuzzy=keywords.get("fuzzy", self.fuzzy),
-            answer_depth=keywords.get("answer_depth", self.answer_depth),
-        )
+        changes: dict[str, Any] = {"k": self.k if k is None else k, **keywords}
+        if changes.get("fusion", self.fusion) is None:
+            changes["fusion"] = Fusion()
+        return replace(self, **changes)
 
 
 def require_queries(queries: Sequence[str]) -> None:

@@ -18,8 +18,8 @@ from sbert_search.index.norms import least_score, normalised
 from sbert_search.index.snapshot import Snapshot
 from sbert_search.search.boosts import boosted
 from sbert_search.search.candidates import best_passages, dense_parts
-from sbert_search.search.options import SearchOptions
-from sbert_search.search.ranking import Fusion, Ranking, lexical_part
+from sbert_search.search.fusion import Ranking, lexical_part
+from sbert_search.search.options import Fusion, SearchOptions
 from sbert_search.search.retrieval import Retrieved
 
 if TYPE_CHECKING:

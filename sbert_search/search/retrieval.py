@@ -23,9 +23,9 @@ from sbert_search.search.candidates import (
     nearest_passages,
     with_documents,
 )
+from sbert_search.search.fusion import DEEPER, Ranking, beyond, fuse, whole_blocks
 from sbert_search.search.options import SearchOptions, require_queries
 from sbert_search.search.queries import Asked, Clause, ParsedQuery, parse_query
-from sbert_search.search.ranking import DEEPER, Ranking, beyond, fuse, whole_blocks
 
 # At run time, only the functions that need `word_filter` import it, so that other searches start
 # faster.

@@ -29,8 +29,8 @@ from sbert_search.index.lexical.analyzer import (
 from sbert_search.index.lexical.vocabulary import NearWord, is_listed
 from sbert_search.index.snapshot import Snapshot
 from sbert_search.index.storage.segments import Segment
+from sbert_search.search.fusion import Ranking
 from sbert_search.search.queries import Clause
-from sbert_search.search.ranking import Ranking
 from sbert_search.text.tokens.chunking import PIECE_CHARS, pieces
 
 

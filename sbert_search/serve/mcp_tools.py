@@ -207,15 +207,8 @@ AnyTool: TypeAlias = Tool[SearchArguments] | Tool[SimilarArguments] | Tool[Docum
 
 
 async def _search(served: Served, arguments: SearchArguments, work: Work) -> FoundDocuments:
-    request = SearchRequest(
-        query=arguments.query,
-        index=arguments.index,
-        k=arguments.k,
-        offset=arguments.offset,
-        mode=arguments.mode,
-        where=arguments.where or None,
-        rerank=arguments.rerank,
-    )
+    asked = {**msgspec.structs.asdict(arguments), "where": arguments.where or None}
+    request = msgspec.convert(asked, SearchRequest)
     answer = await answer_search(served, request, work)
     [found] = answer.results
     return _documents_of(answer.index, found)

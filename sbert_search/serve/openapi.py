@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from sbert_search.declared import described
 from sbert_search.serve.endpoint import JSON, AnyOperation
 from sbert_search.serve.problems import Style
 from sbert_search.version import __version__
@@ -27,8 +28,6 @@ _STATUS: Mapping[int, str] = {
     503: "The server cannot answer now; the body says why.",
 }
 ACCEPTED = "The message needs no answer, so the body is empty."
-# An entry of the section Attributes in a docstring that `getdoc` has dedented.
-_ATTRIBUTE = re.compile(r"^    (\w+): (.*(?:\n        .*)*)", re.MULTILINE)
 
 
 class ProblemDetail(msgspec.Struct, kw_only=True):
@@ -189,6 +188,6 @@ def _describe(schema: dict[str, Any], kind: type[msgspec.Struct]) -> None:
     text = getdoc(kind) or ""
     schema["description"] = text.partition("\n\nAttributes:")[0]
     properties = schema.get("properties", {})
-    for name, description in _ATTRIBUTE.findall(text):
+    for name, description in described(kind).items():
         if name in properties and "$ref" not in properties[name]:
-            properties[name]["description"] = " ".join(description.split())
+            properties[name]["description"] = description

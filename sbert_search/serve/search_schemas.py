@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal, cast
 
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, defstruct
 
-Count = Annotated[int, Meta(ge=1, le=1_000_000)]
-Position = Annotated[int, Meta(ge=0, le=1_000_000)]
-Share = Annotated[float, Meta(ge=0, le=1)]
+from sbert_search.declared import declared
+from sbert_search.search.options import Fusion, SearchOptions
+
+MOST = 1_000_000
+Count = Annotated[int, Meta(ge=1, le=MOST)]
+Position = Annotated[int, Meta(ge=0, le=MOST)]
 
 JsonScalar = str | int | float | bool
 JsonValue = str | int | float | bool | list[JsonScalar] | None
@@ -29,17 +32,39 @@ class Usage(Struct, kw_only=True):
     truncated_texts: int = 0
 
 
-class FusionSettings(Struct, kw_only=True, forbid_unknown_fields=True):
-    """How hybrid search fuses its rankings; see `sbert_search.Fusion`."""
+def options_of(settings: type, *names: str, **defaults: object) -> list[tuple[str, Any, Any]]:
+    """Return fields of a struct for fields of a settings dataclass, with bounds and descriptions.
 
-    method: Literal["weighted", "rrf"] = "weighted"
-    dense_weight: Share = 0.4
-    depth: Count = 100
-    rrf_k: Count = 60
-    rerank_weight: Share = 1.0
+    A whole number without an upper limit is at most `MOST`. A field among ``defaults`` has another
+    default, and must not be null.
+    """
+    fields = []
+    for name in names:
+        option = declared(settings)[name]
+        low, high = option.bounds.low, option.bounds.high
+        if option.kind is int and high is None:
+            high = MOST
+        kind: Any = option.kind
+        if low is not None or high is not None:
+            kind = Annotated[kind, Meta(ge=low, le=high)]
+        if option.may_be_none and name not in defaults:
+            kind = kind | None
+        described = Annotated[kind, Meta(description=option.help)]
+        fields.append((name, described, defaults.get(name, option.default)))
+    return fields
 
 
-class SearchRequest(Struct, kw_only=True, forbid_unknown_fields=True):
+FUSION = ("method", "dense_weight", "depth", "rrf_k", "rerank_weight")
+FusionSettings: type[Struct] = defstruct(
+    "FusionSettings",
+    options_of(Fusion, *FUSION),
+    namespace={"__doc__": "How hybrid search fuses its rankings; see `sbert_search.Fusion`."},
+    kw_only=True,
+    forbid_unknown_fields=True,
+)
+
+
+class AskedSearch(Struct, kw_only=True, forbid_unknown_fields=True):
     """A query or several, with most options of `sbert_search.SearchOptions`.
 
     Attributes:
@@ -47,24 +72,11 @@ class SearchRequest(Struct, kw_only=True, forbid_unknown_fields=True):
         queries: Several queries, in place of ``query``.
         index: Name of the index; "": the first one.
         k: Number of hits; null: 10, or the most that the server allows if that is fewer.
-        offset: Number of the best documents to leave out.
-        mode: Compare vectors, words or both; auto: both, if the index has lexical data.
-        where: A filter over the metadata.
         fusion: How hybrid search fuses.
         rerank: Whether the server's reranker scores the first hits again.
-        rerank_depth: Number of documents that the reranker scores, at most 1,000.
         highlight: Whether hits have the best sentence and the words that matched.
         explain: Whether hits have their rank and score in every stage.
-        syntax: Whether quotes, + and - in a query are operators.
-        min_score: Lowest score of a hit. In hybrid search, a score is `dense_weight` times the
-            cosine plus the rest of the weight times the share of the highest BM25 score that the
-            query can have.
-        fuzzy: Number of edits by which words may differ.
-        diversity: How much to avoid hits that resemble better ones.
-        group_by: Column whose values group the hits.
-        group_size: Hits of each group.
         passages: Whether a hit is a passage, so that several may come from a document.
-        full_text: Whether hits have the whole text of a document with several passages.
         facets: Columns whose values are counted among all documents that match; one query only.
     """
 
@@ -72,23 +84,38 @@ class SearchRequest(Struct, kw_only=True, forbid_unknown_fields=True):
     queries: list[str] | None = None
     index: str = ""
     k: Count | None = None
-    offset: Position = 0
-    mode: Literal["auto", "dense", "lexical", "hybrid"] = "auto"
-    where: str | None = None
-    fusion: FusionSettings | None = None
+    fusion: FusionSettings | None = None  # type: ignore[valid-type]
     rerank: bool = False
-    rerank_depth: Count = 100
     highlight: bool = False
     explain: bool = False
-    syntax: Literal["operators", "plain"] = "operators"
-    min_score: float | None = None
-    fuzzy: Annotated[int, Meta(ge=0, le=2)] = 0
-    diversity: Share = 0.0
-    group_by: str | None = None
-    group_size: Count = 1
     passages: bool = False
-    full_text: bool = False
     facets: list[str] = []
+
+
+OPTIONS = (
+    "offset",
+    "mode",
+    "where",
+    "rerank_depth",
+    "syntax",
+    "min_score",
+    "fuzzy",
+    "diversity",
+    "group_by",
+    "group_size",
+    "full_text",
+)
+SearchRequest = cast(
+    type[AskedSearch],
+    defstruct(
+        "SearchRequest",
+        options_of(SearchOptions, *OPTIONS, syntax="operators"),
+        bases=(AskedSearch,),
+        namespace={"__doc__": AskedSearch.__doc__},
+        kw_only=True,
+        forbid_unknown_fields=True,
+    ),
+)
 
 
 class StageRank(Struct, kw_only=True):

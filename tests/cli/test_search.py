@@ -194,7 +194,7 @@ def test_a_reader_that_leaves_early_is_no_crash(index: Path) -> None:
     ("arguments", "message"),
     [
         (["", "-k", "3"], "The query is empty; ask something."),
-        (["water", "-k", "0"], "k is 0; ask for at least 1 hit."),
+        (["water", "-k", "0"], "0 is not in the range x>=1"),
         (["water", "-k", "many"], "'many' is not a valid integer"),
         (["water", "--mode", "psychic"], "'psychic' is not one of 'auto'"),
         (["water", "--device", "gpu"], "'gpu' is not a device; use auto, cpu, cuda, cuda:N, mps"),

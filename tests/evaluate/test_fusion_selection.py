@@ -14,7 +14,7 @@ from sbert_search.errors import EvaluationError
 from sbert_search.evaluate.retrieval import CANDIDATES, choose_fusion
 from sbert_search.index.index import Index
 from sbert_search.records import Query
-from sbert_search.search.ranking import Fusion
+from sbert_search.search.options import Fusion
 from sbert_search.text.labelled.retrieval import read_qrels, read_queries
 from tests.cli.process import sbert_search
 

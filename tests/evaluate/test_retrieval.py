@@ -29,10 +29,8 @@ from sbert_search.evaluate.tasks import EvalTask
 from sbert_search.index.index import Index
 from sbert_search.index.settings import LexicalSettings
 from sbert_search.records import Query
-from sbert_search.search.boosts import Boost
 from sbert_search.search.engine import SearchEngine
-from sbert_search.search.options import SearchMode, SearchOptions
-from sbert_search.search.ranking import Fusion
+from sbert_search.search.options import Boost, Fusion, SearchMode, SearchOptions
 from sbert_search.search.rerankers import BestWindow, Reranker
 from sbert_search.text.labelled.retrieval import read_qrels, read_queries, read_run
 from tests.models.tiny import tiny_cross_encoder

@@ -11,8 +11,8 @@ from sbert_search.embed.hashing import HashingEmbedder
 from sbert_search.errors import ConfigError
 from sbert_search.index.index import Index
 from sbert_search.search.engine import SearchEngine
+from sbert_search.search.fusion import Ranking
 from sbert_search.search.hits import scores_by_id, within_memory
-from sbert_search.search.ranking import Ranking
 from sbert_search.search.retrieval import Retrieved
 
 KIB = 1024

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from sbert_search.embed.hashing import HashingEmbedder
 from sbert_search.errors import QueryError
 from sbert_search.index.index import Index
-from sbert_search.search.boosts import Boost
 from sbert_search.search.engine import SearchEngine
+from sbert_search.search.options import Boost
 
 NOW = datetime(2024, 3, 1, tzinfo=UTC)
 ROWS: list[dict[str, Any]] = [

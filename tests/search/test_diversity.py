@@ -10,8 +10,8 @@ import pytest
 from sbert_search.index.storage.manifest import StoreSettings
 from sbert_search.index.store import IndexStore
 from sbert_search.records import Document
+from sbert_search.search.fusion import Ranking
 from sbert_search.search.ordering import diversified
-from sbert_search.search.ranking import Ranking
 from tests.index.batches import make_batch
 
 # The first two are the same direction, the third is at a right angle, the last is opposite.

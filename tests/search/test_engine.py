@@ -141,7 +141,7 @@ def test_a_reranker_sees_its_depth_and_the_other_hits_follow(index: Index) -> No
         ({"query": " \n"}, "The query is empty"),
         ({"query": "x", "k": 0}, "k is 0"),
         ({"query": "x", "k": -3}, "k is -3"),
-        ({"query": "x", "mode": "hybird"}, "Unknown search mode 'hybird'; did you mean 'hybrid'?"),
+        ({"query": "x", "mode": "hybird"}, "Unknown mode 'hybird'; did you mean 'hybrid'?"),
         ({"query": "x", "where": "year > 3"}, r"(?s)Unknown column 'year'.*\^"),
     ],
 )

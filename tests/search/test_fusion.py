@@ -9,9 +9,8 @@ import pytest
 
 from sbert_search.errors import QueryError
 from sbert_search.records import StageScore
-from sbert_search.search.ranking import (
+from sbert_search.search.fusion import (
     Candidates,
-    Fusion,
     Ranking,
     blocks_of,
     dense_part,
@@ -19,6 +18,7 @@ from sbert_search.search.ranking import (
     lexical_part,
     whole_blocks,
 )
+from sbert_search.search.options import Fusion
 
 
 def candidates(
@@ -158,11 +158,11 @@ def test_the_share_of_words_has_a_limit_and_may_be_of_nothing() -> None:
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"method": "sum"}, "fusion is 'sum'; it must be weighted or rrf"),
-        ({"dense_weight": 1.2}, "dense_weight is 1.2; it must be a number from 0 to 1"),
-        ({"dense_weight": "a"}, "dense_weight is 'a'; it must be a number"),
-        ({"rrf_k": math.nan}, "rrf_k is nan; it must be an integer"),
-        ({"depth": 1.5}, "depth is 1.5; it must be an integer of at least 1"),
+        ({"method": "sum"}, "Unknown method 'sum'; known: rrf, weighted"),
+        ({"dense_weight": 1.2}, "dense_weight is 1.2; it must be from 0 to 1"),
+        ({"dense_weight": "a"}, "dense_weight is 'a'; pass a number"),
+        ({"rrf_k": math.nan}, "rrf_k is nan; pass an integer"),
+        ({"depth": 1.5}, "depth is 1.5; pass an integer"),
         ({"rerank_weight": -1}, "rerank_weight is -1"),
         ({"depth": 0}, "depth is 0"),
         ({"rrf_k": 0}, "rrf_k is 0"),

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from sbert_search.embed.hashing import HashingEmbedder
 from sbert_search.errors import QueryError
 from sbert_search.index.index import Index
-from sbert_search.search.boosts import Boost
 from sbert_search.search.engine import SearchEngine
 from sbert_search.search.facets import within_groups
+from sbert_search.search.options import Boost
 
 
 def test_groups_are_ordered_by_their_best_document() -> None:

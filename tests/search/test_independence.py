@@ -17,9 +17,8 @@ from sbert_search.embed.hashing import HashingEmbedder
 from sbert_search.index.index import Index
 from sbert_search.index.settings import LexicalSettings
 from sbert_search.records import Hit
-from sbert_search.search.boosts import Boost
 from sbert_search.search.engine import SearchEngine
-from sbert_search.search.ranking import Fusion
+from sbert_search.search.options import Boost, Fusion
 from tests.faults import FULL
 
 WORDS = ("mill", "river", "wheel", "stone", "water", "flour", "bread", "salt", "sea", "wind")

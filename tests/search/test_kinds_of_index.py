@@ -14,8 +14,7 @@ import pytest
 from sbert_search import Index, SearchEngine, ShardedIndex
 from sbert_search.index.settings import LexicalSettings
 from sbert_search.records import Hit
-from sbert_search.search.boosts import Boost
-from sbert_search.search.ranking import Fusion
+from sbert_search.search.options import Boost, Fusion
 from tests.search.test_independence import Lengths, assert_same, rows_of, text_of
 
 N_DOCS, DIM, MODEL = 120, 16, "hashing:16"

@@ -13,10 +13,8 @@ from sbert_search.errors import ConfigError, NoLexicalData, QueryError
 from sbert_search.index.building.build import BuildSettings
 from sbert_search.index.index import Index
 from sbert_search.records import Hit, Query
-from sbert_search.search.boosts import Boost
 from sbert_search.search.engine import SearchEngine
-from sbert_search.search.options import SearchKeywords, SearchMode
-from sbert_search.search.ranking import Fusion
+from sbert_search.search.options import Boost, Fusion, SearchKeywords, SearchMode
 from tests.search.corpus import small_index
 
 

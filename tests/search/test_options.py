@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sbert_search.errors import QueryError
-from sbert_search.search.options import SearchOptions, require_queries
-from sbert_search.search.ranking import Fusion
+from sbert_search.search.options import Fusion, SearchOptions, require_queries
 
 
 def test_keywords_replace_fields_and_unknown_ones_are_refused() -> None:
@@ -26,12 +25,12 @@ def test_keywords_replace_fields_and_unknown_ones_are_refused() -> None:
 @pytest.mark.parametrize(
     ("setting", "message"),
     [
-        ({"mode": "fuzzy"}, "Unknown search mode 'fuzzy'; known: auto, dense, hybrid, lexical"),
-        ({"k": 0}, "k is 0; ask for at least 1"),
-        ({"offset": -1}, "offset is -1; it must not be negative"),
+        ({"mode": "fuzzy"}, "Unknown mode 'fuzzy'; known: auto, dense, hybrid, lexical"),
+        ({"k": 0}, "k is 0; it must be at least 1"),
+        ({"offset": -1}, "offset is -1; it must be at least 0"),
         ({"min_score": float("nan")}, "min_score is NaN"),
         ({"rerank_depth": 20_000}, "rerank_depth is 20,000; it must be from 0 to 10,000"),
-        ({"syntax": "operator"}, "Unknown query syntax 'operator'; did you mean 'operators'"),
+        ({"syntax": "operator"}, "Unknown syntax 'operator'; did you mean 'operators'"),
         ({"boost": ["year"]}, r"boost is 'year'; pass Boost\(COLUMN, WEIGHT\) or several"),
         ({"boost": 5}, r"boost is 5; pass Boost\(COLUMN, WEIGHT\) or several"),
         ({"fusion": "rrf"}, r"fusion is 'rrf'; pass Fusion\(METHOD\)"),
@@ -43,9 +42,9 @@ def test_keywords_replace_fields_and_unknown_ones_are_refused() -> None:
         ({"rerank_depth": None}, "rerank_depth is None; pass an integer"),
         ({"min_score": "a"}, "min_score is 'a'; pass a number"),
         ({"diversity": None}, "diversity is None; pass a number"),
-        ({"mode": None}, "Unknown search mode None; known: auto"),
-        ({"syntax": 5}, "Unknown query syntax 5; known: operators"),
-        ({"group_by": 5}, "group_by is 5; pass the name of a column"),
+        ({"mode": None}, "Unknown mode None; known: auto"),
+        ({"syntax": 5}, "Unknown syntax 5; known: operators"),
+        ({"group_by": 5}, "group_by is 5; pass a text"),
         ({"group_size": 0}, "group_size is 0; it must be at least 1"),
     ],
 )

@@ -16,10 +16,8 @@ from sbert_search.errors import QueryError
 from sbert_search.index.building.build import BuildSettings
 from sbert_search.index.index import Index
 from sbert_search.records import Hit, Query
-from sbert_search.search.boosts import Boost
 from sbert_search.search.engine import SearchEngine
-from sbert_search.search.options import SearchMode
-from sbert_search.search.ranking import Fusion
+from sbert_search.search.options import Boost, Fusion, SearchMode
 
 WORDS = ["red", "green", "blue", "fish", "bird", "cat", "dog", "tree"]
 NOW = datetime(2024, 6, 1, tzinfo=UTC)

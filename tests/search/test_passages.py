@@ -18,8 +18,7 @@ from sbert_search.index.settings import LexicalSettings
 from sbert_search.index.storage.rows import StoredPassage
 from sbert_search.records import Hit, Query
 from sbert_search.search.engine import SearchEngine
-from sbert_search.search.options import SearchMode
-from sbert_search.search.ranking import Fusion
+from sbert_search.search.options import Fusion, SearchMode
 from tests.cli.process import sbert_search
 
 WORDS = ("mill", "river", "wheel", "stone", "water", "flour", "bread", "salt", "sea", "wind")

@@ -87,7 +87,7 @@ def test_searches_without_answers(index: Index) -> None:
     assert all(hit.answer is None for hit in engine.search("capital", answer_depth=0))
     assert reader.asked == []
     assert all(hit.answer is None for hit in SearchEngine(index).search("capital"))
-    with pytest.raises(QueryError, match="answer_depth is -1; it must not be negative"):
+    with pytest.raises(QueryError, match="answer_depth is -1; it must be at least 0"):
         engine.search("capital", answer_depth=-1)
     with pytest.raises(ConfigError, match=r"it has no method answer. Pass Predictor\(MODEL\)"):
         SearchEngine(index, reader=cast(AnswerReader, object()))

@@ -213,5 +213,5 @@ def test_suggestions_need_text_and_words(tmp_path: Path) -> None:
 def test_fuzzy_is_off_unless_asked_for_and_has_limits() -> None:
     assert SearchOptions().fuzzy == 0
     for wrong in (-1, 3):
-        with pytest.raises(QueryError, match=f"fuzzy is {wrong}; it must be 0, 1 or 2"):
+        with pytest.raises(QueryError, match=f"fuzzy is {wrong}; it must be from 0 to 2"):
             SearchOptions(fuzzy=wrong)

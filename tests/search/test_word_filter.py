@@ -187,7 +187,7 @@ def test_plain_text_and_runs_have_no_operators(tmp_path: Path) -> None:
     for asked in (SearchOptions(k=5), None):
         assert engine.run([Query("q", query)], 5, options=asked) == {"q": plain}
     assert engine.run([Query("q", query)], syntax="operators") == {"q": {}}
-    with pytest.raises(QueryError, match="Unknown query syntax 'words'; known: operators, plain"):
+    with pytest.raises(QueryError, match="Unknown syntax 'words'; known: operators, plain"):
         engine.search(query, syntax=cast("Syntax", "words"))
 
 

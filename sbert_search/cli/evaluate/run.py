@@ -18,7 +18,7 @@ from sbert_search.cli.evaluate.reporting import (
     report,
 )
 from sbert_search.cli.lazy_group import is_for_all_commands, lazy_group
-from sbert_search.cli.options.ranking import ranking_options, search_options
+from sbert_search.cli.options.search import ranking_options, search_options
 from sbert_search.cli.options.shared import refuse_typed
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import math
 import re
 from collections.abc import Callable, Collection
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, cast
 
 import click
 from click.core import ParameterSource
@@ -17,6 +17,7 @@ from click.core import ParameterSource
 from sbert_search.base.options import device_names
 from sbert_search.base.progress import set_quiet, show_notes
 from sbert_search.config import MAX_SEED
+from sbert_search.declared import Option, declared
 from sbert_search.errors import ConfigError
 
 F = TypeVar("F", bound=Callable[..., object])
@@ -111,6 +112,48 @@ def choice(name: str, *values: str, help: str, cls: type[click.Option] = click.O
         envvar=_variable(name),
         help=help,
     )
+
+
+def options_of(settings: type, *names: str, **flags: str) -> Decorator:
+    """Give a command options for fields of a settings dataclass.
+
+    Args:
+        settings: The dataclass, which declares type, bounds, default and help of each field.
+        names: Its fields, in the order of the help.
+        flags: Flags of fields that are not called as the field is, such as ``method="--fusion"``.
+    """
+    fields = declared(settings)
+
+    def decorate(function: F) -> F:
+        for name in reversed(names):
+            flag = flags.get(name, f"--{name.replace('_', '-')}")
+            function = _option_of(fields[name], flag)(function)
+        return function
+
+    return decorate
+
+
+def _option_of(field: Option, flag: str) -> Decorator:
+    if field.kind is bool:
+        return click.option(flag, field.name, is_flag=True, help=field.help)
+    return click.option(
+        flag,
+        field.name,
+        type=_type_of(field),
+        default=field.default,
+        show_default=field.default is not None,
+        metavar=field.bounds.metavar,
+        help=field.help,
+    )
+
+
+def _type_of(field: Option) -> click.ParamType[Any]:
+    low, high = field.bounds.low, field.bounds.high
+    if field.choices:
+        return click.Choice(field.choices)
+    if field.kind is int:
+        return click.IntRange(cast(int | None, low), cast(int | None, high))
+    return Finite(low, high) if field.kind is float else click.STRING
 
 
 def _variable(name: str) -> str:

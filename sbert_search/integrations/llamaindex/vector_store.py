@@ -40,8 +40,7 @@ from sbert_search.integrations.records import (
     none_of,
 )
 from sbert_search.search.engine import SearchEngine
-from sbert_search.search.options import SearchOptions
-from sbert_search.search.ranking import Fusion
+from sbert_search.search.options import Fusion, SearchOptions
 from sbert_search.search.results import Hits
 
 _ORDERS = {

@@ -7,8 +7,7 @@ from datetime import date, datetime
 
 from sbert_search.records import Hit, MetadataValue
 from sbert_search.search.facets import Facet
-from sbert_search.search.options import SearchOptions
-from sbert_search.search.ranking import Fusion
+from sbert_search.search.options import Fusion, SearchOptions
 from sbert_search.serve.access import ServerLimits
 from sbert_search.serve.endpoint import AnyOperation, Call, Operation, Reply
 from sbert_search.serve.indexes import ServedIndex
@@ -16,12 +15,14 @@ from sbert_search.serve.problems import Problem, invalid
 from sbert_search.serve.queue import Work
 from sbert_search.serve.routes.embedding import usage_of
 from sbert_search.serve.search_schemas import (
+    FUSION,
+    OPTIONS,
+    AskedSearch,
     FacetCounts,
     FacetRange,
     FacetRequest,
     FacetResponse,
     FacetValue,
-    FusionSettings,
     IndexCard,
     IndexList,
     JsonScalar,
@@ -126,12 +127,12 @@ _DEFAULT_HITS = 10
 _RERANKED = 16_384  # pairs of a request that the reranker may have to score
 
 
-async def search(served: Served, call: Call[SearchRequest]) -> Reply:
+async def search(served: Served, call: Call[AskedSearch]) -> Reply:
     """Answer one query or several."""
     return Reply(await answer_search(served, call.body, call.work))
 
 
-async def answer_search(served: Served, body: SearchRequest, work: Work) -> SearchResponse:
+async def answer_search(served: Served, body: AskedSearch, work: Work) -> SearchResponse:
     """Search an index.
 
     Raises:
@@ -139,8 +140,8 @@ async def answer_search(served: Served, body: SearchRequest, work: Work) -> Sear
     """
     served_index = served.index(body.index)
     queries = _queries(body, served.limits, served.limits.items)
-    served.require_filter(body.where)
     options = _options(served_index, body, served.limits)
+    served.require_filter(options.where)
     depth = options.rerank_depth
     if body.rerank and len(queries) * depth > _RERANKED:
         message = (
@@ -153,7 +154,12 @@ async def answer_search(served: Served, body: SearchRequest, work: Work) -> Sear
     facets: Mapping[str, Facet] = {}
     if body.facets:
         facets = await served_index.facets(
-            queries[0], body.facets, options.mode, body.where, body.syntax, body.fuzzy
+            queries[0],
+            body.facets,
+            options.mode,
+            options.where,
+            options.syntax or "operators",
+            options.fuzzy,
         )
     results = [
         SearchResult(
@@ -248,7 +254,7 @@ async def answer_similar(
     )
 
 
-def _queries(body: SearchRequest, limits: ServerLimits, most: int) -> list[str]:
+def _queries(body: AskedSearch, limits: ServerLimits, most: int) -> list[str]:
     if (body.query is None) == (body.queries is None):
         raise invalid("query", "Send either query or queries.")
     queries = [body.query] if body.query is not None else body.queries or []
@@ -269,43 +275,26 @@ def _check_query(query: str, param: str, limits: ServerLimits) -> None:
         raise Problem(413, f"A query may have at most {limits.query_chars:,} characters.", param)
 
 
-def _options(served_index: ServedIndex, body: SearchRequest, limits: ServerLimits) -> SearchOptions:
+def _options(served_index: ServedIndex, body: AskedSearch, limits: ServerLimits) -> SearchOptions:
     k = min(_DEFAULT_HITS, limits.k) if body.k is None else body.k
-    if body.offset + k > limits.k:
-        raise invalid("k", f"offset + k is {body.offset + k:,}; it may be at most {limits.k:,}.")
-    if body.rerank_depth > limits.rerank_depth:
-        raise invalid("rerank_depth", f"It is above {limits.rerank_depth:,}.")
-    most_hits = (body.offset + k) * body.group_size
-    if body.group_by and most_hits > limits.k:
-        problem = f"(offset + k) * group_size is {most_hits:,}; it may be at most {limits.k:,}."
-        raise invalid("group_size", problem)
-    fusion = body.fusion or FusionSettings()
-    most = max(limits.k, FusionSettings().depth)
-    if fusion.depth > most:
-        raise invalid("fusion.depth", f"It is above {most:,}.")
+    named = {name: getattr(body, name) for name in OPTIONS}
     with served_index.plain_errors():
-        return SearchOptions(
-            k=k,
-            mode=body.mode,
-            where=body.where,
-            fusion=Fusion(
-                method=fusion.method,
-                dense_weight=fusion.dense_weight,
-                depth=fusion.depth,
-                rrf_k=fusion.rrf_k,
-                rerank_weight=fusion.rerank_weight,
-            ),
-            rerank_depth=body.rerank_depth,
-            offset=body.offset,
-            min_score=body.min_score,
-            syntax=body.syntax,
-            diversity=body.diversity,
-            group_by=body.group_by,
-            group_size=body.group_size,
-            group=not body.passages,
-            full_text=body.full_text,
-            fuzzy=body.fuzzy,
-        )
+        fusion = Fusion()
+        if body.fusion is not None:
+            fusion = Fusion(**{name: getattr(body.fusion, name) for name in FUSION})
+        options = SearchOptions(k=k, fusion=fusion, group=not body.passages, **named)
+    n_hits = options.offset + k
+    if n_hits > limits.k:
+        raise invalid("k", f"offset + k is {n_hits:,}; it may be at most {limits.k:,}.")
+    if options.rerank_depth > limits.rerank_depth:
+        raise invalid("rerank_depth", f"It is above {limits.rerank_depth:,}.")
+    if options.group_by and n_hits * options.group_size > limits.k:
+        problem = f"{n_hits * options.group_size:,}; it may be at most {limits.k:,}."
+        raise invalid("group_size", f"(offset + k) * group_size is {problem}")
+    most = max(limits.k, Fusion().depth)
+    if options.fusion.depth > most:
+        raise invalid("fusion.depth", f"It is above {most:,}.")
+    return options
 
 
 def _number(text: str, param: str) -> int:

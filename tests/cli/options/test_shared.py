@@ -19,8 +19,6 @@ from sbert_search.cli.options.shared import (
     shared_options,
     size,
 )
-from sbert_search.search.options import MODES, SearchOptions
-from sbert_search.search.ranking import Fusion, Method
 from sbert_search.train.loop.loop import TrainConfig
 from tests.cli.lines import commands
 
@@ -114,21 +112,6 @@ def test_the_precisions_are_those_of_the_api() -> None:
     assert get_args(Precision) == PRECISIONS
     assert ("auto", *DTYPES) == HEAD_PRECISIONS
     assert get_args(get_type_hints(TrainConfig)["precision"]) == TRAINING_PRECISIONS
-
-
-def test_the_options_of_a_search_are_those_of_the_api() -> None:
-    command = dict(commands())["search"]
-    options = {option.name: option for option in command.params}
-    ours, fusion = SearchOptions(), Fusion()
-    for name in ("k", "mode", "rerank_depth", "fuzzy"):
-        assert options[name].default == getattr(ours, name)
-    assert options["method"].default == fusion.method
-    assert options["dense_weight"].default == fusion.dense_weight
-    assert options["rerank_weight"].default == fusion.rerank_weight
-    for name, values in (("mode", MODES), ("method", get_args(Method))):
-        kind = options[name].type
-        assert isinstance(kind, click.Choice)
-        assert tuple(kind.choices) == values
 
 
 def test_more_draws_than_an_interval_needs_are_refused() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from sbert_search.serve.access import AccessTokens, ServerLimits
@@ -12,8 +13,12 @@ from sbert_search.serve.endpoint import Call
 from sbert_search.serve.problems import Problem
 from sbert_search.serve.queue import Work
 from sbert_search.serve.routes.searching import answer_search, similar
-from sbert_search.serve.search_schemas import SearchRequest, SimilarResponse
+from sbert_search.serve.search_schemas import AskedSearch, SearchRequest, SimilarResponse
 from sbert_search.serve.state import Served, ServeSettings, open_served
+
+
+def asked(**fields: object) -> AskedSearch:
+    return msgspec.convert(fields, SearchRequest)
 
 
 def served_with(built: Path, k: int, items: int = 100) -> Served:
@@ -26,7 +31,7 @@ def test_the_default_number_of_hits_is_one_that_the_server_allows(
     allowed: int, found: int, built: Path
 ) -> None:
     served = served_with(built, allowed)
-    request = SearchRequest(query="dough wheel vaccine", mode="dense")
+    request = asked(query="dough wheel vaccine", mode="dense")
     answer = asyncio.run(answer_search(served, request, Work()))
     assert len(answer.results[0].hits) == found
     call = Call(None, {"id": "mill"}, {}, Work(), {})
@@ -39,27 +44,27 @@ def test_the_default_number_of_hits_is_one_that_the_server_allows(
     ("body", "message"),
     [
         (
-            SearchRequest(query="dough", k=4, group_by="year", group_size=3),
+            asked(query="dough", k=4, group_by="year", group_size=3),
             "group_size is 12; it may be at most 10",
         ),
         (
-            SearchRequest(queries=["a"] * 17, rerank=True, rerank_depth=1000),
+            asked(queries=["a"] * 17, rerank=True, rerank_depth=1000),
             "17 queries with 1,000 documents to rerank for each are more than",
         ),
     ],
 )
-def test_groups_and_pairs_are_limited(built: Path, body: SearchRequest, message: str) -> None:
+def test_groups_and_pairs_are_limited(built: Path, body: AskedSearch, message: str) -> None:
     with pytest.raises(Problem, match=message):
         asyncio.run(answer_search(served_with(built, 10), body, Work()))
 
 
 def test_a_column_that_is_named_twice_is_counted_once(built: Path) -> None:
-    body = SearchRequest(query="dough", facets=["year", "year"])
+    body = asked(query="dough", facets=["year", "year"])
     served = served_with(built, 10, items=1)  # texts of a request, and not columns
     assert len(asyncio.run(answer_search(served, body, Work())).facets) == 1
 
 
 def test_more_hits_than_allowed_are_refused(built: Path) -> None:
-    request = SearchRequest(query="dough", k=3)
+    request = asked(query="dough", k=3)
     with pytest.raises(Problem, match=r"offset \+ k is 3; it may be at most 2"):
         asyncio.run(answer_search(served_with(built, 2), request, Work()))

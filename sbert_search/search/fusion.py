@@ -9,15 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from numbers import Real
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sbert_search.base.cache import typed_lru_cache
-from sbert_search.errors import QueryError
 from sbert_search.records import StageScore
+from sbert_search.search.options import Fusion
 
 UNRANKED = -1  # the rank of a document whose score in a stage is known, but not its rank
 
@@ -101,8 +99,6 @@ def _absent(n: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     return np.zeros(n, np.int64), np.zeros(n)
 
 
-Method = Literal["weighted", "rrf"]
-
 DEEPER = 4  # factor from one limit of ranks to the next; see `blocks_of`
 # A mean cosine of unrelated texts up to this is low: the cosines of a model use most of their
 # scale, and they are not mapped, so that a user can read them in the score.
@@ -110,58 +106,6 @@ LOW_COSINE = 0.2
 
 _NO_RANK = np.iinfo(np.int64).max
 _LIMITS = 20  # number of limits of ranks; the last one is above any number of documents
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Fusion:
-    """Settings of the fusion of dense and lexical search; the defaults need no tuning.
-
-    Attributes:
-        method: ``weighted``: ``dense_weight * dense + (1 - dense_weight) * lexical``, where
-            ``dense`` is the cosine of query and document, and ``lexical`` is the BM25 score,
-            divided by the most that BM25 can give to the query; see `dense_part` and
-            `lexical_part`. A score depends on the query and the document, not on the other
-            documents found.
-            ``rrf``: weighted sum of ``1 / (rrf_k + rank)``; a stage (dense or lexical search) adds
-            0 for a document that it does not rank within ``depth``. These scores depend on the
-            other documents, and so on filters.
-        dense_weight: Weight of the dense stage, from 0 to 1; the weight of the lexical stage is
-            ``1 - dense_weight``.
-        depth: The candidates of a query are the best documents of each stage, so many of each.
-            Further documents follow them in blocks: those that a stage ranks within 4 times
-            ``depth``, then within 16 times, and so on, each block by its scores.
-        rrf_k: The constant k of reciprocal rank fusion; a larger k weighs ranks more evenly.
-        rerank_weight: Weight of the reranker's score in the final order, from 0 to 1; the weight
-            of the score before reranking is ``1 - rerank_weight``. If the weight is below 1, the
-            score of a `Reranker` counts as a probability (the sigmoid of its logit).
-        score_range: The lowest and the highest score that a reranker of another kind gives; needed
-            if ``rerank_weight`` is below 1, since its scores are scaled by this range to 0..1.
-
-    Raises:
-        QueryError: The method is unknown, a weight is not from 0 to 1, ``depth`` or ``rrf_k`` is
-            no integer of at least 1, or ``score_range`` is not two ascending finite numbers.
-    """
-
-    method: Method = "weighted"
-    dense_weight: float = 0.4
-    depth: int = 100
-    rrf_k: int = 60
-    rerank_weight: float = 1.0
-    score_range: tuple[float, float] | None = None
-
-    def __post_init__(self) -> None:
-        if self.method not in ("weighted", "rrf"):
-            raise QueryError(f"fusion is {self.method!r}; it must be weighted or rrf.")
-        for name in ("dense_weight", "rerank_weight"):
-            value: float = getattr(self, name)
-            if not (isinstance(value, Real) and 0 <= value <= 1):
-                raise QueryError(f"{name} is {value!r}; it must be a number from 0 to 1.")
-        for name in ("depth", "rrf_k"):
-            value = getattr(self, name)
-            if not (isinstance(value, int | np.integer) and value >= 1):
-                raise QueryError(f"{name} is {value!r}; it must be an integer of at least 1.")
-        if self.score_range is not None:
-            _require_range(self.score_range)
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,16 +237,3 @@ def _limits(depth: int) -> NDArray[np.int64]:
     """Return the last rank of each block, int64 (`_LIMITS` + 1,)."""
     powers = [min(int(depth) * DEEPER**block, _NO_RANK) for block in range(_LIMITS)]
     return np.array([*powers, _NO_RANK], np.int64)
-
-
-def _require_range(score_range: object) -> None:
-    values = list(score_range) if isinstance(score_range, list | tuple) else []
-    if not (
-        len(values) == 2
-        and all(isinstance(value, Real) and np.isfinite(float(value)) for value in values)
-        and values[0] < values[1]
-    ):
-        raise QueryError(
-            f"score_range is {score_range!r}; pass the lowest and the highest score of the "
-            "reranker, such as (0, 1)."
-        )
